@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 
 _GZIP: Final = 31  # zlib's word for the format, with its largest window
 
@@ -53,7 +53,7 @@ def write_events(
     Raises:
         ExecutionError: the file cannot be written.
     """
-    path, parts = Path(path), _parts(events, about)
+    path, parts = user_path(path), _parts(events, about)
     try:
         write_whole(path, _packed(parts) if path.suffix.lower() == ".gz" else parts)
     except OSError as error:

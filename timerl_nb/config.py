@@ -168,7 +168,12 @@ class Options:
             raise _wrong("tile_kernel", self.tile_kernel, 'False, True or "interpret"')
         object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
         if self.swap != "auto" and self.swap is not False:
-            raise _wrong("swap", self.swap, '"auto" or False')
+            raise _wrong(
+                "swap",
+                self.swap,
+                '"auto" or False: "auto" swaps where the program needs more than device_memory, so '
+                'give that to make it swap, such as device_memory="64MiB"',
+            )
         if self.rematerialize not in ("auto", True, False):
             raise _wrong("rematerialize", self.rematerialize, '"auto", True or False')
         if self.executor is None:
@@ -193,6 +198,12 @@ class Options:
         if isinstance(given, Mapping) or given == "auto" or given is False:
             return None
         return given
+
+    @property
+    def asks_for_interpreter(self) -> bool:
+        """Whether the options name the interpreter, and not the environment alone."""
+        named = os.environ.get("TIMERL_EXECUTOR", "xla") != "interpret"
+        return self.executor == "interpret" and named
 
     @property
     def tile_size(self) -> tuple[str, int] | None:

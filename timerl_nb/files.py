@@ -24,6 +24,15 @@ _BEYOND: Final = 2**31 - 2
 _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
+def user_path(given: str | os.PathLike[str]) -> Path:
+    """Return a path as the user means it: `~` is the home folder, `~name` another user's."""
+    path = Path(os.fspath(given))
+    try:
+        return path.expanduser()
+    except RuntimeError:  # a user without a home
+        return path
+
+
 def write_whole(
     path: Path, content: bytes | Iterable[bytes], *, private: bool = False, synced: bool = True
 ) -> None:

@@ -96,6 +96,8 @@ def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
             found[name] = {d: size for d, size in blocks.items() if d in drawn.symbols} or False
     if isinstance(dims := options.get("vectorize"), tuple):
         found["vectorize"] = tuple(d for d in dims if d in drawn.symbols)
+    if not found.get("tile"):
+        found.pop("tile_kernel", None)
     return trl.Options(**found)
 
 

@@ -285,15 +285,47 @@ def test_a_nest_without_turns_is_refused_before_it_runs(tmp_path: Path) -> None:
 
 def test_other_programs_and_bounds_are_refused(tmp_path: Path) -> None:
     cut_off(learning(), tmp_path)
+    with pytest.raises(ExecutionError, match="I = 9, where this program has I = 4; it has done 4"):
+        learning().with_bounds({"I": 4}).resume(tmp_path)
     with pytest.raises(
-        ExecutionError, match="under other bounds: I = 9, where this program has I = 5"
+        ExecutionError, match="T = 8, where this program has T = 9; only the number"
     ):
-        learning().with_bounds({"I": 5}).resume(tmp_path)
+        learning().with_bounds({"T": 9}).resume(tmp_path)
     other = reinforce(hidden=(8,), lr=0.5).compile(BOUNDS, trl.Options(executor="interpret"))
     with pytest.raises(ExecutionError, match="of another program: the `program` of its manifest"):
         other.resume(tmp_path)
     with pytest.raises(OptionError, match="has the seed 3, not 4"):
         learning().execute(4, resume=tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [7, 14])
+def test_a_run_goes_on_for_another_number_of_iterations(
+    way: str, count: int, tmp_path: Path
+) -> None:
+    cut_off(learning(way), tmp_path)
+    other = learning(way).with_bounds({"I": count})
+    assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
+    # from there on the folder's run is one of so many iterations
+    assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
+    with pytest.raises(ExecutionError, match="it has finished, and its last iteration's state"):
+        learning(way).with_bounds({"I": 20}).resume(tmp_path)
+
+
+def test_a_program_that_depends_on_its_number_of_iterations_has_no_other(tmp_path: Path) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        w = trl.tensor((), domain=(i,))
+        w[0] = trl.constant(0.0)
+        x = trl.random.normal((), domain=(i, t))
+        w[i + 1] = w + x.sum(over=t) * trl.value(I - i).cast("f32")
+        ctx.output("w", w)
+    options = trl.Options(executor="interpret", lift=False, vectorize=False)
+    program = ctx.compile({I: 9, T: 2}, options)
+    cut_off(program, tmp_path)
+    with pytest.raises(ExecutionError, match="depends on I") as caught:
+        program.with_bounds({"I": 12}).resume(tmp_path)
+    assert "trl.value(I - i)" in str(caught.value)
 
 
 # --- files that are not as they were ---------------------------------------------------------------

@@ -22,6 +22,8 @@ ASKED: Final = "asked.json"
 FORMAT: Final = "timerl asked"
 VERSION: Final = 1
 
+_ITERATIONS: Final = "I"  # the bound of all ready algorithms' iterations
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -108,6 +110,27 @@ class Asked:
                 f"{folder} cannot be written to: {error.strerror}.", hint="choose another --folder."
             ) from None
         return is_new
+
+    def with_iterations(self, count: int) -> Asked:
+        """Return the same with another number of iterations.
+
+        Raises:
+            OptionError: it is no positive number, or the algorithm has no iterations.
+        """
+        if count < 1:
+            raise OptionError(
+                f"--iterations {count} is not possible.", hint="give a positive number."
+            )
+        if _ITERATIONS not in self.bounds:
+            raise OptionError(
+                f"{self.algorithm} has no bound {_ITERATIONS}.",
+                hint=f"its bounds are {', '.join(self.bounds)}.",
+            )
+        return replace(self, bounds={**self.bounds, _ITERATIONS: count})
+
+    def write_again(self, folder: Path) -> None:
+        """Keep it in the folder of its run, in the place of what was asked for before."""
+        write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
 
     def take_back(self, folder: Path, *, is_new: bool) -> None:
         """Leave a folder as it was before `write`: the run was refused ahead of its first turn."""

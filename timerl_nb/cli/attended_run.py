@@ -44,6 +44,7 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
         run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
         run = program.start(resume=folder, log=log)
+        asked.write_again(folder)
         if not quiet:
             done = run.turn == run.turns
             print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")
@@ -63,13 +64,18 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
     return 0
 
 
-def go_on(folder: Path, *, quiet: bool = False) -> int:
-    """Go on with what was asked for in a folder; returns the exit status.
+def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -> int:
+    """Go on with a run in its folder, and return the exit status.
+
+    Args:
+        iterations: how many to do in all; as many as were asked for by default.
 
     Raises:
         ExecutionError: nothing was, or what says so is damaged.
     """
     asked = Asked.read_from(folder)
+    if iterations is not None:
+        asked = asked.with_iterations(iterations)
     if not quiet:
         print(asked)
         sys.stdout.flush()

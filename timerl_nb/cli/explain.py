@@ -8,6 +8,7 @@ from typing import Final
 
 from timerl_nb.cli.parser import Parser
 from timerl_nb.cli.scripts import Compiled, read_with_script
+from timerl_nb.files import user_path
 from timerl_nb.show.text import human_bytes
 from timerl_nb.symbolic.domain import bounds_text
 
@@ -29,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--stage", help="print this stage alone: pdg, fuse, memory, ast, ...")
     parser.add_argument(
         "--html",
-        type=Path,
+        type=user_path,
         metavar="FILE",
         help="write the whole compilation as one HTML file (FILE-2, FILE-3 of further programs)",
     )

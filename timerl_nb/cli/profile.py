@@ -8,6 +8,7 @@ from typing import Final
 
 from timerl_nb.cli.parser import Parser, positive
 from timerl_nb.cli.scripts import read_with_script
+from timerl_nb.files import user_path
 from timerl_nb.profiler.profile import profile
 
 _EXAMPLES: Final = """  timerl profile train.py --turns 5
@@ -25,7 +26,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of all random streams (default: 0)")
     parser.add_argument(
         "--trace",
-        type=Path,
+        type=user_path,
         metavar="FILE",
         help="write what ran when as a Chrome trace (FILE-2, FILE-3 of further programs)",
     )

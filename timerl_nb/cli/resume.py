@@ -10,6 +10,7 @@ from timerl_nb.cli import sweep
 from timerl_nb.cli.attended_run import go_on
 from timerl_nb.cli.parser import Parser
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import user_path
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 
@@ -21,9 +22,16 @@ arguments, bounds, options and the seed; nothing else is needed.
 def main(words: Sequence[str]) -> int:
     """Resume: see the module."""
     parser = Parser("resume", "Go on with a run that was cut off, or with a sweep.", _EXAMPLES)
-    parser.add_argument("folder", type=Path, help="that `timerl train` or `timerl sweep` named")
+    parser.add_argument(
+        "folder", type=user_path, help="that `timerl train` or `timerl sweep` named"
+    )
     parser.add_argument(
         "--quiet", action="store_true", help="no progress, and no advice at the end"
+    )
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        help="go on to so many iterations in all, instead of those that were asked for",
     )
     given = parser.read(words)
     folder: Path = given.folder
@@ -33,4 +41,4 @@ def main(words: Sequence[str]) -> int:
         )
     if sweep.is_sweep(folder):
         return sweep.go_on(folder)
-    return go_on(folder, quiet=given.quiet)
+    return go_on(folder, quiet=given.quiet, iterations=given.iterations)

@@ -16,6 +16,7 @@ from typing import Final
 from timerl_nb.cli.parser import Parser
 from timerl_nb.cli.scripts import as_python_does
 from timerl_nb.errors import ExecutionError, one_of
+from timerl_nb.files import user_path
 from timerl_nb.scope.audit import audit
 from timerl_nb.scope.averages import averages
 from timerl_nb.scope.calibration import Calibration
@@ -62,7 +63,7 @@ def _run(words: Sequence[str]) -> int:
     about = "Run a Python program unchanged, and record it and the Python processes that it starts."
     parser = Parser("scope run", about, _EXAMPLES, usage="timerl scope run [options] script.py ...")
     parser.add_argument(
-        "--folder", type=Path, help="where to (default: one of this minute in runs/)"
+        "--folder", type=user_path, help="where to (default: one of this minute in runs/)"
     )
     parser.add_argument(
         "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
@@ -144,7 +145,10 @@ def _calibrate(words: Sequence[str]) -> int:
     )
     parser.add_argument("--pairs", type=int, default=5, help="the most pairs of runs (default: 5)")
     parser.add_argument(
-        "--out", type=Path, default=Path("calibration.json"), help="(default: calibration.json)"
+        "--out",
+        type=user_path,
+        default=Path("calibration.json"),
+        help="(default: calibration.json)",
     )
     given, script = _read_with_script(parser, words)
     if not given.out.absolute().parent.is_dir():  # not behind all runs
@@ -163,10 +167,10 @@ def _show(words: Sequence[str]) -> int:
     """Print what a recording holds."""
     about = "Print where the time of a recorded program went."
     parser = Parser("scope show", about, "  timerl scope show runs/ppo\n")
-    parser.add_argument("folder", type=Path, help="a recorded folder")
+    parser.add_argument("folder", type=user_path, help="a recorded folder")
     parser.add_argument(
         "--calibration",
-        type=Path,
+        type=user_path,
         action="append",
         help="a file of what recording costs, which is taken off; may be given twice",
     )
@@ -186,8 +190,8 @@ def _compare(words: Sequence[str]) -> int:
     """Print two recordings beside each other."""
     about = "Print the operations of two recordings beside each other, and by how much they take longer in the second."
     parser = Parser("scope compare", about, "  timerl scope compare runs/eager runs/compiled\n")
-    parser.add_argument("first", type=Path, help="a recorded folder")
-    parser.add_argument("second", type=Path, help="another")
+    parser.add_argument("first", type=user_path, help="a recorded folder")
+    parser.add_argument("second", type=user_path, help="another")
     given = parser.read(words)
     print(read(given.first).compare(read(given.second)))
     return 0
@@ -199,8 +203,8 @@ def _add(words: Sequence[str]) -> int:
         "Add what PyTorch's or JAX's profiler wrote of devices to the recording of the same run."
     )
     parser = Parser("scope add", about, "  timerl scope add runs/ppo trace.json\n")
-    parser.add_argument("folder", type=Path, help="a recorded folder")
-    parser.add_argument("trace", type=Path, help="a .json, .json.gz, or .xplane.pb")
+    parser.add_argument("folder", type=user_path, help="a recorded folder")
+    parser.add_argument("trace", type=user_path, help="a .json, .json.gz, or .xplane.pb")
     parser.add_argument("--process", type=int, help="whose it is (default: as the trace says)")
     given = parser.read(words)
     print(add_trace(given.folder, given.trace, given.process))
@@ -214,8 +218,10 @@ def _export(words: Sequence[str]) -> int:
         "or (where pyarrow is) a Parquet table."
     )
     parser = Parser("scope export", about, "  timerl scope export runs/ppo ppo.scope.zip\n")
-    parser.add_argument("folder", type=Path, help="a recorded folder")
-    parser.add_argument("path", type=Path, help="ends in .zip, .svg, .json, .json.gz or .parquet")
+    parser.add_argument("folder", type=user_path, help="a recorded folder")
+    parser.add_argument(
+        "path", type=user_path, help="ends in .zip, .svg, .json, .json.gz or .parquet"
+    )
     parser.add_argument("--begin", type=float, help="of a trace, in seconds (default: all)")
     parser.add_argument("--end", type=float, help="of a trace, in seconds")
     given = parser.read(words)

@@ -16,6 +16,7 @@ from timerl_nb.cli.parser import Parser, bounds, merged
 from timerl_nb.driver.onlooker import looked_on
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError
+from timerl_nb.files import user_path
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def as_python_does(path: Path, words: Sequence[str]) -> Iterator[None]:
 
 def read_with_script(parser: Parser, words: Sequence[str]) -> tuple[argparse.Namespace, Script]:
     """The arguments of a command about a script, and the script, which has been run."""
-    parser.add_argument("script", type=Path, help="a Python file that compiles programs")
+    parser.add_argument("script", type=user_path, help="a Python file that compiles programs")
     parser.add_argument(
         "--run",
         action="store_true",

@@ -28,7 +28,7 @@ from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.cli.workers import OUTPUT, Processes, Ray
 from timerl_nb.columns import aligned
 from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.machine import cores
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
 
@@ -155,7 +155,7 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--seeds", type=positive, default=1, help="how many of each (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--folder", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--folder", type=user_path, required=True, help="where all of it is kept")
     _add_launching(parser)
     given = parser.read(words[1:])
     grid = _grid(chosen, given.grid)

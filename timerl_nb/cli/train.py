@@ -18,6 +18,7 @@ from timerl_nb.cli.attended_run import attend
 from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, positive, typed
 from timerl_nb.driver.context import Context
 from timerl_nb.errors import BudgetError, ExecutionError, OptionError, one_of
+from timerl_nb.files import user_path
 from timerl_nb.live.saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
@@ -58,7 +59,7 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--folder",
-        type=Path,
+        type=user_path,
         help="where the run is kept; a new one below runs by default",
     )
     parser.add_argument(

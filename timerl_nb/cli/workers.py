@@ -22,6 +22,7 @@ from typing import Any, Final
 from timerl_nb.cli.attended_run import go_on
 from timerl_nb.cli.outcome import FAILED, outcome
 from timerl_nb.errors import ExecutionError, MissingPartError
+from timerl_nb.files import user_path
 
 OUTPUT: Final = "output.txt"
 Tell = Callable[[str], None]
@@ -163,7 +164,7 @@ def _goes_on(folder: Path, why: str, time: int, of: int) -> str:
 
 def _in_worker(folder: str) -> int:
     """What a worker of Ray's does; returns the exit status."""
-    path = Path(folder)
+    path = user_path(folder)
     with (
         open(path / OUTPUT, "a") as output,
         contextlib.redirect_stdout(output),

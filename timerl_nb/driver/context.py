@@ -260,7 +260,8 @@ class Context(Frontend):
 
             given = options or Options()
             if self._checks_nan:
-                given = given.with_(check_nan=True)
+                idle = {"tile": False, "tile_kernel": False, "fuse_iterations": 1}
+                given = given.with_(check_nan=True, **idle)  # these are XLA's
 
             def compiled(graph: Pdg) -> Program:
                 if seeds is None:

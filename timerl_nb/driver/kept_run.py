@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.errors import ExecutionError, OptionError, Origin
+from timerl_nb.files import user_path
 from timerl_nb.ir.digest import digest_by_names
 from timerl_nb.ir.host import resources_of
 from timerl_nb.ir.pdg import Pdg
@@ -19,6 +20,7 @@ from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.run_folder import MANIFEST, Manifest, RunFolder
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.run_state import RunState, Saved
+from timerl_nb.symbolic.expr import Node
 
 _USUALLY: Final = "5min"
 
@@ -157,7 +159,8 @@ class Keeper:
         except BaseException:
             source.leave()
             raise
-        saving = Saving(folder, manifest, often, self._cuts)
+        now = {name: int(bound) for name, bound in self._bounds.items()}
+        saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
     @property
@@ -182,21 +185,60 @@ class Keeper:
     def _check_program(self, path: Path, manifest: Manifest) -> None:
         """Refuse another program, and other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
+        origin: Origin | None = None
         if manifest.program not in _known_as(self._pdg):
             what = "of another program: the `program` of its manifest is another"
         elif manifest.resources != self._resources:
             what = f"of other `resources`: {manifest.resources}, not {self._resources}"
         elif dict(manifest.bounds) != bounds:
             names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
+            why, origin = self._why_no_other(names, manifest)
+            if not why:
+                return
             was = ", ".join(f"{n} = {manifest.bounds.get(n)}" for n in names)
             now = ", ".join(f"{n} = {bounds[n]}" for n in names)
-            what = f"under other bounds: {was}, where this program has {now}"
+            what = f"under other bounds: {was}, where this program has {now}; {why}"
         else:
             return
         raise ExecutionError(
             f"the run in {path / MANIFEST} is {what}.",
+            origin=origin,
             hint="compile the program that was begun there, or begin this one in another folder.",
         )
+
+    def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
+        """Return why a run cannot go on under other bounds, and the line; nothing where it can.
+
+        It can with more or fewer iterations if nothing that it computes depends on their number.
+        """
+        loops = self._executable.plan.clock.schedule.loops()
+        dims = self._pdg.dims
+        outer = {d for around in loops.values() for _, at in around[:1] for d in at.symbols}
+        bounds = [dims[d].bound for d in dims.ordered(outer)]
+        if bounds != names:
+            return "only the number of iterations of the outermost loop may be another", None
+        (name,) = names
+        if manifest.cut is None:
+            return "it has finished, and its last iteration's state is not kept", None
+        if self._bounds[name] <= manifest.turn:
+            return f"it has done {manifest.turn} iterations", None
+        for op in self._pdg:
+            if op.kind != "output" and name in _symbols(
+                (op.where, op.inputs, op.outputs, op.attrs)
+            ):
+                return f"{op.name} depends on {name}", op.origin
+        return "", None
+
+
+def _symbols(value: Any) -> frozenset[str]:
+    """Return the symbols of all expressions in a value: a record, a sequence, or an expression."""
+    if isinstance(value, Node):
+        return getattr(value, "symbols", frozenset())
+    if isinstance(value, list | tuple):
+        return frozenset[str]().union(*map(_symbols, value))
+    if is_dataclass(value) and not isinstance(value, type | Origin):
+        return _symbols([getattr(value, one.name) for one in fields(value)])
+    return frozenset()
 
 
 def _known_as(pdg: Pdg) -> Iterator[str]:
@@ -211,7 +253,7 @@ def _known_as(pdg: Pdg) -> Iterator[str]:
 def _path(argument: str, given: Any) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise OptionError(f"{argument}={given!r} is no folder.", hint="pass a path.")
-    return Path(os.fspath(given))
+    return user_path(given)
 
 
 def _entered(checkpoint: Any) -> RunFolder:

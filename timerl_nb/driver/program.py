@@ -63,7 +63,7 @@ from timerl_nb.memory.slices import is_picked
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.incrementalize import Incrementalize, without_effect
-from timerl_nb.runtime.backends.jax import is_accelerated
+from timerl_nb.runtime.backends.jax import check_transfers, is_accelerated
 from timerl_nb.runtime.backends.jax_forks import check_process
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
@@ -109,6 +109,7 @@ class Program:
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
         _check_dims(compiler.pdg, options)
+        _check_effect(options, self.bounds)
         self._source = compiler.source(self.bounds)
         self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
@@ -689,6 +690,7 @@ class Program:
         supply: Supply | None = None,
     ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
+        check_transfers()
         if on_event is None and on_call is None and (listener := listener_of(self)) is not None:
             on_call, progress, waits = listener, each(listener.turned, progress), False
         lowered = self.executable.lowered if on_event is None else None
@@ -1088,6 +1090,38 @@ def _check_dims(pdg: Pdg, options: Options) -> None:
                     f"{option} names {name!r}, which is no dimension of the program.",
                     hint=f"the dimensions are {known}.",
                 )
+
+
+def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
+    """Refuse options that would do nothing beside other options, or under the bounds."""
+    given = {
+        "tile": options.tile is not False,
+        "tile_kernel": options.tile_kernel is not False,
+        "fuse_iterations": options.fuse_iterations > 1,
+    }
+    interpreted = 'executor="interpret"' if options.asks_for_interpreter else ""
+    interpreted = "check_nan=True" if options.check_nan else interpreted
+    why = hint = ""
+    for name in (name for name in given if given[name]):
+        if interpreted:
+            why = f"the interpreter runs the program, as {interpreted} says"
+            hint = f'leave out {name}, or let executor="xla" run the program.'
+            if options.check_nan:
+                hint = f"leave out {name}, or check_nan."
+        elif name == "tile_kernel" and options.tile is False:
+            why, hint = "no loop runs in blocks without tile", 'give a tile, such as tile="auto".'
+        elif name == "fuse_iterations" and any(isinstance(n, Endless) for n in bounds.values()):
+            why = "a program without an end hands out values after each iteration"
+            hint = "leave out fuse_iterations."
+        if why:
+            value: Any = getattr(options, name)
+            value = dict(value) if isinstance(value, tuple) else value
+            raise OptionError(f"{name}={value!r} does nothing: {why}.", hint=hint)
+    if options.tune and options.incrementalize != "auto" and options.rematerialize != "auto":
+        raise OptionError(
+            "tune=True does nothing: incrementalize and rematerialize are given.",
+            hint='leave one of them at "auto", or leave out tune.',
+        )
 
 
 def _named(blocks: int | Blocks | None) -> tuple[str, ...]:

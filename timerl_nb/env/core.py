@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
@@ -23,7 +23,7 @@ from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.sources import tensor, where
-from timerl_nb.frontend.tensor import RecurrentTensor, constant, value_of
+from timerl_nb.frontend.tensor import RecurrentTensor, constant, tensor_of, value_of
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Lin, ge, sym
 
@@ -63,10 +63,11 @@ class Step:
         return x if self.endless else where(self.alive, x, 0.0)
 
     def mean(self, x: Tensor, over: Any) -> Tensor:
-        """The mean of `x` over the steps that are part of an episode."""
+        """Return the mean of `x` over the steps that are part of an episode, 0 if there are none."""
         if self.endless:
             return x.mean(over=over)
-        return self.masked(x).sum(over=over) / self.alive.sum(over=over).cast(x.dtype)
+        count = self.alive.sum(over=over).maximum(1)
+        return self.masked(x).sum(over=over) / count.cast(x.dtype)
 
     def then(self, x: Tensor) -> Tensor:
         """`x`, which belongs to the next step, where the episode goes on; 0 where it is over."""
@@ -208,6 +209,13 @@ class Simulation(ABC):
         ctx = action.ctx
         begun = len(ctx.op_ids)
         step = self.play(action, time, first)
+        step = replace(
+            step,
+            reward=_at_each(step.reward, action.domain),
+            terminated=_at_each(step.terminated, action.domain),
+            truncated=_at_each(step.truncated, action.domain),
+            alive=_at_each(step.alive, action.domain),
+        )
         came = {name: getattr(step, name) for name in _SHOWN} | self._public()
         ctx.played.append(
             Played(
@@ -230,6 +238,15 @@ class Simulation(ABC):
                 f"an action is {space.dtype}{list(space.shape)}, not {action.type}.",
                 hint=f"the action space is {space}.",
             )
+
+
+def _at_each(x: Tensor, domain: Domain) -> Tensor:
+    """Return a tensor as one over a domain, along which it may be the same everywhere."""
+    if set(domain) <= set(x.domain):
+        return x
+    made = x.ctx.open_merge(x.type, domain)
+    x.ctx.set_branches(made.id, [x.read])
+    return tensor_of(x.ctx, made)
 
 
 class Environment(Simulation):

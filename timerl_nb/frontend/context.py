@@ -232,7 +232,7 @@ class Context:
                 f"{kind}: {error}.",
                 origin=origin,
                 evidence=against or (),
-                hint="cut both to one length, or reduce them first." if against else "",
+                hint="cut both to one length, or reduce them first." if against else error.hint,
             ) from None
         if where is not TRUE:
             domain = self.space.ordered({*op.domain, *where.symbols})

@@ -57,11 +57,15 @@ Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
 class TypeRuleError(Exception):
     """Operand types that a kind does not take; the frontend adds the user's line.
 
-    `sizes` are two that should be one and are written differently: the one to keep comes first.
+    Attributes:
+        sizes: two that should be one and are written differently: the one to keep comes first.
+        hint: a remedy.
     """
 
-    def __init__(self, what: str, sizes: tuple[Size, Size] | None = None) -> None:
-        self.sizes = sizes
+    def __init__(
+        self, what: str, sizes: tuple[Size, Size] | None = None, *, hint: str = ""
+    ) -> None:
+        self.sizes, self.hint = sizes, hint
         super().__init__(what)
 
 
@@ -82,10 +86,16 @@ def same_type(types: Types, _: Any) -> TensorType:
     return types[0]
 
 
+_BOOLEANS = (
+    "use logic (a | b, a & b, a ^ b, ~a), or cast one operand to count or weight: "
+    'a.cast("i32") + b.'
+)
+
+
 def arithmetic_type(types: Types, _: Any) -> TensorType:
     dtype = promote(t.dtype for t in types)
     if dtype == "bool":
-        raise TypeRuleError("there is no arithmetic on booleans: cast them first")
+        raise TypeRuleError("there is no arithmetic on booleans", hint=_BOOLEANS)
     return TensorType(_broadcast(types), dtype)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
-from timerl_nb.files import clear_drafts, hold, write_whole
+from timerl_nb.files import clear_drafts, hold, user_path, write_whole
 from timerl_nb.live.run_log import TIMES, Row
 
 JSONL: Final = "log.jsonl"
@@ -33,7 +33,7 @@ class LogFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.fspath(path):
             raise OptionError("log='' is no folder.", hint="pass a path.")
-        self.path = Path(path)
+        self.path = user_path(path)
         self._lines: _Lines | None = None
         self._cells: _Lines | None = None
         self._columns: list[str] = []

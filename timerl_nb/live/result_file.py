@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import CallError, ExecutionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.runtime.checkpoint import safetensors_of
 from timerl_nb.runtime.loading import loaded
 
@@ -27,7 +27,7 @@ def write_result(path: str | os.PathLike[str], groups: Groups, about: Mapping[st
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise CallError(f"{path!r} names no file.", hint='result.save("runs/first.safetensors").')
-    file = Path(os.fspath(path))
+    file = user_path(path)
     named = {
         f"{group}: {n}": (group, n, x) for group, found in groups.items() for n, x in found.items()
     }
@@ -58,7 +58,7 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
         raise CallError(
             f"{path!r} names no file.", hint='trl.Result.load("runs/first.safetensors").'
         )
-    file = Path(os.fspath(path))
+    file = user_path(path)
     arrays, said = loaded(file)
     try:
         about: Any = json.loads(said[_ABOUT])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import CallError, ExecutionError
+from timerl_nb.files import user_path
 from timerl_nb.live.run_log import Row
 from timerl_nb.logs.parts import part
 
@@ -26,7 +27,7 @@ def tensorboard(folder: str | os.PathLike[str]) -> EventFiles:
     """
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise CallError(f"{folder!r} is no folder.", hint='trl.logs.tensorboard("runs/first").')
-    return EventFiles(Path(os.fspath(folder)))
+    return EventFiles(user_path(folder))
 
 
 class EventFiles:

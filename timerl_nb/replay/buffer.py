@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import numpy as np
 from timerl_nb.arrays import Array, converted, indices
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.frontend.foreign import asked, missing
 from timerl_nb.ir.shapes import dtype_name
@@ -403,8 +402,8 @@ class Replay:
             arrays, about = self._content()
             content = safetensors_of(arrays, {"format": _FORMAT, "buffer": json.dumps(about)})
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(Path(path), content)
+            user_path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(user_path(path), content)
         except OSError as error:
             raise ExecutionError(
                 f"the buffer cannot be saved to {path}: {error.strerror}.",
@@ -417,7 +416,7 @@ class Replay:
         Raises:
             ExecutionError: the file is damaged, or the buffer differs; nothing is changed.
         """
-        arrays, said = loaded(Path(path))
+        arrays, said = loaded(user_path(path))
         if said.get("format") != _FORMAT:
             raise ExecutionError(f"{path} is not a saved buffer.", hint="Replay.save writes one.")
         self._take_over(arrays, said.get("buffer"), str(path))

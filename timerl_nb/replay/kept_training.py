@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, hold, write_whole
+from timerl_nb.files import clear_drafts, hold, user_path, write_whole
 from timerl_nb.identity import parts_of
 from timerl_nb.runtime.checkpoint import safetensors_of
 from timerl_nb.runtime.loading import loaded
@@ -43,7 +42,7 @@ class KeptTraining:
     def __init__(
         self, folder: str | os.PathLike[str], asked: Mapping[str, Any], algorithm: Any
     ) -> None:
-        self._folder, self._asked = Path(folder), {**asked, **_named(algorithm)}
+        self._folder, self._asked = user_path(folder), {**asked, **_named(algorithm)}
         self._asked_first = {**asked, "algorithm": repr(algorithm)}
         self._lock: IO[bytes] | None = None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array, misfit, narrowed, numbers_of
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
-from timerl_nb.files import hold
+from timerl_nb.files import hold, user_path
 from timerl_nb.frontend.arguments import element_type, integer
 from timerl_nb.ir.shapes import NUMPY
 
@@ -82,7 +82,7 @@ class Rows:
         place = None
         self._lock: IO[bytes] | None = None  # of the folder; a forked process has it closed
         if self.nbytes > above:
-            place = Path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
+            place = user_path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
             if folder is None:
                 weakref.finalize(self, _remove, place, os.getpid())
             self._lock = _held(place)

@@ -14,7 +14,7 @@ from safetensors.numpy import save as to_bytes
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
-from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb.files import clear_drafts, user_path, write_whole
 from timerl_nb.ir.shapes import NUMPY
 
 # Seconds after which nobody writes a draft any more: several runs may write checkpoints in one folder.
@@ -24,7 +24,7 @@ _IDLE: Final = 600.0
 def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
     """`folder/i=9.safetensors`; `folder/final.safetensors` for a program without iterations."""
     name = ",".join(f"{d}={v}" for d, v in point.items()) or "final"
-    return Path(folder) / f"{name}.safetensors"
+    return user_path(folder) / f"{name}.safetensors"
 
 
 def write_checkpoint(

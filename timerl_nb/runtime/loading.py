@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import CallError, ExecutionError
+from timerl_nb.files import user_path
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.runtime.checkpoint import CHECKSUMS, TYPES, arrays_of, checksum
 
@@ -44,7 +45,7 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
             f"a checkpoint is named by its file, not by {path!r}.",
             hint='trl.load("runs/first/i=9.safetensors").',
         )
-    return loaded(Path(path))[0]
+    return loaded(user_path(path))[0]
 
 
 def loaded(file: Path) -> tuple[dict[str, Array], dict[str, Any]]:

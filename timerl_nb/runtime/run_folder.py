@@ -21,7 +21,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, hold, write_whole
+from timerl_nb.files import clear_drafts, hold, user_path, write_whole
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
 
@@ -83,7 +83,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
         self._lock: IO[bytes] | None = None
 
     # --- who may ---------------------------------------------------------------------------------

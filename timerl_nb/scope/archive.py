@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from timerl_nb.errors import ExecutionError, MissingPartError, OptionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.scope.blocks import cpu_of
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
 from timerl_nb.scope.lanes import Lanes
@@ -28,7 +28,8 @@ def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) ->
     Args:
         source: the folder, or a zip of it, that was read.
     """
-    path, ending = Path(path), Path(path).suffix.lower()
+    path = user_path(path)
+    ending = path.suffix.lower()
     if ending not in (".zip", ".parquet"):
         raise OptionError(
             f"a recording is saved as a zip, or as Parquet, not as {path.name!r}.",

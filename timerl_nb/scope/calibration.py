@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.shapes import NUMBER, cause, of_version
 
@@ -138,13 +138,13 @@ class Calibration:
         """
         content = json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
         try:
-            write_whole(Path(path), content)
+            write_whole(user_path(path), content)
         except OSError as error:
             raise ExecutionError(
                 f"{path} cannot be written: {cause(error)}.",
                 hint="name another file.",
             ) from None
-        return Path(path)
+        return user_path(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -154,7 +154,7 @@ class Calibration:
             ExecutionError: the file holds no calibration, one of another version, or one that cannot be.
         """
         try:
-            found = of_version(json.loads(Path(path).read_bytes()), (_VERSION,), _SHAPE, path)
+            found = of_version(json.loads(user_path(path).read_bytes()), (_VERSION,), _SHAPE, path)
         except (OSError, ValueError) as error:
             raise ExecutionError(
                 f"{path} holds no calibration: {cause(error)}.", hint=_AGAIN

@@ -15,6 +15,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.chrome_trace import event, write_events
 from timerl_nb.errors import OptionError, warn
+from timerl_nb.files import user_path
 from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Sort
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK
@@ -88,7 +89,7 @@ def perfetto(
     most: int = MOST,
 ) -> Path:
     """Write a recording as a Chrome trace; returns the file: see `Recorded.perfetto`."""
-    path = Path(path)
+    path = user_path(path)
     if not path.name.lower().endswith((".json", ".json.gz")):
         raise OptionError(
             f"a Chrome trace is JSON, not {path.name!r}.",

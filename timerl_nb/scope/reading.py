@@ -19,6 +19,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import user_path
 from timerl_nb.frontend.arguments import printable
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, NAMELESS
 from timerl_nb.scope.inherited import with_phases
@@ -63,8 +64,8 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     Raises:
         ExecutionError: it is no recording, one of another version, or was changed or cut short; the file is named.
     """
-    with _opened(Path(folder)) as there:
-        return _read(there, Path(folder))
+    with _opened(user_path(folder)) as there:
+        return _read(there, user_path(folder))
 
 
 @contextmanager

@@ -6,10 +6,10 @@ import os
 import shutil
 import tempfile
 import weakref
-from pathlib import Path
 
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.errors import OptionError
+from timerl_nb.files import user_path
 from timerl_nb.scope import recorder
 from timerl_nb.scope.joining import hand_on, take_back
 from timerl_nb.scope.launches import heard
@@ -61,7 +61,7 @@ class record(Recorded):
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
             weakref.finalize(self, _removed, folder, os.getpid())
-        self.folder = Path(folder).absolute()  # the program may change its current folder
+        self.folder = user_path(folder).absolute()  # the program may change its current folder
         self._taps, self._tapping = taps, Tapping(taps)
         self._calibrated = (taps and not exact) if calibrated is None else calibrated
         self._before: dict[str, str | None] = {}

@@ -17,6 +17,7 @@ from typing import Final
 
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
+from timerl_nb.files import user_path
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
@@ -51,7 +52,7 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
         OptionError: the path is a folder, or ends otherwise.
     """
     a_program(program)
-    file = Path(path).expanduser()
+    file = user_path(path)
     if file.is_dir() or file.suffix.lower() not in ("", ".html", ".htm"):
         raise OptionError(
             f"{str(file)!r} is no HTML file.", hint="give a path such as 'runs/program.html'."

@@ -20,7 +20,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.inspectable import bundle
 from timerl_nb.show import offpage
 
@@ -82,7 +82,7 @@ class View(ABC):
             OptionError: the name ends otherwise.
             ExecutionError: the file cannot be written.
         """
-        file = Path(path)
+        file = user_path(path)
         if file.suffix.lower() != ".svg":
             raise OptionError(
                 f"a picture is saved as SVG, not as {file.name!r}.",

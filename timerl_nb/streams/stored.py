@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import write_whole
+from timerl_nb.files import user_path, write_whole
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import ANY, Segment
 from timerl_nb.streams.stream import Stream
@@ -56,7 +56,7 @@ def save(stream: Stream, path: str | Path) -> None:
     ]
     value = {"stream": FORMAT, "name": stream.name, "names": list(names), "kernels": rows}
     text = json.dumps(value, separators=(",", ":"))
-    write_whole(Path(path), gzip.compress(text.encode(), 9, mtime=0))
+    write_whole(user_path(path), gzip.compress(text.encode(), 9, mtime=0))
 
 
 def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
@@ -83,7 +83,7 @@ def load(path: str | Path) -> Stream:
         OSError: it cannot be read.
     """
     try:
-        value = json.loads(gzip.decompress(Path(path).read_bytes()))
+        value = json.loads(gzip.decompress(user_path(path).read_bytes()))
         found = value["stream"]
         if found != FORMAT:
             raise ExecutionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, wraps
 from typing import Any, cast
 
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.arrays import Array, converted
+from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 
@@ -28,9 +29,40 @@ def compile_kernel(
         bound: the device that its results are bound to, as copies from the host are: a mixture of
             both would be compiled twice. None for none.
     """
+    f = as_jax_promotes(f)
     if bound is None:
         return jax.jit(f, donate_argnums=taken)
     return jax.jit(f, donate_argnums=taken, out_shardings=_memory(bound))
+
+
+def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is traced under JAX's default promotion rules.
+
+    The user's rules (`jax_numpy_rank_promotion`, `jax_numpy_dtype_promotion`) are for the user's code.
+    """
+
+    @wraps(f)
+    def traced(*args: Any, **named: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            return f(*args, **named)
+
+    return traced
+
+
+def check_transfers() -> None:
+    """Refuse to run a program where JAX is told to let nothing pass between host and device.
+
+    Raises:
+        ExecutionError: it is.
+    """
+    asked: Any = jax.config
+    for name in ("jax_transfer_guard", "jax_transfer_guard_host_to_device"):
+        value = getattr(asked, name, None)
+        if value in ("disallow", "disallow_explicit"):
+            raise ExecutionError(
+                f"{name}={value!r} forbids what every run does: its seed and its data go to the device.",
+                hint='run it inside `with jax.transfer_guard("allow"):`.',
+            )
 
 
 def device() -> Any:

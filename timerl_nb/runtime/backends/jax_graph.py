@@ -60,6 +60,7 @@ def by_rows(
         return tuple(done[read.source] for read in wanted)
 
     @partial(jax.jit, static_argnums=4)
+    @backend.as_jax_promotes
     def many(
         values: Weights, xs: Weights, high: JaxArray, low: JaxArray, count: int
     ) -> tuple[JaxArray, ...]:
@@ -95,6 +96,7 @@ def by_keys(
     """
 
     @jax.jit
+    @backend.as_jax_promotes
     def rows(values: Weights, x: JaxArray, key: JaxArray, call: JaxArray) -> dict[str, JaxArray]:
         keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)

@@ -16,6 +16,7 @@ from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import RngAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.randomness import MOST_LOOPED, ROTATIONS, Words
+from timerl_nb.runtime.backends.jax import as_jax_promotes
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
 
@@ -24,7 +25,7 @@ from timerl_nb.symbolic.expr import sym
 # through once, not once for every turn.
 _WORTH: Final = 1 << 8
 
-_written_out = jax.jit(randomness.threefry)  # traced once for arrays of one shape
+_written_out = jax.jit(as_jax_promotes(randomness.threefry))  # traced once for arrays of one shape
 
 
 def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -73,6 +74,7 @@ def threefry(key: Words, counter: Words, *, once: bool) -> Words:
 
 
 @jax.jit
+@as_jax_promotes
 def _looped(key: Words, counter: Words) -> Words:
     k0, k1, c0, c1 = jnp.broadcast_arrays(*key, *counter)
     rotations = jnp.asarray(ROTATIONS, jnp.uint32)

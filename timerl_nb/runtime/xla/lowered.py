@@ -208,7 +208,9 @@ class Lowered:
         placed = self._placements(call.made)
         if loop is None:
             placements = None if placed is None else (placed, None)
-            return jax.jit(region, donate_argnums=0, out_shardings=placements)
+            return jax.jit(
+                backend.as_jax_promotes(region), donate_argnums=0, out_shardings=placements
+            )
 
         def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
             state = {**constant, **changed}
@@ -222,7 +224,7 @@ class Lowered:
             return lax.fori_loop(0, count, one, changed)
 
         function = turn if self.fuse == 1 else turns
-        return jax.jit(function, donate_argnums=0, out_shardings=placed)
+        return jax.jit(backend.as_jax_promotes(function), donate_argnums=0, out_shardings=placed)
 
     def _placements(self, names: Iterable[str]) -> Any:
         """By name, where a buffer lies if there are several devices."""
