@@ -221,7 +221,12 @@ class OptionError(TimeRLError, KeyError):
 
 
 class ScheduleError(TimeRLError):
-    """A program that no order of execution can satisfy, or one beyond the ceiling on isl's work."""
+    """A program that no order of execution can satisfy, or one beyond the ceiling on isl's work.
+
+    `circle` has the points that need each other, if some do.
+    """
+
+    circle: Any = None
 
 
 class CeilingError(ScheduleError):

@@ -18,14 +18,6 @@ SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for 
 LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
 
 
-class CircleError(ScheduleError):
-    """A program in which values need each other in a circle."""
-
-    def __init__(self, what: str, *, circle: Circle | None = None, **parts: Any) -> None:
-        super().__init__(what, **parts)
-        self.circle = circle
-
-
 def refuse_circles(pdg: Pdg) -> None:
     """Refuse a graph in which a needed value needs itself at small bounds, or any at its own point.
 
@@ -48,7 +40,7 @@ def refuse_circles(pdg: Pdg) -> None:
 
 def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
     """Whether the circle that an error shows is one under actual bounds, too."""
-    if not isinstance(error, CircleError) or error.circle is None:
+    if not isinstance(error, ScheduleError) or error.circle is None:
         return False
     there = Circle(error.circle.points, bounds)
     return is_circle(pdg, there) and is_needed(pdg, there)
@@ -126,9 +118,8 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
     what = "no order of execution satisfies this program"
     if _is_of_a_gradient(pdg, circle):
         what = "the forward pass has an order of execution, but its gradient has none"
-    return CircleError(
+    error = ScheduleError(
         f"{what}: these values need each other in a circle.",
-        circle=circle,
         origin=pdg[shown[0][0]].origin,
         others={f"%{o.before} is to run before %{o.after} by": o.origin for o in asked},
         evidence=[
@@ -137,6 +128,8 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
         ],
         hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
     )
+    error.circle = circle
+    return error
 
 
 def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
