@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from timerl_nb.errors import ScheduleError, VerificationError
 from timerl_nb.ir.needed import without
