@@ -203,12 +203,14 @@ def training(write: Write) -> Any:
 
 
 def slots(write: Write) -> Any:
-    from timerl_nb.runtime.backends import jax_graph as graph
-
-    given = aligned(np.arange(100.0))
-    one = WeightSlots(graph.frozen({"w": given}))
-    write(given, one.read()[1]["w"])
-    return np.asarray(one.read()[1]["w"])
+    given, found = aligned(np.arange(100.0)), []
+    one = WeightSlots({"w": given})
+    for change in (lambda _: None, one.write, lambda params: one.restore(params, 9)):
+        change({"w": given})
+        write(given, one.read()[1]["w"])
+        found.append(np.array(one.read()[1]["w"]))
+        given = aligned(np.arange(100.0))
+    return found
 
 
 # --- programs --------------------------------------------------------------------------------------

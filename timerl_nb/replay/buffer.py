@@ -361,8 +361,10 @@ class Replay:
             assert self.priority is not None
             priorities, greatest = self.priority.of(given)
             serial, gone = ticket.serial, 0
-            there = (serial >= self.inserted - self.capacity) & (serial < self._shared(ticket))
-            if not there.all():
+            least, most = (serial.min(), serial.max()) if len(serial) else (0, -1)
+            first, last = self._shared(ticket, least, most)
+            if least < first or most >= last:
+                there = (serial >= first) & (serial < last)
                 serial, priorities, given = serial[there], priorities[there], given[there]
                 gone = len(there) - len(serial)
                 greatest = float(np.abs(given).max(initial=0.0))
@@ -371,24 +373,31 @@ class Replay:
             self.dropped += gone
             return gone
 
-    def _shared(self, ticket: Ticket) -> int:
-        """Return the number of first rows that the histories of a ticket and of this buffer have in common.
+    def _shared(self, ticket: Ticket, least: int, most: int) -> tuple[int, int]:
+        """Return the range of serial numbers that name the same rows for a ticket and for this buffer.
+
+        Args:
+            least, most: of the ticket's serial numbers.
 
         Raises:
             OptionError: the ticket names rows that were never inserted.
         """
-        own, theirs, serial = self._epochs, ticket.epochs, ticket.serial
-        if len(serial) and (serial.min() < 0 or (own == theirs and serial.max() >= self.inserted)):
-            wrong = int(serial.min() if serial.min() < 0 else serial.max())
+        own, theirs = self._epochs, ticket.epochs
+        is_same = own is theirs or own == theirs
+        if least < 0 or (is_same and most >= self.inserted):
+            wrong = int(least if least < 0 else most)
             raise OptionError(
                 f"the ticket names row {wrong:,}, and {self.inserted:,} rows were ever inserted.",
                 hint="update takes sample(…).ticket as it is.",
             )
+        first = self.inserted - self.capacity
+        if is_same:
+            return first, self.inserted
         last = max((k for k, one in enumerate(own) if one in theirs), default=-1)
         if last < 0:  # all rows of that time were overwritten before the last load
-            return 0
+            return first, 0
         later = own[last + 1 :][:1] + theirs[theirs.index(own[last]) + 1 :][:1]
-        return min((one.start for one in later), default=self.inserted)
+        return first, min((one.start for one in later), default=self.inserted)
 
     # --- keeping ---------------------------------------------------------------------------------
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from timerl_nb.runtime.backends import jax_graph as graph
+
 
 class WeightSlots:
     """What actors act by, and the how many-th it is.
 
-    One thread writes; any read, and never wait.
+    One thread writes; any read, and never wait. Arrays of NumPy are copied to arrays that nobody can write to.
     """
 
     def __init__(self, params: Any, version: int = 0) -> None:
-        # what is read is one value, so that nobody takes weights for others' version
+        params = graph.frozen(params)
+        # one value, so that no reader sees weights with the version of others
         self._held = [(version, params), (version, params)]
         self._reading = 0
 
@@ -21,13 +24,14 @@ class WeightSlots:
         return self._held[self._reading][0]
 
     def write(self, params: Any) -> None:
-        """Newer weights, into the buffer that nobody is shown; then that is shown."""
+        """Write newer weights into the slot that nobody reads, then let it be read."""
         other = 1 - self._reading
-        self._held[other] = (self.version + 1, params)
+        self._held[other] = (self.version + 1, graph.frozen(params))
         self._reading = other
 
     def restore(self, params: Any, version: int) -> None:
-        """Weights of a run that is gone on with; before anybody reads."""
+        """Set the weights of a resumed run, before anybody reads."""
+        params = graph.frozen(params)
         self._held = [(version, params), (version, params)]
 
     def read(self) -> tuple[int, Any]:
