@@ -80,7 +80,7 @@ ROWS, SIZES = 60, (4, 3)
 LOGITS = logit_rows(ROWS, sum(SIZES), 1)
 LOGITS[:, 4] = np.where(np.isneginf(LOGITS[:, 4:]).all(-1), 0.5, LOGITS[:, 4])
 LOGITS[:, 0] = np.where(np.isneginf(LOGITS[:, :4]).all(-1), -0.5, LOGITS[:, 0])
-# the other distribution allows what this one allows: elsewhere the divergence is infinite
+# both distributions have the same support: otherwise the divergence is infinite
 OTHER = np.random.default_rng(2).normal(size=LOGITS.shape).astype(np.float32)
 OTHER = np.where(np.isneginf(LOGITS), -INF, OTHER).astype(np.float32)
 PARTS = (slice(0, 4), slice(4, 7))

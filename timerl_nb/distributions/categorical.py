@@ -44,7 +44,7 @@ class Categorical(Distribution):
         if mask is not None:
             logits = _masked(logits, allowed_positions(mask, logits))
         self.logits = logits
-        # what handles infinities adds little to the gradients: most of it is detached
+        # infinities are handled by detached operations, which add little to the gradients
         ends = finfo(NUMPY[logits.dtype])
         most = logits.max(axis=-1).unsqueeze(-1).detach()
         shifted = logits - most.maximum(float(ends.min))
