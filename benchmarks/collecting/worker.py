@@ -98,7 +98,7 @@ def _advanced(one: Any) -> Mapping[str, Any]:
 def _split(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     """Where the time of batches goes, recorded: made anew, since what is made before is not tapped."""
     cell = Cell(**sizes)
-    with trl.scope.record() as rec:
+    with trl.scope.record(exact=True) as rec:
         one = TABLE[name].make(cell)
         one.advance()
         with trl.scope.operation(MEASURED):

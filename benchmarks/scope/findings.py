@@ -31,8 +31,8 @@ MEASURED: Final = "measured"
 
 
 def recorded(make: Callable[[], Callable[[], object]], count: int) -> Recording:
-    """What a step is measured to do, so many times; it is made in the recording, or its jitted functions would be untapped."""
-    with trl.scope.record() as rec:
+    """Record a step so many times, without disabled blocks; it is made in the recording, which wraps its jitted functions."""
+    with trl.scope.record(exact=True) as rec:
         step = make()
         repeated(step, 3)()
         with trl.scope.operation(MEASURED):
@@ -297,7 +297,7 @@ def f10() -> Finding:
     for algorithm in (*ON_POLICY, *OFF_POLICY):
         learner = agent(algorithm, "Walker2d-v5")
         learner.learn(300)
-        with trl.scope.record() as rec:
+        with trl.scope.record(exact=True) as rec:
             learner.learn(STEPS[algorithm], reset_num_timesteps=False)
         shares[algorithm] = share(rec.read(), "simulation")
     ratio = min(shares[a] for a in ON_POLICY) / max(shares[a] for a in OFF_POLICY)
@@ -315,7 +315,7 @@ def f12() -> Finding:
         made = gym.make(env, obs_type="ram") if env.startswith("ALE") else gym.make(env)
         learner = agent("PPO", made)
         learner.learn(256)
-        with trl.scope.record() as rec:
+        with trl.scope.record(exact=True) as rec:
             learner.learn(1024, reset_num_timesteps=False)
         shares[env] = share(rec.read(), "simulation")
     return _of(

@@ -216,3 +216,18 @@ def test_devices_are_asked_for_and_traces_added(
     made = Path(__file__).parents[2] / "datasets" / "kineto-made.json"
     assert main(["scope", "add", str(recorded(tmp_path / "made")), str(made)]) == 0
     assert "made GPU A, made GPU B" in capsys.readouterr().out
+
+
+def test_exact_disables_no_wrappers(tmp_path: Path) -> None:
+    text = """
+import time, timerl_nb as trl
+for _ in range(60):
+    with trl.scope.operation("o"):
+        time.sleep(0.006)
+"""
+    (tmp_path / "s.py").write_text(text)
+    done = scope("run", "--exact", "--folder", "r", "s.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    recording = trl.scope.read(tmp_path / "r")
+    assert "unobserved" not in {cell.library for cell in recording.table().cells}
+    assert recording.transitions() == {("o", "python", "waiting"): 60}

@@ -176,10 +176,11 @@ def _show(words: Sequence[str]) -> int:
     )
     given = parser.read(words)
     recording = read(given.folder)
-    times = overlap_of(recording)
+    measured = overlap_of(recording)
+    times = str(measured)
     if given.calibration is not None:
         first, *more = map(Calibration.load, given.calibration)
-        times = recording.corrected(sum(more, first))
+        times = f"{recording.corrected(sum(more, first))}\n\n{measured.threads_text()}"
     print(processes(recording))
     print(f"\n{recording.devices}")
     print(f"\n{times}\n\n{transitions_text(recording)}")
