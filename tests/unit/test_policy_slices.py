@@ -14,7 +14,7 @@ import pytest
 import timerl_nb as trl
 from tests.unit.test_evaluation import Remembering, played
 from timerl_nb.errors import OptionError
-from timerl_nb.frontend.acting import How
+from timerl_nb.frontend.acting import How, policy_of
 from timerl_nb.ir.pdg import at_own_point
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.reference_rules import Env
@@ -22,6 +22,7 @@ from timerl_nb.rl import LearntPolicy
 from timerl_nb.runtime.backends import jax_graph as rules
 
 B, I, T = 3, 3, 7
+INTERPRETED = trl.Options(executor="interpret")
 SCALE = np.array([1.0, 0.5, 3.0, -2.0], np.float32)
 
 
@@ -151,6 +152,12 @@ def relative(w: Writing) -> None:
     w.acts(a, w.dnn.log_prob(a))
 
 
+def masked_by_argument(w: Writing) -> None:
+    legal = trl.stack([w.o.take(1) < 0.2, w.o.take(1) > -0.2])
+    a = w.dnn.sample(-w.o, mask=legal)
+    w.acts(a, w.dnn.log_prob(a))
+
+
 def drawn_by_hand(w: Writing) -> None:
     logits = w.dnn(w.o).logits
     a = trl.random.categorical(logits * 2.0)
@@ -186,6 +193,7 @@ CARTPOLE: dict[str, Callable[[Writing], None]] = {
         sliced,
         averaged,
         masked,
+        masked_by_argument,
         tempered,
         remembering,
         knowing_what_it_did,
@@ -200,7 +208,7 @@ CARTPOLE: dict[str, Callable[[Writing], None]] = {
 def program_of(write: Callable[[Writing], None], env: Any = None, **options: Any) -> trl.Program:
     with trl.Context("b", "i", "t") as ctx:
         write(Writing(ctx, env or trl.env.make("CartPole-v1", max_steps=40), **options))
-    return ctx.compile({"B": B, "I": I, "T": T})
+    return ctx.compile({"B": B, "I": I, "T": T}, INTERPRETED)
 
 
 class Outside:
@@ -318,7 +326,7 @@ def q_values(weights: dict[str, Any], seen: np.ndarray, name: str = "q") -> np.n
 def test_dqn_acts_by_its_best_action_and_explores_where_asked() -> None:
     options: dict[str, Any] = {"hidden": (8,), "length": 30, "after": 3, "epsilon": (1.0, 0.5, 10)}
     ctx = trl.algorithms.dqn(scale=tuple(SCALE), **options)
-    policy = ctx.compile({"B": 2, "T": 20}).execute(seed=0, progress=False).policy()
+    policy = ctx.compile({"B": 2, "T": 20}, INTERPRETED).execute(seed=0, progress=False).policy()
     seen = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
     best = q_values(policy.weights, seen * SCALE).argmax(-1)
     np.testing.assert_array_equal(policy(seen), best)
@@ -332,7 +340,7 @@ def test_dqn_acts_by_its_best_action_and_explores_where_asked() -> None:
 
 def test_ddpg_acts_by_its_actor_and_explores_where_asked() -> None:
     ctx = trl.algorithms.ddpg(hidden=(8,), length=30, after=3, noise=(1.0, 0.2, 10), lasting=0.5)
-    policy = ctx.compile({"B": 2, "T": 20}).execute(seed=0, progress=False).policy()
+    policy = ctx.compile({"B": 2, "T": 20}, INTERPRETED).execute(seed=0, progress=False).policy()
     seen = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     mean = np.tanh(q_values(policy.weights, seen, "actor"))
     made = policy(seen)
@@ -420,8 +428,8 @@ def test_evaluation_on_the_way_plays_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("normalised", "scan"),
         ("remembering", "scan"),
+        ("normalised", "loop"),
         ("masked", "loop"),
         ("stacked", "loop"),
         ("knowing_what_it_did", "loop"),
@@ -482,3 +490,89 @@ def test_checkpoints_hold_the_statistics_of_their_iteration(tmp_path: Path) -> N
         other.output("w", dnn.actor.weight)
     loaded = other.compile({"I": 1}).execute(progress=False)
     np.testing.assert_array_equal(loaded["w"][0], policy.weights["actor.weight"])
+
+
+class Choosing(trl.env.Environment):
+    """Two choices at once, which move three numbers."""
+
+    obs_space = trl.env.spaces.Box(-1, 1, (3,))
+    act_space = trl.env.spaces.MultiDiscrete((2, 3))
+    max_steps = 6
+
+    def first_state(self, domain: Any) -> Any:
+        return trl.random.uniform((3,), -1.0, 1.0, domain=domain)
+
+    def transition(self, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        return state * 0.9 + 0.01 * action.sum().floating(), state.sum(), state.sum() > 5.0
+
+
+def test_several_choices_are_the_programs_own() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        env = Choosing()
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
+        o = trl.like(env.obs_space, domain=(b, i, t)).named("o")
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(-3.0 * o)
+        o[b, i, t + 1], r, _ = env.step(a)
+        log_prob = dnn.log_prob(a)
+        log_prob.mean(over=(b, t)).backward()
+        trl.optim.SGD(dnn.params, lr=1e-30).step()
+        for name, x in {"o": o, "a": a, "log_prob": log_prob}.items():
+            ctx.output(name, x)
+    program = ctx.compile({"B": B, "I": I, "T": T}, INTERPRETED)
+    result = program.execute(seed=5, progress=False)
+    at = Outside(program, result.policy(), "sample")
+    for t in range(T):
+        made = at.step({"obs": result["o"][:, I - 1, t]}, t)
+        np.testing.assert_array_equal(made["action"], result["a"][:, I - 1, t])
+        np.testing.assert_allclose(made["log_prob"], result["log_prob"][:, I - 1, t], rtol=1e-4)
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+def of_another_environment(w: Writing) -> None:
+    w.acts(w.dnn.sample(w.o - w.o[0, w.i, w.t]))
+
+
+def of_all_environments(w: Writing) -> None:
+    w.acts(w.dnn.sample(w.o - w.o.mean(over=w.b)))
+
+
+def on_the_host(w: Writing) -> None:
+    w.acts(w.dnn.sample(trl.udf(lambda x: x * 2, w.o, out=((4,), "f32"))))
+
+
+def by_which_environment_it_is(w: Writing) -> None:
+    w.acts(w.dnn.sample(w.o * trl.value(w.b).floating()))
+
+
+def of_the_whole_past(w: Writing) -> None:
+    w.acts(w.dnn.sample(w.o[w.b, w.i, 0 : w.t + 1].mean(axis=0)))
+
+
+def by_chance_alone(w: Writing) -> None:
+    w.acts(trl.random.randint(2, domain=(w.b, w.i, w.t)))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (of_another_environment, "is read at b = 0: that is of another environment"),
+        (of_all_environments, "that is of another environment"),
+        (on_the_host, "is a function on the host"),
+        (by_which_environment_it_is, "depends on b, on which environment acts"),
+        (of_the_whole_past, "is read at 0:t \\+ 1, of a length that varies"),
+        (by_chance_alone, "its actions depend neither on what the environment shows"),
+    ],
+)
+def test_programs_without_a_policy_are_refused_at_their_line(write: Any, said: str) -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        write(Writing(ctx, trl.env.make("CartPole-v1")))
+    policy = policy_of(ctx)
+    for how in ("mode", "sample", "explore"):
+        with pytest.raises(OptionError, match=said) as failed:
+            policy.graph(how)
+        assert "w.acts(" in failed.value.origin.text
+        assert "the environment is stepped at" in failed.value.others
