@@ -1,0 +1,295 @@
+"""The same program, written otherwise: what a compiler may not care about.
+
+A rewriting changes the statements of a program, its names or its options, and no value. A draw has a
+stream of its own, so that a different order of statements draws the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+from tests.independent.draw import OPTIONS
+from tests.independent.programs import (
+    DTYPES,
+    Data,
+    Draw,
+    Gradient,
+    Let,
+    Merge,
+    Parameter,
+    Program,
+    Statement,
+    Step,
+    array_of,
+)
+
+# Words that mean something to Python, to isl or to the compiler, beside the dimensions' own.
+_TEXT: Final = """
+    v x e0 c0 T_ I n seed turn value length rt mod min floor rat exists print sum range kernel_1 v1_0
+    b_block t_block part_length S0 b i t u B U step axis lambda_ None_ d0 x_3 all
+"""
+WORDS: Final = tuple(_TEXT.split())
+
+
+@dataclass(frozen=True)
+class Written(Statement):
+    """A statement whose lines are given: after those of its declaration."""
+
+    lines: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.needs
+
+    def declaration(self) -> Iterator[str]:
+        yield from self.declared
+
+    def code(self) -> Iterator[str]:
+        yield from self.lines
+
+    def plain(self) -> Iterator[str]:
+        yield f"# {self.name}"
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A program written otherwise.
+
+    Attributes:
+        kinds: what was changed.
+        text: the new program.
+        names: by what its source calls an output, the name that the result has it by.
+        exact: whether every bit must be the same.
+    """
+
+    kinds: tuple[str, ...]
+    text: str
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class NamedDraw(Draw):
+    """Random values of a stream that has the statement's name."""
+
+    def code(self) -> Iterator[str]:
+        about = f'domain={self.domain}, stream="{self.name}"'
+        yield f"{self.name} = trl.random.{self.call}({self.shape}, {about})"
+
+
+def with_streams(program: Program) -> Program:
+    """Return the program with a stream of its own for every draw, and without a budget.
+
+    What fits a budget may not fit it when it is written otherwise.
+    """
+
+    def changed(s: Statement) -> Statement:
+        if not isinstance(s, Draw):
+            return s
+        return NamedDraw(s.name, s.dims, s.shape, s.dtype, s.call)
+
+    options = {k: v for k, v in program.options.items() if k != "device_memory"}
+    return replace(program, statements=tuple(map(changed, program.statements)), options=options)
+
+
+# --- kinds of rewritings ----------------------------------------------------------------------------
+
+
+def _plain_lets(program: Program, random: Random) -> list[Let]:
+    """Some of the named expressions that are defined everywhere and vary over something."""
+    found = [s for s in program.statements if isinstance(s, Let) and not s.where and s.dims]
+    return random.sample(found, min(len(found), 2))
+
+
+def _instead(program: Program, changes: dict[str, list[Statement]]) -> Program:
+    statements = [one for s in program.statements for one in changes.get(s.name, [s])]
+    return replace(program, statements=tuple(statements))
+
+
+def _defined(let: Let, lines: Callable[[str], list[str]]) -> list[Statement]:
+    """A named expression as a tensor that branches define, from another one of its value."""
+    other = f"{let.name}_once"
+    kind = f'trl.tensor({let.shape}, "{DTYPES[let.dtype]}", domain={let.domain})'
+    first = Written(
+        other, let.dims, let.shape, let.dtype, (f"{other} = ({let.node.code})",), (), let.reads
+    )
+    declared = (f"{let.name} = {kind}",)
+    own = (*lines(other),)
+    return [
+        first,
+        Written(let.name, let.dims, let.shape, let.dtype, own, declared, frozenset({other})),
+    ]
+
+
+def cut(program: Program, random: Random) -> Program:
+    """An expression in two branches, divided at a point of one dimension, or by its remainder."""
+
+    def lines(let: Let, other: str) -> list[str]:
+        d = random.choice(let.dims)
+        k = random.randint(1, max(1, program.bounds[d] - 1))
+        pairs = [(f"{d} < {k}", f"{d} >= {k}"), (f"{d} % 2 == 0", f"{d} % 2 == 1")]
+        return [f"{let.name}[{where}] = {other}" for where in random.choice(pairs)]
+
+    return _instead(
+        program,
+        {x.name: _defined(x, lambda o, x=x: lines(x, o)) for x in _plain_lets(program, random)},
+    )
+
+
+def reverse(program: Program, random: Random) -> Program:
+    """An expression that is written from the far end of a dimension."""
+
+    def lines(let: Let, other: str) -> list[str]:
+        d = random.choice(let.dims)
+        at = ", ".join(f"{e.upper()} - 1 - {e}" if e == d else e for e in let.dims)
+        return [f"{let.name}[{at}] = {other}[{at}]"]
+
+    return _instead(
+        program,
+        {x.name: _defined(x, lambda o, x=x: lines(x, o)) for x in _plain_lets(program, random)},
+    )
+
+
+def unroll(program: Program, random: Random) -> Program:
+    """An expression with a branch for every point of one dimension."""
+
+    def lines(let: Let, other: str) -> list[str]:
+        d = random.choice(let.dims)
+        return [f"{let.name}[{d} == {k}] = {other}" for k in range(program.bounds[d])]
+
+    some = [x for x in _plain_lets(program, random) if program.ending not in x.dims][:1]
+    return _instead(program, {x.name: _defined(x, lambda o, x=x: lines(x, o)) for x in some})
+
+
+def split(program: Program, random: Random) -> Program:
+    """An expression over one dimension by way of two: rows of two points."""
+    for let in _plain_lets(program, random)[:1]:
+        d = random.choice(let.dims)
+        if program.until or "p" in program.dims:  # the last dimension is the one that ends
+            continue
+        rest = [e for e in let.dims if e != d]
+        row = ", ".join(f"trl.min(2 * p + q, {d.upper()} - 1)" if e == d else e for e in let.dims)
+        back = ", ".join([*rest, f"{d} // 2", f"{d} % 2"])
+        once, rows = f"{let.name}_once", f"{let.name}_rows"
+        lines = (
+            f"{once} = ({let.node.code})",
+            f"{rows} = {once}[{row}]",
+            f"{let.name} = {rows}[{back}]",
+        )
+        made = Written(let.name, let.dims, let.shape, let.dtype, lines, (), let.reads)
+        bounds = {**program.bounds, "p": (program.bounds[d] + 1) // 2, "q": 2}
+        program = replace(_instead(program, {let.name: [made]}), bounds=bounds)
+        return replace(program, dims=(*program.dims, "p", "q"))
+    return program
+
+
+def dead(program: Program, random: Random) -> Program:
+    """What nobody needs, between the statements."""
+    statements: list[Statement] = []
+    for s in program.statements:
+        statements.append(s)
+        if isinstance(s, Let | Merge) and random.random() < 0.6:
+            name = f"{s.name}_unused"
+            lines = (f"{name} = ({s.name} == {s.name}).cast('f32') * 2.0",)
+            statements.append(Written(name, s.dims, s.shape, "f", lines, (), frozenset({s.name})))
+    return replace(program, statements=tuple(statements))
+
+
+def constants(program: Program, random: Random) -> Program:
+    """Given data as a constant that every point picks its part of."""
+
+    def changed(s: Statement) -> Statement:
+        if not isinstance(s, Data) or len(s.dims) != 1 or s.dims[0] == program.ending:
+            return s
+        array = array_of(s.dtype, s.seed, (f"_{d}" for d in s.dims), s.shape)
+        text = f"{s.name} = trl.constant({array}).take(trl.value({s.dims[0]}), axis=0)"
+        return Written(s.name, s.dims, s.shape, s.dtype, (text,))
+
+    leaves = {s.leaf for s in program.statements if isinstance(s, Gradient)}
+    kept = (s if s.name in leaves else changed(s) for s in program.statements)
+    return replace(program, statements=tuple(kept))
+
+
+def order(program: Program, random: Random) -> Program:
+    """Statements in another order, each behind what it reads; gradients stay behind all others."""
+    late = {s.name for s in program.statements if isinstance(s, Gradient | Step | Parameter)}
+    for s in program.statements:
+        if s.reads & {*late, *(f"{name}_next" for name in late)}:
+            late.add(s.name)
+    early = [s for s in program.statements if s.name not in late]
+    merges = {s.name for s in early if any(s.declaration())}
+    names = {s.name for s in early}
+    made: list[Statement] = []
+    while len(made) < len(early):
+        known = {s.name for s in made} | merges
+        ready = [s for s in early if s not in made and s.reads & names <= known]
+        made.append(random.choice(ready))
+    rest = [s for s in program.statements if s.name in late]
+    return replace(program, statements=(*made, *rest))
+
+
+def options(program: Program, random: Random) -> Program:
+    """Other decisions of the compiler."""
+    found: dict[str, Any] = {}
+    for one in random.sample(OPTIONS, random.choice((1, 2))):
+        found |= one
+    found.pop("device_memory", None)
+    return replace(program, options={**program.options, **found})
+
+
+KINDS: Final[tuple[Callable[[Program, Random], Program], ...]] = (
+    cut,
+    reverse,
+    unroll,
+    split,
+    dead,
+    constants,
+    order,
+    options,
+)
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+def bound_of(name: str) -> str:
+    return name.upper() if name.upper() != name else f"{name}_bound"
+
+
+def renamed(program: Program, random: Random) -> tuple[str, dict[str, str]]:
+    """The text of a program whose dimensions and outputs have other names, and these."""
+    dims = random.sample(WORDS, len(program.dims))
+    while len({*dims, *map(bound_of, dims)}) < 2 * len(dims):
+        dims = random.sample(WORDS, len(program.dims))
+    words = random.sample(WORDS, len(WORDS))
+    outputs = {name: words[k] if k < len(words) else name for k, name in enumerate(program.outputs)}
+    text = program.code()
+    before = f"trl.Context({', '.join(map(repr, program.dims))})"
+    assert before in text
+    text = text.replace(before, f"trl.Context({', '.join(map(repr, dims))})")
+    for name, word in outputs.items():
+        line = f'ctx.output("{name}", {name})'
+        assert line in text
+        text = text.replace(line, f"ctx.output({word!r}, {name})")
+    return text, outputs
+
+
+def rewritten(program: Program, random: Random, *, names: bool) -> Rewriting:
+    """Return a program that has streams, written otherwise: by other `names` alone, or in a few ways."""
+    if names:
+        text, others = renamed(program, random)
+        return Rewriting(("names",), text, others, exact=True)
+    chosen = sorted(random.sample(KINDS, random.choice((1, 1, 2, 3))), key=KINDS.index)
+    other = program
+    for kind in chosen:
+        other = kind(other, random)
+    kinds = tuple(kind.__name__ for kind in chosen)
+    if random.random() < 0.3:
+        text, others = renamed(other, random)
+        return Rewriting((*kinds, "names"), text, others)
+    return Rewriting(kinds, other.code(), {name: name for name in other.outputs})
