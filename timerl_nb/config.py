@@ -20,6 +20,8 @@ ENVIRONMENT: Final = {
     "XDG_CACHE_HOME": "the folder of all caches, ours as `timerl-nb` in it; `~/.cache` where it is not set",
 }
 
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
 
 def progress_by_default() -> bool:
     """Whether `execute` shows a progress bar unless told."""
@@ -29,6 +31,13 @@ def progress_by_default() -> bool:
 def xla_flags() -> str:
     """XLA's settings, as they were given to the process."""
     return os.environ.get("XLA_FLAGS", "")
+
+
+def thread_settings() -> dict[str, str]:
+    """What was said to the process of how many threads libraries use."""
+    return {name: os.environ[name] for name in _THREADS if name in os.environ} | {
+        "XLA_FLAGS": xla_flags()
+    }
 
 
 def cache_folder() -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -9,11 +10,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
+import gymnasium
 import numpy as np
 import pytest
 
 import timerl_nb as trl
 from timerl_nb.collecting.choosing import Choice, check, choose
+from timerl_nb.collecting.cost_key import cost_key
+from timerl_nb.collecting.loop import Loop
+from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policies import Random
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Way
@@ -76,6 +81,9 @@ class Made(Way):
         # the first one compiles
         self._clock.now += 1.0 if self.batches == 1 else next(self._seconds)
         return SimpleNamespace(count=100)
+
+    def handed_out(self) -> None:
+        pass
 
     @property
     def counts(self) -> Counts:
@@ -207,6 +215,132 @@ def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) 
     for others in (replace(of, envs=11), replace(of, steps=9), replace(of, name="another")):
         assert not again(others, "one", "other")[0].remembered
     assert not again(of, "one", "third")[0].remembered
+
+
+def test_what_there_was_time_for_is_remembered(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    clock, of = Clock(), task()
+    ways = [Made(clock, f"{k}", [0.1 + k], prepares=6.0) for k in range(3)]
+    first = chosen(clock, *ways, of=of).ways
+    assert first[2].speed is None and "was not tried" in str(first[2].why_not)
+    again = [Made(clock, f"{k}", [0.1 + k]) for k in range(3)]
+    known = chosen(clock, *again, of=of)
+    assert known.ways.remembered and known.ways.chosen == "0"
+    assert [way.batches for way in again] == [0, 0, 0] and known.ways[2].why_not == first[2].why_not
+    assert known.expected == first[0].speed and known.again is not None
+    assert known.is_expected(1000) and known.is_expected(400)
+    assert not known.is_expected(300) and not known.is_expected(3100)
+    assert not known.again().ways.remembered and [way.batches > 0 for way in again] == [True] * 3
+
+
+class Counted(gymnasium.Env[Any, Any]):
+    """An environment whose step takes as long as its class says."""
+
+    work = 0.0
+
+    def __init__(self, work: float = 0.0, many: int = 1) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.args = work, many
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.args[0] + Counted.work)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def helped(x: int) -> int:
+    return x + 1
+
+
+def test_what_the_speed_depends_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    gymnasium.register("Counted-v0", entry_point=Counted, disable_env_checker=True)
+
+    def key(policy: Any = trl.policies.random, **options: Any) -> tuple[str, ...]:
+        env = trl.env.make("gym.Counted-v0", **options)
+        return cost_key(trl.collect(env, policy, envs=2, steps=3, how="loop")._task)
+
+    def widths(n: int) -> Any:
+        w = np.zeros((2, n), np.float32)
+        return lambda obs: (obs @ w).argmax(-1) % 2
+
+    first = key(widths(3))
+    assert key(widths(3)) == first and key(widths(4)) != first and key() == key()
+    assert key(lambda obs: helped(len(obs))) == key(lambda obs: helped(len(obs)))
+    before = key(lambda obs: helped(len(obs)))
+    monkeypatch.setitem(globals(), "helped", lambda x: x + 2)
+    assert key(lambda obs: helped(len(obs))) != before
+    assert len({key(work=0.1), key(work=0.2), key(many=2), key()}) == 4
+    plain = key()
+    monkeypatch.setattr(Counted, "reset", lambda self, **_: (np.ones(2, np.float32), {}))
+    assert key() != plain  # other code under the same name
+    plain = key()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert key() != plain
+    plain = key()
+    monkeypatch.setattr("timerl_nb.collecting.cost_key.cores", lambda: 77)
+    assert key() != plain
+    found = list[tuple[str, ...]]()
+    for n in (8, 8, 9):
+        other = trl.DNNBuilder().from_env(ENV, hidden=[n])
+        found.append(cost_key(trl.collect(ENV, other, envs=2, how="scan")._task))
+    assert found[0] == found[1] != found[2]
+
+
+def test_an_environment_that_became_slower_is_measured_again(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in the key shows it: the first batch does."""
+    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    monkeypatch.setattr("timerl_nb.collecting.collector.WAYS", (Loop(), Twice()))
+    gymnasium.register("Counted-v1", entry_point=Counted, disable_env_checker=True)
+
+    def collected() -> tuple[Ways, int]:
+        with trl.collect("gym.Counted-v1", trl.policies.random, envs=2, steps=5) as c:
+            return c.ways, c.next().count
+
+    monkeypatch.setattr(Counted, "work", 0.0005)
+    assert not collected()[0].remembered and collected()[0].remembered
+    key = [*tmp_path.iterdir()]
+    monkeypatch.setattr("timerl_nb.collecting.cost_key._environment", lambda task: None)
+    assert not collected()[0].remembered and collected()[0].remembered
+    monkeypatch.setattr(Counted, "work", 0.02)
+    with trl.collect("gym.Counted-v1", trl.policies.random, envs=2, steps=5) as c:
+        assert c.ways.remembered and c.next().obs.shape == (5, 2, 2)
+        assert not c.ways.remembered and c.ways["loop"].speed is not None
+        assert c.ways["loop"].speed.median < 60  # two environments, 20 ms a step of each
+        assert c.next().count == 10
+    assert collected()[0].remembered and len([*tmp_path.iterdir()]) == len(key) + 1
+
+
+class Twice(Loop):
+    """The loop once more, under another name."""
+
+    name = "twice"
+
+
+def test_slow_environments_are_measured_by_few_steps() -> None:
+    gymnasium.register("Counted-v2", entry_point=Counted, disable_env_checker=True)
+    env = trl.env.make("gym.Counted-v2", work=0.02)
+    made = trl.collect(env, trl.policies.random, envs=2, steps=10_000, how="loop")._task
+    began = time.perf_counter()
+    found = choose((Loop(), Twice()), made, "auto", {}).ways
+    assert time.perf_counter() - began < 60  # a batch takes 400 s
+    row = found["loop"]
+    assert row.speed is not None and 10 < row.speed.median <= 50 and row.calls == 20_000
+
+
+def test_gymnasiums_own_vectors_are_measured_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timerl_nb.collecting.collector.WAYS", (Native(), Loop()))
+    with trl.collect("gym.CartPole-v1", trl.policies.random, envs=1, steps=20) as c:
+        assert [row.speed is not None for row in c.ways] == [True, True]
 
 
 def test_the_table_prints() -> None:

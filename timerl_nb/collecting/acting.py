@@ -119,6 +119,11 @@ class Acting(ABC):
     def text(self) -> str:
         """What there is to remember it by: two of the same text take as long."""
 
+    @property
+    def made_of(self) -> Any:
+        """The functions and classes that it runs, and the types of what these read."""
+        return None
+
     def begun(self, values: Any) -> Acting:
         """The policy, which begins with weights that somebody has given; as `taken`."""
         return replace(self, weights=self.taken(values))

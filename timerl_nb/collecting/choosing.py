@@ -12,11 +12,11 @@ from statistics import quantiles
 from time import perf_counter
 from typing import Any, Final
 
+from timerl_nb.collecting.cost_key import cost_key
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Prepared, Source, Way
 from timerl_nb.collecting.ways import Row, Speed, Ways
 from timerl_nb.errors import OptionError, TimeRLError, one_of
-from timerl_nb.runtime.backends.jax import device_count, device_name
 from timerl_nb.runtime.disk_cache import disk_cache, key_of
 
 AUTO: Final = "auto"
@@ -26,6 +26,7 @@ _ROUNDS: Final = 5
 _MOST_ROUNDS: Final = 100
 _EACH: Final = 2.0  # seconds that a way is measured
 _ALL: Final = 10.0  # seconds in all; and so many after which no other way is compiled
+_BRIEF: Final = 0.2  # seconds that a batch takes, of ways whose batches can be shortened
 _FEW: Final = 3  # fewer batches than these have no spread
 _LOST: Final = 3  # times as long as the fastest
 _APART: Final = 0x9E3779B97F4A7C15  # between the seed of measurements and that of trajectories
@@ -41,10 +42,19 @@ class Choice:
 
     Attributes:
         prepared: it, ready.
+        expected: how fast it was in an earlier process; None where it was measured now, or not at all.
+        again: chooses anew, whatever is remembered.
     """
 
     prepared: Prepared
     _told: Callable[[], Ways]
+    expected: Speed | None = None
+    again: Callable[[], Choice] | None = None
+
+    def is_expected(self, speed: float) -> bool:
+        """Whether a batch of this speed, in steps a second, agrees with what is remembered."""
+        known = self.expected
+        return known is None or known.least / _LOST <= speed <= known.greatest * _LOST
 
     @cached_property
     def ways(self) -> Ways:
@@ -81,6 +91,7 @@ def choose(
     *,
     order: Order = lambda _, ways: ways,
     clock: Callable[[], float] = perf_counter,
+    anew: bool = False,
 ) -> Choice:
     """The way that is asked for; or the fastest of those of one provenance that apply, measured.
 
@@ -88,15 +99,18 @@ def choose(
         how: `check` has found nothing wrong with it.
         weights: that the policy acts by while ways are measured.
         order: which are tried first, in case that the time does not suffice for all.
+        anew: measure whatever is remembered.
     """
     by_name = {way.name: way for way in ways}
     if how in by_name:
         told = partial(_unmeasured, ways, task, how, "it was asked for")
         return Choice(by_name[how].prepared(task), told)
     known = _Remembered(task, how, [*by_name])
-    found = known.read()
+    found = None if anew else known.read()
     if found is not None:
-        return Choice(by_name[found.chosen].prepared(task), lambda: found)
+        speed = found[found.chosen].speed
+        again = partial(choose, ways, task, how, weights, order=order, clock=clock, anew=True)
+        return Choice(by_name[found.chosen].prepared(task), lambda: found, speed, again)
     rows = _rows(ways, task)
     able = [way for way in ways if rows[way.name].why_not is None]
     if how == AUTO:
@@ -107,7 +121,7 @@ def choose(
                 rows[way.name] = replace(rows[way.name], why_not=text)
         able = [way for way in able if way.provenance == one]
     if len(able) == 1 or task.vector is not None:
-        why = "nothing was measured, since the environments go on where they were left"
+        why = "nothing was measured, since measuring would step the environments that were given"
         why = "no other one applies" if len(able) == 1 else why
         alone = Ways(tuple(rows.values()), able[0].name, why)
         return Choice(able[0].prepared(task), lambda: alone)
@@ -116,8 +130,7 @@ def choose(
     rows |= {way.name: race.row(rows[way.name]) for way in able}
     chosen, why = race.best
     measured = Ways(tuple(rows.values()), chosen, why)
-    if all(way.name in race.runners for way in able):
-        known.write(replace(measured, remembered=True))
+    known.write(replace(measured, remembered=True))
     return Choice(race.runners[chosen].prepared, lambda: measured)
 
 
@@ -140,6 +153,36 @@ class _Runner:
     seconds: list[float] = field(default_factory=list)  # of each batch
     speeds: list[float] = field(default_factory=list)  # steps a second
     is_lost: bool = False
+
+    def measure(self, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        """Make a batch, and count it."""
+        begun = clock()
+        batch = self.source.next(weights)
+        self.source.handed_out()
+        self.seconds.append(max(clock() - begun, 1e-9))
+        self.speeds.append(batch.count / self.seconds[-1])
+
+    def shorten(
+        self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
+    ) -> None:
+        """Have batches of as many steps as take little time, up to those of the task.
+
+        Args:
+            steps: of a batch of the task.
+            first: seconds that the first batch took, of one step.
+        """
+        self.counts = replace(
+            self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
+        )
+        if first > _EACH:  # all of its time: its one step is what there is to know
+            self.seconds.append(first)
+            self.speeds.append(self.source.envs / first)
+            return
+        begun = clock()
+        self.source.next(weights)
+        self.source.handed_out()
+        one = max(clock() - begun, 1e-9)
+        self.source.of_steps(max(1, min(steps, int(_BRIEF / one))))
 
     @property
     def speed(self) -> Speed:
@@ -173,7 +216,7 @@ class _Race:
             Exception: what the first of them raised, where all of them failed.
         """
         first: Exception | None = None
-        began = self._clock()
+        began, starting = self._clock(), 0.0  # what does not compile starts within the time
         with ExitStack() as stack:
             for way in ways:
                 if self.runners and self._clock() - began > _ALL:
@@ -181,39 +224,48 @@ class _Race:
                         f"it was not tried: the {_ALL:.0f} s of choosing were over"
                     )
                     continue
+                begun = self._clock()
                 try:
                     self._begin(way, stack)
                 except Exception as error:
                     first = first or error
                     what = error.what if isinstance(error, TimeRLError) else repr(error)
                     self._why_not[way.name] = f"it failed: {what}"
+                starting += 0.0 if way.compiles else self._clock() - begun
             if first is not None and not self.runners:
                 raise first
-            began = self._clock()
+            began = self._clock() - starting
             for k in range(_MOST_ROUNDS):
-                if k >= 1 and self._clock() - began > _ALL:
-                    break
                 if k >= _ROUNDS and self._is_decided():
                     break
-                self._round()
+                if not self._round(began):
+                    break
 
     def _begin(self, way: Way, stack: ExitStack) -> None:
-        prepared = way.prepared(self._task)
-        source = stack.enter_context(closing(prepared(self._task.seed ^ _APART)))
+        task = self._task
+        prepared = way.prepared(task)
+        begin = prepared if way.compiles else way.prepared(replace(task, steps=1))
+        source = stack.enter_context(closing(begin(task.seed ^ _APART)))
+        begun = self._clock()
         source.next(self._weights)  # the first one compiles, or resets
-        self.runners[way.name] = _Runner(prepared, source, source.counts, way.wanted)
+        source.handed_out()
+        runner = _Runner(prepared, source, source.counts, way.wanted)
+        if not way.compiles:
+            runner.shorten(task.steps, self._weights, self._clock, self._clock() - begun)
+        self.runners[way.name] = runner
 
-    def _round(self) -> None:
+    def _round(self, began: float) -> bool:
+        """Have each make a batch; returns whether there is time for more."""
         for runner in self.runners.values():
             if runner.seconds and (runner.is_lost or runner.is_over):
                 continue
-            begun = self._clock()
-            batch = runner.source.next(self._weights)
-            runner.seconds.append(self._clock() - begun)
-            runner.speeds.append(batch.count / runner.seconds[-1])
+            if runner.seconds and self._clock() - began > _ALL:
+                return False
+            runner.measure(self._weights, self._clock)
         most = max(runner.speeds[0] for runner in self.runners.values())
         for runner in self.runners.values():
             runner.is_lost = runner.speeds[0] * _LOST < most
+        return self._clock() - began <= _ALL
 
     def _is_decided(self) -> bool:
         """Whether one leads, or none has time left."""
@@ -257,11 +309,9 @@ class _Remembered:
 
     def __init__(self, task: Task, how: str, names: Sequence[str]) -> None:
         self._disk = disk_cache() if task.vector is None else None
-        acting = type(task.acting).__name__, task.acting.text
-        about = task.name, *acting, task.envs, task.steps
-        self._key = key_of(
-            "collecting", device_name(), device_count(), *about, how, names, _versions()
-        )
+        self._key = ""
+        if self._disk is not None:
+            self._key = key_of("collecting", *cost_key(task), how, names, _versions())
 
     def read(self) -> Ways | None:
         payload = None if self._disk is None else self._disk.read(self._key)

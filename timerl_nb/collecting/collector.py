@@ -116,12 +116,29 @@ class Collector:
             )
         try:
             batch = self._open().next(self._weights)
+            if self._is_slower():
+                batch = self._open().next(self._weights)
             check_numbers({"action": batch.action, **batch.extras})
             self._allowed.check(batch.action)
         except Exception as error:
             self._close(f"a batch was not completed ({type(error).__name__})")
             raise
         return batch
+
+    def _is_slower(self) -> bool:
+        """Whether the first batch shows that a remembered choice is out of date: then there is another one."""
+        choice, source = self._choice, self._source
+        if choice is None or choice.expected is None or source is None or choice.again is None:
+            return False
+        if source.speed is None:
+            return False
+        self._choice = replace(choice, expected=None)
+        if choice.is_expected(source.speed):
+            return False
+        source.close()
+        self._source = None  # nothing of it was handed out
+        self._choice = choice.again()
+        return True
 
     def load(self, params: Any) -> None:
         """Act by other weights from the next batch on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +47,10 @@ class HostFunction(Acting):
     def text(self) -> str:
         return f"{type(self.function).__name__} {getattr(self.function, '__qualname__', '')}"
 
+    @property
+    def made_of(self) -> Any:
+        return self.function
+
 
 class TorchModule(HostFunction):
     """A module of PyTorch's, called with tensors on its own device."""
@@ -53,6 +58,13 @@ class TorchModule(HostFunction):
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
         return lambda _, obs, number=0, came=None: named(call(obs))
+
+    @property
+    def made_of(self) -> Any:
+        module: Any = self.function
+        layers = [type(layer) for layer in getattr(module, "modules", list)()]
+        weights = [(n, w, str(w.device)) for n, w in getattr(module, "named_parameters", list)()]
+        return re.sub(r" at 0x\w+", "", repr(module)), type(module), layers, weights
 
     def begun(self, values: Any) -> Acting:
         self.taken(values)
@@ -130,6 +142,10 @@ class JaxFunction(Acting):
     def text(self) -> str:
         sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
         return f"{getattr(self.function, '__qualname__', '')} of {sizes}"
+
+    @property
+    def made_of(self) -> Any:
+        return self.function, self.tree
 
 
 def named(made: Any) -> Acted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -156,6 +157,14 @@ class HostTurns:
             part.whole = self._batch(part, carried)
         return part.whole[0]
 
+    @property
+    def envs(self) -> int:
+        return self._envs
+
+    def of_steps(self, steps: int) -> None:
+        """Make batches of another number of steps from now on."""
+        self._task, self._steps = replace(self._task, steps=steps), steps
+
     def handed_out(self) -> None:
         """The last batch has reached its reader: the next one follows."""
         part = self._now[1]
@@ -164,8 +173,8 @@ class HostTurns:
 
     @property
     def is_lost(self) -> bool:
-        carried, part = self._now
-        return carried.obs is not None and part is not None and part.at[2] is _UNKNOWN
+        part = self._now[1]
+        return part is not None and part.at[1] is not None and part.at[2] is _UNKNOWN
 
     def _complete(self, part: _Part, weights: Weights, carried: _Carried) -> None:
         """Make the steps of a batch that are still to do."""
@@ -192,8 +201,8 @@ class HostTurns:
             if len(acted) > 1 or extras:
                 self._keep(extras, acted, t)
             if stepped is None:
-                part.at = t, acted, _UNKNOWN
                 try:
+                    part.at = t, acted, _UNKNOWN
                     # a copy: environments may keep an action, or write into it
                     part.at = t, acted, step(action[t].copy())
                 except Exception as error:
@@ -235,11 +244,11 @@ class HostTurns:
 
     def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
         """Begin new episodes, as nobody knows how far a step came that was interrupted."""
-        lost = self._lost + (carried.obs is not None)
+        lost = self._lost + self.is_lost
         self._stepping.close()
         self._stepping = self._make((self._seed + lost * APART) % 2**64)
         self._lost = lost
-        if carried.obs is None:  # within their first reset
+        if part.at[1] is None:  # within their first reset
             self._now = carried, None
             return self._now
         self._now = _Carried.first(self._envs, carried.done + part.at[0] + 1), None
@@ -368,6 +377,8 @@ def _kind(x: Array, shape: Sequence[int] | None = None) -> str:
 
 class HostWay(Way):
     """A way whose environments step on the host."""
+
+    compiles = False
 
     @abstractmethod
     def stepping(self, task: Task, seed: int) -> Stepping:

@@ -11,7 +11,7 @@ from timerl_nb.env.vector import VectorStepping
 
 class Native(HostWay):
     name = "native"
-    provenance = "the environment's own vectors"
+    provenance = "Gymnasium"
     what = "the environment's own vector form"
 
     def why_not(self, task: Task) -> str | None:

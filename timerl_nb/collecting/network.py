@@ -119,6 +119,10 @@ class Network(Acting):
         sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
         return f"{len(self.graph.pdg)} operations of {sizes}"
 
+    @property
+    def made_of(self) -> Any:
+        return self.actor.act, self.actor.network
+
 
 def beginning(
     ctx: Context, policy: Slicer | Actor, seed: int, how: How, bounds: Mapping[str, int]

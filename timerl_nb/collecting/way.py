@@ -78,12 +78,14 @@ class Way(ABC):
         provenance: whose dynamics and chance it has: ways of one give the same trajectories.
         what: in a few words.
         wanted: how many times as fast as another one it has to be, to be chosen by itself.
+        compiles: whether a batch is a program of so many steps; else its sources take any number of them.
     """
 
     name: ClassVar[str]
     provenance: ClassVar[str]
     what: ClassVar[str]
     wanted: ClassVar[float] = 1.0
+    compiles: ClassVar[bool] = True
 
     @abstractmethod
     def why_not(self, task: Task) -> str | None:

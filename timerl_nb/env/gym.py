@@ -7,7 +7,7 @@ One Gymnasium environment per instance, stepped by host functions in the order t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -43,6 +43,7 @@ class GymEnvironment(Simulation):
     Attributes:
         spec: by which Gymnasium makes more of them.
         spaces: of observations and actions, as Gymnasium has them.
+        kinds: the classes of one, from its outermost wrapper to the environment itself.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GymEnvironment(Simulation):
         probe = self._make()
         self.spaces = probe.observation_space, probe.action_space
         self.obs_space, self.act_space = ours(*self.spaces)
-        self.spec = probe.spec
+        self.spec, self.kinds = probe.spec, [*_kinds(probe)]
         self.max_steps = self.spec.max_episode_steps if self.spec else None
         probe.close()
         self._resource: Resource | None = None
@@ -114,6 +115,13 @@ class GymEnvironment(Simulation):
             name="step",
         )
         return Step(*made)
+
+
+def _kinds(env: Any) -> Iterator[type[Any]]:
+    while env is not env.unwrapped:
+        yield type(env)
+        env = env.env
+    yield type(env)
 
 
 def distinct_seeds(seed: int, count: int) -> list[int]:

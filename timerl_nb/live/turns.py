@@ -43,6 +43,7 @@ class Turns(Iterator[dict[str, Any]]):
         taken: Callable[[Any], Any] = np.asarray,
         again: Again | None = None,
     ) -> None:
+        self._steps: Iterator[int] | None = None  # also where it is interrupted as it is made
         self._finish, self._taken, self._again = finish, taken, again
         self._held: tuple[int, Callable[[], RunState] | None] | None = None
         self._begin(run, supply, turn)
@@ -55,7 +56,7 @@ class Turns(Iterator[dict[str, Any]]):
         # which of the loop's turns has run last: some have nothing to do, and are passed over
         self._reached = turn - 1
         self._run = run
-        self._steps: Iterator[int] | None = run.turns()
+        self._steps = run.turns()
 
     def __iter__(self) -> Self:
         return self
