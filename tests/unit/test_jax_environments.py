@@ -166,6 +166,74 @@ def test_functions_that_are_no_environment_are_refused(how: str, text: str) -> N
         Wrong(how).reset(domain=("b",))  # here
 
 
+class Walk(trl.env.JaxEnvironment):
+    """Steps of the size of its action; the state could be taken for the action, and the other way round."""
+
+    obs_space = trl.env.Box(low=-1, high=1)
+    act_space = trl.env.Box(low=-1, high=1)
+
+    def first(self, key: Any) -> Any:
+        s = jax.random.uniform(key)
+        return s, s
+
+
+def _swapped(self: Any, state: Any, action: Any, key: Any) -> Any:
+    return state, state, action, state > 9
+
+
+def _action_first(self: Any, rng: Any, action: Any, state: Any) -> Any:
+    return state, state, action, state > 9
+
+
+def _without_key(self: Any, state: Any, action: Any) -> Any:
+    return state, state, action, state > 9
+
+
+def _five(self: Any, key: Any, state: Any, action: Any) -> Any:
+    return state, state, action, state > 9, {}
+
+
+def _raises(self: Any, k: Any, s: Any, a: Any) -> Any:
+    x = s[0]
+    return x, x, x, x > 9
+
+
+def _other_names(self: Any, k: Any, s: Any, a: Any) -> Any:
+    return s + a, s + a, a, s > 9
+
+
+def _more(self: Any, key: Any, state: Any, action: Any, scale: float = 1.0) -> Any:
+    return state + action, state, action * scale, state > 9
+
+
+@pytest.mark.parametrize(
+    ("after", "text", "line"),
+    [
+        (_swapped, "after takes (state, action, key), and is called as after(key, state, act", 0),
+        (_action_first, "after takes (rng, action, state), and is called as after(key, st", 0),
+        (_without_key, "after takes (state, action), and is called as after(key, state", 0),
+        (_five, "after returns 5 values, not (state, observation, reward, terminated)", 0),
+        (_raises, "Too many indices", 1),
+        (_other_names, "", 0),
+        (_more, "", 0),
+    ],
+)
+def test_functions_of_another_signature_are_refused_at_their_line(
+    after: Any, text: str, line: int
+) -> None:
+    env = type("Walks", (Walk,), {"after": after})()
+    if not text:
+        with trl.collect(env, trl.policies.random, envs=2, steps=3, how="scan") as c:
+            assert c.next().obs.shape == (3, 2)
+        return
+    with pytest.raises(EnvError) as caught:
+        trl.collect(env, trl.policies.random, envs=2, steps=3, how="scan").next()
+    assert text in str(caught.value)
+    code = after.__code__
+    assert caught.value.origin.file == code.co_filename
+    assert caught.value.origin.line == code.co_firstlineno + line
+
+
 class Pair(trl.env.Environment):
     """An environment of ours whose state is two tensors."""
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from timerl_nb.env.core import Environment, Tensor
-from timerl_nb.errors import EnvError
+from timerl_nb.errors import EnvError, Origin
 from timerl_nb.frontend.jaxed import jaxed
 from timerl_nb.frontend.sources import random_bits
 from timerl_nb.ir.shapes import NUMPY
@@ -59,13 +62,60 @@ class JaxEnvironment(Environment):
         return tuple(x.named(name) for x, name in zip(state, names, strict=True))
 
     def _begun(self, layout: _Layout, bits: Any) -> list[Any]:
-        state, seen = self.first(_key(bits))
+        state, seen = self._made("first", self.first(_key(bits)))
         return [seen, *layout.kept(jax.tree.leaves(state))]
 
     def _advanced(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
-        state, seen, reward, ended = self.after(_key(bits), layout.whole(leaves), action)
+        made = self.after(_key(bits), layout.whole(leaves), action)
+        state, seen, reward, ended = self._made("after", made)
         scalars = (jnp.asarray(reward, jnp.float32), jnp.asarray(ended, bool))
         return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
+
+    def _made(self, name: str, made: Any) -> Any:
+        """What a function returned.
+
+        Raises:
+            EnvError: it is not as many values as environments return.
+        """
+        wanted = _RETURNED[name]
+        if isinstance(made, tuple | list) and len(made) == len(wanted):
+            return made
+        what = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
+        raise EnvError(
+            f"{self.made_as}: {name} returns {what}, not ({', '.join(wanted)}).",
+            origin=_written_at(getattr(self, name)),
+        )
+
+    def _check_call(self, name: str, wanted: tuple[str, ...]) -> None:
+        """Refuse a function that takes other arguments, or the same ones in another order.
+
+        Raises:
+            EnvError: its arguments' names say so, or their number does.
+        """
+        function = getattr(self, name)
+        try:
+            takes = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # written in C
+            return
+        by_place = [p for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for p in by_place]
+        needed = [p.name for p in by_place if p.default is p.empty]
+        is_open = any(p.kind is p.VAR_POSITIONAL for p in takes)
+        fits = len(needed) <= len(wanted) and (is_open or len(names) >= len(wanted))
+        roles = [_ROLES.get(n.strip("_"), "") for n in names[: len(wanted)]]
+        # where each name says what it is, so does their order; a single one in another's place, too
+        known = [(role, here) for role, here in zip(roles, wanted, strict=False) if role]
+        if fits and (
+            all(role == here for role, here in known) or len({*roles} - {""}) < len(known)
+        ):
+            return
+        others = [p.name for p in takes if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        raise EnvError(
+            f"{self.made_as}: {name} takes ({', '.join([*names, *others])}), and is called as "
+            f"{name}({', '.join(wanted)}).",
+            origin=_written_at(function),
+            hint=f"def {name}(self, {', '.join(wanted)}): arguments are given by their places.",
+        )
 
     @cached_property
     def _layout(self) -> _Layout:
@@ -74,10 +124,14 @@ class JaxEnvironment(Environment):
         Raises:
             EnvError: the functions raise, or states or observations are not what programs have.
         """
+        for name, wanted in _CALLED.items():
+            self._check_call(name, wanted)
         space = self.act_space
         action = Type(space.shape, NUMPY[space.dtype])
         try:
-            state, seen = jax.eval_shape(lambda bits: self.first(_key(bits)), BITS)
+            state, seen = jax.eval_shape(
+                lambda bits: self._made("first", self.first(_key(bits))), BITS
+            )
             paths, structure = jax.tree_util.tree_flatten_with_path(state)
             names = (jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in paths)
             leaves = tuple(x for _, x in paths)
@@ -85,8 +139,14 @@ class JaxEnvironment(Environment):
             step, found = jax.make_jaxpr(partial(self._advanced, every), return_shape=True)(
                 BITS, leaves, action
             )
+        except EnvError:
+            raise
         except Exception as error:  # of others' code
-            raise EnvError(f"{self.made_as}: {type(error).__name__}: {error}") from error
+            raise EnvError(
+                f"{self.made_as}: {type(error).__name__}: {error}",
+                origin=_raised_at(error),
+                hint="it is called as first(key) and after(key, state, action), for one environment.",
+            ) from error
         if not isinstance(seen, Type):
             raise EnvError(
                 f"{self.made_as}: observations are a {type(seen).__name__}, not one array.",
@@ -121,6 +181,33 @@ class _Layout:
         pairs = zip(self.leaves, self.looked_at, strict=True)
         filled = [next(known) if kept else jnp.zeros(x.shape, x.dtype) for x, kept in pairs]
         return jax.tree.unflatten(self.structure, filled)
+
+
+# How functions are called, what they return, and by which names others call these arguments.
+_CALLED: Final = {"first": ("key",), "after": ("key", "state", "action")}
+_RETURNED: Final = {
+    "first": ("state", "observation"),
+    "after": ("state", "observation", "reward", "terminated"),
+}
+_ROLES: Final = {
+    **dict.fromkeys(("key", "rng", "rng_key", "prng_key", "random_key"), "key"),
+    **dict.fromkeys(("state", "env_state", "old_state", "previous"), "state"),
+    **dict.fromkeys(("action", "actions", "act"), "action"),
+}
+
+
+def _written_at(function: Any) -> Origin | None:
+    """The line of a function's definition."""
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    return None if code is None else Origin(code.co_filename, code.co_firstlineno)
+
+
+def _raised_at(error: Exception) -> Origin | None:
+    """The innermost line that raised an error, but for those of JAX and ours."""
+    libraries = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
+    inside = extract_tb(error.__traceback__)
+    own = [f for f in inside if not f.filename.startswith(libraries) and f.lineno is not None]
+    return Origin(own[-1].filename, own[-1].lineno or 0) if own else None
 
 
 def _key(bits: Any) -> Any:
