@@ -34,7 +34,7 @@ def xla_flags() -> str:
 
 
 def thread_settings() -> dict[str, str]:
-    """What was said to the process of how many threads libraries use."""
+    """The environment variables that set the number of threads of libraries."""
     return {name: os.environ[name] for name in _THREADS if name in os.environ} | {
         "XLA_FLAGS": xla_flags()
     }

@@ -69,7 +69,7 @@ def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: i
     """Batches are those of a collector that was not interrupted, but where environments begin anew."""
     with made(how) as c:
         wanted = [c.next() for _ in range(BATCHES)]
-        whole = c  # and what it compiled
+        whole = c  # its compiled program is shared
         n, exact, anew = 1, 0, 0
         while True:
             one = whole.another(seed=whole._task.seed)

@@ -121,7 +121,7 @@ class Acting(ABC):
 
     @property
     def made_of(self) -> Any:
-        """The functions and classes that it runs, and the types of what these read."""
+        """Its functions and classes, for the cost key."""
         return None
 
     def begun(self, values: Any) -> Acting:

@@ -26,7 +26,7 @@ _ROUNDS: Final = 5
 _MOST_ROUNDS: Final = 100
 _EACH: Final = 2.0  # seconds that a way is measured
 _ALL: Final = 10.0  # seconds in all; and so many after which no other way is compiled
-_BRIEF: Final = 0.2  # seconds that a batch takes, of ways whose batches can be shortened
+_BRIEF: Final = 0.2  # seconds of a shortened batch
 _FEW: Final = 3  # fewer batches than these have no spread
 _LOST: Final = 3  # times as long as the fastest
 _APART: Final = 0x9E3779B97F4A7C15  # between the seed of measurements and that of trajectories
@@ -52,7 +52,7 @@ class Choice:
     again: Callable[[], Choice] | None = None
 
     def is_expected(self, speed: float) -> bool:
-        """Whether a batch of this speed, in steps a second, agrees with what is remembered."""
+        """Whether a batch of this speed, in steps a second, agrees with the remembered figure."""
         known = self.expected
         return known is None or known.least / _LOST <= speed <= known.greatest * _LOST
 
@@ -174,7 +174,7 @@ class _Runner:
         self.counts = replace(
             self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
         )
-        if first > _EACH:  # all of its time: its one step is what there is to know
+        if first > _EACH:  # no time is left for a second step
             self.seconds.append(first)
             self.speeds.append(self.source.envs / first)
             return
@@ -216,7 +216,7 @@ class _Race:
             Exception: what the first of them raised, where all of them failed.
         """
         first: Exception | None = None
-        began, starting = self._clock(), 0.0  # what does not compile starts within the time
+        began, starting = self._clock(), 0.0  # start-up counts, compiling does not
         with ExitStack() as stack:
             for way in ways:
                 if self.runners and self._clock() - began > _ALL:

@@ -1,8 +1,7 @@
-"""Cost key of a task: a text of all that its speed depends on and that can be read before it runs.
+"""Cost key of a task: a text of every cost factor that is known before it runs.
 
-Two tasks of the same key are equally fast on an idle machine. Code counts by its instructions, and by those
-of the functions and classes of its own package that it names; arrays count by their types, libraries by
-their versions.
+Two tasks with the same key are equally fast on an idle machine. Code is hashed by its instructions, together
+with the functions and classes that it names. Arrays are hashed by their types, libraries by their versions.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _affinity() -> list[int]:
 
 
 def _environment(task: Task) -> Any:
-    """What makes a task's environments."""
+    """The classes and arguments of a task's environments."""
     if not isinstance(task.env, GymEnvironment):
         return task.env
     spec = task.env.spec
@@ -57,7 +56,7 @@ def _environment(task: Task) -> Any:
 
 
 def _entry(entry: Any) -> Any:
-    """What an entry point names: `package.module:name`."""
+    """Import an entry point, `package.module:name`."""
     if not isinstance(entry, str):
         return entry
     module, _, name = entry.partition(":")

@@ -72,7 +72,7 @@ class JaxEnvironment(Environment):
         return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
 
     def _made(self, name: str, made: Any) -> Any:
-        """What a function returned.
+        """Check the number of values that a function returned.
 
         Raises:
             EnvError: it is not as many values as environments return.
@@ -103,7 +103,7 @@ class JaxEnvironment(Environment):
         is_open = any(p.kind is p.VAR_POSITIONAL for p in takes)
         fits = len(needed) <= len(wanted) and (is_open or len(names) >= len(wanted))
         roles = [_ROLES.get(n.strip("_"), "") for n in names[: len(wanted)]]
-        # where each name says what it is, so does their order; a single one in another's place, too
+        # names of known roles must stand in the order of the call
         known = [(role, here) for role, here in zip(roles, wanted, strict=False) if role]
         if fits and (
             all(role == here for role, here in known) or len({*roles} - {""}) < len(known)
@@ -183,7 +183,7 @@ class _Layout:
         return jax.tree.unflatten(self.structure, filled)
 
 
-# How functions are called, what they return, and by which names others call these arguments.
+# Arguments and results of an environment's functions, and other common names of the arguments.
 _CALLED: Final = {"first": ("key",), "after": ("key", "state", "action")}
 _RETURNED: Final = {
     "first": ("state", "observation"),
@@ -203,7 +203,7 @@ def _written_at(function: Any) -> Origin | None:
 
 
 def _raised_at(error: Exception) -> Origin | None:
-    """The innermost line that raised an error, but for those of JAX and ours."""
+    """The innermost line of the user's code in an error's traceback."""
     libraries = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
     inside = extract_tb(error.__traceback__)
     own = [f for f in inside if not f.filename.startswith(libraries) and f.lineno is not None]
