@@ -171,18 +171,19 @@ class _Runner:
             steps: of a batch of the task.
             first: seconds that the first batch took, of one step.
         """
+        source: Any = self.source  # of a way that does not compile
         self.counts = replace(
             self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
         )
         if first > _EACH:  # no time is left for a second step
             self.seconds.append(first)
-            self.speeds.append(self.source.envs / first)
+            self.speeds.append(source.envs / first)
             return
         begun = clock()
         self.source.next(weights)
         self.source.handed_out()
         one = max(clock() - begun, 1e-9)
-        self.source.of_steps(max(1, min(steps, int(_BRIEF / one))))
+        source.of_steps(max(1, min(steps, int(_BRIEF / one))))
 
     @property
     def speed(self) -> Speed:
