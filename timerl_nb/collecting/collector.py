@@ -84,8 +84,8 @@ class Collector:
             ShapeError: weights of other shapes; the collector goes on.
         """
         batch: Batch | None = None
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 if params is not None:
                     self.load(params)
                 batch = self._unseen or self._made()
@@ -93,14 +93,15 @@ class Collector:
                     self._source.handed_out()
                 self._unseen = None
                 return batch
-            except BaseException as error:
-                if batch is not None and not isinstance(error, Exception):
-                    if self._source is not None:
-                        self._source.handed_out()
-                    self._unseen = batch
-                elif self._source is not None and self._source.is_lost:
-                    error.add_note(LOST)
-                raise
+        except BaseException as error:
+            source = self._source
+            if batch is not None and not isinstance(error, Exception):
+                if source is not None:
+                    source.handed_out()
+                self._unseen = batch  # the next call returns it
+            elif source is not None and source.is_lost:
+                error.add_note(LOST)
+            raise
 
     def _made(self) -> Batch:
         """A batch that is sound."""

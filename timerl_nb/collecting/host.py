@@ -184,6 +184,7 @@ class HostTurns:
         reward, ended, cut = part.reward, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
         plain = "" if fits is None else f"u{fits[1].itemsize}"
+        is_bounded = isinstance(sizes, int)
         for t in range(first, self._steps):
             t, acted, stepped = part.at
             if acted is None:
@@ -195,7 +196,12 @@ class HostTurns:
                 made = self._fitting(made)
                 fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
             # without their signs, negative actions are greater than any size
-            if sizes is not None and not (made.view(plain) < sizes).all():
+            if (
+                is_bounded
+                and np.maximum.reduce(made.view(plain)) >= sizes
+                or sizes is not None
+                and not is_bounded
+            ):
                 self._allowed.check(made[None], t)
             action[t] = made
             if len(acted) > 1 or extras:

@@ -115,6 +115,8 @@ class Turns:
         self.program, self._counts, self._task, self._seed = program, counts, task, seed
         self._supply = _Supply()
         self._copies = 0
+        shape = task.steps, task.envs
+        self._always, self._never = (backend.to_device(np.full(shape, x)) for x in (True, False))
         self._lost = 0  # how often an interrupt ended the run
         self._is_repeatable = program.why_not_repeatable is None
         self._turns = self._begun()
@@ -159,7 +161,7 @@ class Turns:
     def _batch(self, made: dict[str, Any]) -> Batch:
         shape = self._task.steps, self._task.envs
         is_near = not backend.is_accelerated()
-        flags = [made[name] if name in made else _filled(shape, False) for name in _FLAGS]
+        flags = [made[name] if name in made else backend.copied(self._never) for name in _FLAGS]
         after, returns, lengths = (made.get(name) for name in _CARRIED)
         plain: dict[str, Any] = {name: made[name] for name in _PLAIN}
         extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
@@ -170,13 +172,8 @@ class Turns:
         kept = np.array(reward) if is_near else backend.copied(reward)
         valid = np.broadcast_to(True, shape)
         ended = Ended(kept, valid, one | other, returns, lengths, after, is_all=True)
-        named = dict(zip(_FLAGS, flags, strict=True)) | {"valid": _filled(shape, True)}
+        named = dict(zip(_FLAGS, flags, strict=True)) | {"valid": backend.copied(self._always)}
         return Batch(**plain, **named, extras=extras, _ended=ended)
 
     def close(self) -> None:
         self._turns.close()
-
-
-def _filled(shape: tuple[int, ...], value: bool) -> Any:
-    """An array of one value, which nobody else has."""
-    return backend.to_device(np.full(shape, value))

@@ -70,6 +70,7 @@ class LoweredRun:
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
+        self._needed: frozenset[str] | None = None  # the buffers that a turn begins with
         self._state: dict[str, Any] = {}
         self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
         self._arrays = lowered.arrays()
@@ -308,12 +309,18 @@ class LoweredRun:
     def hold(self, turn: int) -> Callable[[], RunState]:
         """Copy the buffers that the next turn reads before it writes them."""
         cuts = self.lowered.cuts
-        cut = cuts.after(turn)
-        assert cut is not None
-        names = self.lowered.flow.before(cuts.loop(cut).body)
-        held = backend.all_copied({n: self._state[n] for n in names if n in self._state})
-        read = cache(lambda name: backend.to_numpy(held[name]))
-        return lambda: self._state_of(turn, cut, cuts.live(cut), read)
+        if self._needed is None:
+            cut = cuts.after(turn)
+            assert cut is not None
+            self._needed = self.lowered.flow.before(cuts.loop(cut).body)
+        held = backend.all_copied({n: self._state[n] for n in self._needed if n in self._state})
+
+        def state() -> RunState:
+            read = cache(lambda name: backend.to_numpy(held[name]))
+            cut = cuts.after(turn)
+            return self._state_of(turn, cut, cuts.live(cut), read)
+
+        return state
 
     @property
     def _is_dynamic(self) -> bool:
