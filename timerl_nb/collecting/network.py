@@ -121,7 +121,7 @@ class Network(Acting):
 
     @property
     def made_of(self) -> Any:
-        return self.actor.act, self.actor.network
+        return str(self.graph.pdg)
 
 
 def beginning(

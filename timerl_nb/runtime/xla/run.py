@@ -38,6 +38,8 @@ from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
 
+_FIRST = 2  # turns that may read what is ahead of all
+
 
 class LoweredRun:
     """A run in progress: its buffers, between two calls.
@@ -70,7 +72,7 @@ class LoweredRun:
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
-        self._needed: frozenset[str] | None = None  # the buffers that a turn begins with
+        self._needed = frozenset[str]()  # the buffers that a turn begins with
         self._state: dict[str, Any] = {}
         self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
         self._arrays = lowered.arrays()
@@ -309,11 +311,17 @@ class LoweredRun:
     def hold(self, turn: int) -> Callable[[], RunState]:
         """Copy the buffers that the next turn reads before it writes them."""
         cuts = self.lowered.cuts
-        if self._needed is None:
+        if turn <= _FIRST or not self._needed:  # from then on all turns begin with the same ones
+            needed = set[str]()
+
+            def buffer(name: str) -> Array:
+                needed.add(name)
+                return backend.to_numpy(backend.copied(self._look(name)))
+
             cut = cuts.after(turn)
-            assert cut is not None
-            self._needed = self.lowered.flow.before(cuts.loop(cut).body)
-        held = backend.all_copied({n: self._state[n] for n in self._needed if n in self._state})
+            self._state_of(turn, cut, cuts.live(cut), buffer)
+            self._needed = frozenset(needed)
+        held = backend.all_copied({n: self._state[n] for n in self._needed})
 
         def state() -> RunState:
             read = cache(lambda name: backend.to_numpy(held[name]))
