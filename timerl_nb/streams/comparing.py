@@ -14,7 +14,7 @@ from timerl_nb.streams.ways import SIMULATED
 
 @dataclass(frozen=True)
 class Row:
-    """A way of running a stream: µs, occupancy, and how much faster it is than one queue of a device, and of Accel-Sim's."""
+    """A way of running a stream: µs, occupancy over these µs, and how much faster it is than one queue of a device, and of Accel-Sim's."""
 
     how: str
     us: float

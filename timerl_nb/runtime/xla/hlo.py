@@ -16,6 +16,8 @@ from timerl_nb.runtime.xla.hlo_text import (
     computations,
 )
 
+# Instructions that change an operand in place: XLA copies it before where it is still needed.
+IN_PLACE: Final = frozenset(["dynamic-update-slice", "scatter"])
 # What lays values out anew, or writes them down, and computes nothing.
 _LAYOUT: Final = NAMES | frozenset(
     [
@@ -45,7 +47,8 @@ class Work:
         launches: kernels, library calls and copies that XLA starts one after the other.
         products: multiplications and additions of contractions.
         elements: elements that other arithmetic makes; of reductions and sorts, those that it looks at.
-        nbytes: what all launches read and write, in bytes; of what they change in place, the slice.
+        nbytes: what all launches read and write, in bytes; of what they slice, gather from or change in place, the
+            elements that they touch.
         is_exact: False where a loop of which XLA does not know how often it turns counts as one turn, or
             where branches differ: the one with the most launches counts.
     """
@@ -123,39 +126,64 @@ class Counting:
             return Work(1, inner.products, inner.elements, _touched(one, around), inner.is_exact)
         return Work(1, *self._arithmetic(one, around), self._moved(one, around))
 
-    def _arithmetic(self, one: Instruction, around: Computation) -> tuple[int, int]:
-        """Products and elements of an instruction, or of those that are fused in it."""
+    def touched(self, one: Instruction, around: Computation) -> int:
+        """Elements that a launch makes of the largest array: of what it changes in place, or scatters into, the new values."""
         if one.kind == "fusion":
             inner = self._computations[one.called("calls")]
-            found = [self._arithmetic(each, inner) for each in inner.values()]
+            return max((n for n, _ in inner.written(inner.root)), default=1)
+        if one.kind in IN_PLACE:
+            return sum(new.elements for new in around.updates(one))
+        return max((prod(shape) for _, shape in one.arrays), default=1)
+
+    def _arithmetic(
+        self, one: Instruction, around: Computation, needed: int | None = None
+    ) -> tuple[int, int]:
+        """Products and elements of an instruction, or of those that are fused in it.
+
+        Args:
+            needed: elements of its result that a fusion computes; by default all.
+        """
+        if one.kind == "fusion":
+            inner = self._computations[one.called("calls")]
+            found = [
+                self._arithmetic(each, inner, inner.needed[each.name]) for each in inner.values()
+            ]
             return sum(p for p, _ in found), sum(e for _, e in found)
+        made = one.elements if needed is None else needed
         if one.kind == "dot":
             dims = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.rest)
             left = around[one.operands[0]].shape
             contracted = [left[int(k)] for k in dims[1].split(",") if k] if dims else []
-            return 2 * one.elements * prod(contracted), 0
+            return 2 * made * prod(contracted), 0
         if one.kind == "convolution":
             labels = re.search(r"dim_labels=\w+_(\w+)->", one.rest)
             assert labels is not None
             kernel = around[one.operands[1]].shape
-            return 2 * one.elements * prod(kernel) // kernel[labels[1].index("o")], 0
+            return 2 * made * prod(kernel) // kernel[labels[1].index("o")], 0
         if one.kind in _LAYOUT:
             return 0, 0
+        if one.kind == "scatter":
+            return 0, sum(new.elements for new in around.updates(one))
         if one.kind in ("reduce", "reduce-window", "sort"):
-            return 0, sum(around[name].elements for name in one.operands)
-        return 0, one.elements
+            looked_at = sum(around[name].elements for name in one.operands)
+            return 0, looked_at * made // max(1, one.elements)
+        return 0, made
 
     def _moved(self, one: Instruction, around: Computation) -> int:
         """The bytes that a launch reads and writes."""
-        if one.kind == "dynamic-slice":
+        if one.kind in ("slice", "dynamic-slice"):
             return 2 * one.nbytes
-        if one.kind == "dynamic-update-slice":
-            return 2 * around[one.operands[1]].nbytes
+        if one.kind == "gather":
+            return 2 * one.nbytes + around[one.operands[1]].nbytes
+        if one.kind in IN_PLACE:
+            indices = around[one.operands[len(one.operands) // 2]].nbytes
+            new = 2 * sum(new.nbytes for new in around.updates(one))
+            return new + (indices if one.kind == "scatter" else 0)
         if one.kind != "fusion":
             return _touched(one, around)
         inner = self._computations[one.called("calls")]
         read = sum(inner.read(x.name) for x in inner.values() if x.kind == "parameter")
-        return read + inner.written(inner.root)
+        return read + sum(size for _, size in inner.written(inner.root))
 
 
 def _touched(one: Instruction, around: Computation) -> int:

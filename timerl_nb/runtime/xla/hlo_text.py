@@ -125,27 +125,68 @@ class Computation(Mapping[str, Instruction]):
     def root(self) -> Instruction:
         return next(x for x in self.values() if x.is_root)
 
+    @cached_property
+    def needed(self) -> Mapping[str, int]:
+        """How many elements of each instruction a fusion computes: of what is sliced or gathered, those elements."""
+        found = dict.fromkeys(self, 0)
+        found[self.root.name] = self.root.elements
+        for user in reversed(list(self.values())):
+            asked: dict[str, int] = {}
+            for index, name in enumerate(user.operands):
+                asked[name] = max(
+                    asked.get(name, 0), self._asked(user, index, found[user.name])
+                )
+            for name, count in asked.items():
+                found[name] = min(self[name].elements, found[name] + count)
+        return found
+
+    def _asked(self, user: Instruction, index: int, needed: int) -> int:
+        """Elements of an operand that are computed for so many elements of its user."""
+        operand = self[user.operands[index]]
+        if user.kind in ("slice", "dynamic-slice", "gather") and not index:
+            return min(operand.elements, needed)
+        if operand.name in self.replaced(user):
+            return 0
+        if user.kind == "tuple" or operand.elements != user.elements:
+            return operand.elements
+        return needed
+
+    def replaced(self, one: Instruction) -> Sequence[str]:
+        """The operands that an instruction changes in place: they are memory, and not computed by the fusion around."""
+        count = {"dynamic-update-slice": 1, "scatter": len(one.operands) // 2}.get(one.kind, 0)
+        return [name for name in one.operands[:count] if self._is_memory(self[name])]
+
+    def _is_memory(self, one: Instruction) -> bool:
+        if one.kind in ("bitcast", "get-tuple-element"):
+            return self._is_memory(self[one.operands[0]])
+        return one.kind == "parameter" or bool(self.replaced(one))
+
+    def updates(self, one: Instruction) -> Sequence[Instruction]:
+        """The operands that hold new values of what an instruction changes in place."""
+        if one.kind == "scatter":
+            return [self[name] for name in one.operands[len(one.operands) // 2 + 1 :]]
+        return [self[one.operands[1]]]
+
     def read(self, name: str) -> int:
         """The bytes that a fusion reads of one of its parameters."""
-        total = 0
-        for user in (x for x in self.values() if name in x.operands):
-            if user.kind in ("dynamic-slice", "slice"):
-                total += user.nbytes
-            elif user.kind in ("bitcast", "get-tuple-element"):
-                total += self.read(user.name)
-            elif user.kind != "dynamic-update-slice" or name != user.operands[0]:
-                return self[name].nbytes
-        return min(total, self[name].nbytes)
+        one = self[name]
+        return one.nbytes * self.needed[name] // max(1, one.elements)
 
-    def written(self, one: Instruction) -> int:
-        """The bytes that a fusion writes of what it returns: of what it changes in place, the slice."""
+    def written(self, one: Instruction) -> Sequence[tuple[int, int]]:
+        """Elements and bytes that a fusion writes of each array: of what it changes in place, the new values."""
         if one.kind == "tuple":
-            return sum(self.written(self[name]) for name in one.operands)
-        if one.kind == "bitcast":
+            return [part for name in one.operands for part in self.written(self[name])]
+        if one.kind == "bitcast" and self._is_memory(one):
             return self.written(self[one.operands[0]])
-        if one.kind == "dynamic-update-slice":
-            return self[one.operands[1]].nbytes
-        return one.nbytes
+        if places := self.replaced(one):
+            new = self.updates(one)
+            before = [part for name in places for part in self._written_before(self[name])]
+            elements = sum(x.elements for x in new) + sum(n for n, _ in before)
+            return [(elements, sum(x.nbytes for x in new) + sum(n for _, n in before))]
+        return [(prod(shape), size) for (_, shape), size in zip(one.arrays, one.sizes, strict=True)]
+
+    def _written_before(self, one: Instruction) -> Sequence[tuple[int, int]]:
+        return [] if one.kind in ("parameter", "get-tuple-element") else self.written(one)
 
 
 def _bits(dtype: str) -> int:

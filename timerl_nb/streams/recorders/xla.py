@@ -1,5 +1,7 @@
 """A compiled function of JAX as a stream: what XLA launches by the text of its optimised HLO, its loops unrolled.
 
+A kernel has blocks for the elements that it makes: of an array that it updates in place or scatters into, the new values.
+
 A kernel is what `executable.launches` counts as one; but short loops, of which XLA makes one kernel on a CPU alone, are
 unrolled as others are. Each result is a buffer of its own: where XLA would use memory again, a stream
 does not wait for who has read it. Constants, which nobody writes, are read by nobody.
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
 from typing import Any, Final, TypeAlias
 
 from timerl_nb.errors import CallError, ExecutionError
@@ -110,7 +111,7 @@ class _Walk:
         made = self._made(one)
         if id(one) not in self._costs:
             work = self._counting.launch(one, around)
-            most = max((prod(shape) for _, shape in one.arrays), default=1)
+            most = self._counting.touched(one, around)
             operations = float(work.products + work.elements)
             self._costs[id(one)] = blocks_of(most), operations, float(work.nbytes)
         read = dict.fromkeys((*self._asked, *(s for value in operands for s in _leaves(value))))

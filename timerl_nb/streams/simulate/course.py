@@ -19,8 +19,7 @@ class Simulated(Report):
     """A run that a simulated GPU made: `us` and all times are its own.
 
     Attributes:
-        occupancy: resident warps by those that there is room for, averaged over the time and a graph's
-            construction (the paper's).
+        occupancy: resident warps by `Gpu.warps` of all processors, whatever registers leave room for, averaged over `total`.
         work: warps × µs at full speed: the same in every way of running a stream.
         history: resident warps from each moment on.
     """

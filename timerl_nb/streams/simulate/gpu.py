@@ -13,6 +13,7 @@ from timerl_nb.errors import OptionError
 from timerl_nb.streams.kernels import THREADS, Kernel
 
 WARPS: Final = THREADS // 32  # of a block
+CYCLES: Final = 1400.0  # per µs, for which the times of a block are given: those of Table V
 
 
 def _constant(value: Any, source: str) -> Any:
@@ -30,8 +31,10 @@ class Gpu:
     blocks: int = _constant(16, "CUDA guide, compute capability 8.6: resident on a processor")
     registers: int = _constant(32768, "paper, Table V: of a processor (NVIDIA says 65,536)")
     saturation: int = _constant(24, "estimate: warps from which on a processor gets no faster")
-    floor: float = _constant(1.5, "estimate: of a block that computes nothing")
-    operation: float = _constant(0.25, "free, swept: an operation of a thread")
+    floor: float = _constant(1.5, "estimate: of a block that computes nothing, at 1,400 cycles per µs")
+    operation: float = _constant(
+        0.25, "free, swept: an operation of a thread, at 1,400 cycles per µs"
+    )
     issue: float = _constant(3.0, "estimate: the host's time for a launch call, one at a time")
     launch: float = _constant(5000 / 1132, "Accel-Sim, SM86_RTX3070: 5,000 cycles at 1.132 GHz")
     queued: float = _constant(
@@ -54,10 +57,11 @@ class Gpu:
 
     def microseconds(self, kernel: Kernel) -> float:
         """A block's time on a processor that is not saturated."""
-        return self.floor + self.operation * kernel.operations / (kernel.blocks * THREADS)
+        operations = kernel.operations / (kernel.blocks * THREADS)
+        return (self.floor + self.operation * operations) * CYCLES / self.clock
 
     def resident(self, registers: int) -> int:
-        """The most blocks at once, of threads with so many registers."""
+        """Return the most blocks at once, of threads with so many registers."""
         by_warps = min(self.blocks, self.warps // WARPS)
         return self.processors * min(by_warps, self.registers // (registers * THREADS))
 

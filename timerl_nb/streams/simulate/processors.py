@@ -1,8 +1,8 @@
 """The multiprocessors of a GPU as discrete events: blocks in waves, resident warps, and what they slow down to.
 
-Processors are alike and blocks dealt out evenly, so that all are one pool. Blocks of kernels that have started wait in order for
-room; from `Gpu.saturation` warps a processor on, all that is resident shares what it computes. Time at the
-speed of an unsaturated processor is *work*; a wave ends when so much work has passed since it began.
+Each processor has warps, blocks and registers of its own, and a block goes where most blocks are free. Blocks of kernels that have started
+wait in order for room. From `Gpu.saturation` warps a processor on, on average over processors, all resident blocks share the
+speed of computing. Time at the speed of an unsaturated processor is *work*; a wave ends when so much work has passed since it began.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Processors:
                     f"{gpu.name} cannot run {kernel.name}",
                     evidence=f"a block needs {needed:,} registers, a processor has {gpu.registers:,}",
                 )
-        self._room = gpu.resident(1)
-        self._registers = gpu.processors * gpu.registers
+        self._room = [gpu.resident(1) // gpu.processors] * gpu.processors  # blocks
+        self._registers = [gpu.registers] * gpu.processors
         self._queue = deque[_Started]()
-        self._waves: list[tuple[float, int, _Started, int]] = []
+        self._waves: list[tuple[float, int, _Started, list[int]]] = []
         self._began = 0  # waves
         self._plan = 0  # which is valid
         self._resident = 0
@@ -100,14 +100,14 @@ class Processors:
     def _fill(self) -> None:
         while self._queue:
             first = self._queue[0]
-            count = min(first.waiting, self._room, self._registers // first.registers)
+            dealt = self._dealt(first)
+            count = sum(dealt)
             if not count:
                 break
-            self._room -= count
-            self._registers -= count * first.registers
+            self._occupy(dealt, first.registers, 1)
             self._resident += count * WARPS
             self._began += 1
-            wave = (self._passed + first.microseconds, self._began, first, count)
+            wave = (self._passed + first.microseconds, self._began, first, dealt)
             heapq.heappush(self._waves, wave)
             first.waiting -= count
             if not first.waiting:
@@ -119,6 +119,32 @@ class Processors:
             left = max(self._waves[0][0] - self._passed, 0.0)
             self._clock.at(self._clock.now + left / self._rate, self._end, self._plan)
 
+    def _dealt(self, started: _Started) -> list[int]:
+        """By processor, how many blocks of a kernel begin there."""
+        registers = started.registers
+        fits = [
+            min(room, free // registers)
+            for room, free in zip(self._room, self._registers, strict=True)
+        ]
+        left = started.waiting
+        if sum(fits) <= left:
+            return fits
+        dealt = [0] * len(fits)
+        for level in range(max(self._room), 0, -1):  # the emptiest processors first
+            for k, fit in enumerate(fits):
+                if dealt[k] < fit and self._room[k] - dealt[k] == level:
+                    dealt[k] += 1
+                    left -= 1
+                    if not left:
+                        return dealt
+        return dealt
+
+    def _occupy(self, dealt: list[int], registers: int, sign: int) -> None:
+        for k, count in enumerate(dealt):
+            if count:
+                self._room[k] -= sign * count
+                self._registers[k] -= sign * count * registers
+
     def _end(self, plan: int) -> None:
         if plan != self._plan:  # others have begun since
             return
@@ -126,9 +152,9 @@ class Processors:
         ended: list[_Started] = []
         limit = self._waves[0][0] + 1e-9
         while self._waves and self._waves[0][0] <= limit:
-            _, _, one, count = heapq.heappop(self._waves)
-            self._room += count
-            self._registers += count * one.registers
+            _, _, one, dealt = heapq.heappop(self._waves)
+            count = sum(dealt)
+            self._occupy(dealt, one.registers, -1)
             self._resident -= count * WARPS
             one.left -= count
             if not one.left:
