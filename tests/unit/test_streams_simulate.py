@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+import timerl_nb as trl
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.report import Launch
@@ -153,3 +154,43 @@ def test_what_cannot_be_simulated_is_refused() -> None:
 def test_an_empty_stream_takes_no_time(how: str) -> None:
     found: Simulated = Stream("empty", ()).simulate(how)
     assert (found.us, found.occupancy, found.count) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("registers, fit", [(32, 4), (64, 2), (65, 1), (96, 1), (128, 1)])
+def test_a_block_has_the_registers_of_one_processor(registers: int, fit: int) -> None:
+    """What is left on several processors together has room for no block."""
+    gpu = replace(G, saturation=G.warps)
+    for blocks in (fit * 46, fit * 46 + 1, fit * 92):
+        wide = replace(kernel(0, [], [0], blocks), registers=registers)
+        found = Stream("wide", (wide,)).simulate("graph", gpu=gpu)
+        waves = -(-blocks // (fit * 46))
+        assert found.us == pytest.approx(G.graph + waves * ONE)
+        assert max(warps for _, warps in found.history) == min(blocks, fit * 46) * WARPS
+
+
+def test_kernels_of_several_shapes_never_overfill_a_processor() -> None:
+    """Blocks of 20,000 registers leave room for one of 12,000 each, and not for two on half of the processors."""
+    big = replace(kernel(0, [], [0], 46), registers=78)
+    small = replace(kernel(1, [], [1], 92), registers=47)
+    found = Stream("both", (big, small)).simulate("graph", gpu=replace(G, saturation=G.warps))
+    assert max(warps for _, warps in found.history) == 92 * WARPS
+    assert found.us == pytest.approx(G.graph + 2 * ONE)
+
+
+def test_a_block_takes_as_many_cycles_on_every_clock() -> None:
+    one = kernel(0, [], [0])
+    for clock in (700.0, 1400.0, 2800.0):
+        assert replace(G, clock=clock).microseconds(one) * clock == pytest.approx(ONE * 1400)
+    assert G.microseconds(one) == ONE
+
+
+def test_occupancy_is_over_the_microseconds_beside_it() -> None:
+    stream = independent(60, 3)
+    rows = {row.how: row for row in trl.streams.compare(stream).rows}
+    for row in rows.values():
+        warps = row.occupancy * row.us * G.processors * G.warps
+        assert warps == pytest.approx(60 * 3 * WARPS * ONE, rel=0.5) or row.how == "persistent"
+    graph = stream.simulate("graph")
+    assert rows["graph"].occupancy == pytest.approx(graph.occupancy)
+    before = rows["graph, built before"]
+    assert before.occupancy * before.us == pytest.approx(graph.occupancy * graph.total)

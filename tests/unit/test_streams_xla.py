@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.runtime.xla.hlo import work
+from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.recorders.xla import record_xla, stream_of
 
 # A loop of three turns around two kernels, one after it; and one of unknown length.
@@ -131,3 +135,79 @@ def test_it_is_one_of_the_recorders_and_runs_nowhere_else() -> None:
 def test_what_is_not_jitted_is_refused() -> None:
     with pytest.raises(CallError, match=r"jax.jit"):
         record_xla(lambda x: x, 1.0)
+
+
+def kernels_of(function: Callable[..., Any], *args: Any) -> list[Kernel]:
+    return list(trl.streams.record(jax.jit(function), *args).kernels)
+
+
+def test_a_kernel_that_updates_a_row_has_the_blocks_of_a_row() -> None:
+    """However long the array is that the rows are stacked in."""
+
+    def stacked(rows: jax.Array) -> Any:
+        return jax.lax.scan(lambda c, row: (c * 0.9 + row, jnp.tanh(c)), jnp.zeros((8, 64)), rows)
+
+    for length in (10, 40):
+        found = kernels_of(stacked, jnp.ones((length, 8, 64)))
+        updates = [k for k in found if "dynamic-update" in k.name or "dynamic_update" in k.name]
+        assert len(updates) == length
+        assert {k.blocks for k in updates} == {2}  # 512 elements
+        assert all(k.operations <= 3 * 512 and k.nbytes <= 4 * 4 * 512 for k in updates)
+
+
+SLICES = """HloModule m
+
+%fused (p: f32[4096], i: s32[]) -> f32[256] {
+  %p = f32[4096]{0} parameter(0)
+  %i = s32[] parameter(1)
+  %squares = f32[4096]{0} multiply(%p, %p)
+  ROOT %part = f32[256]{0} dynamic-slice(%squares, %i), dynamic_slice_sizes={256}
+}
+
+%updated (q: f32[4096], u: f32[512], j: s32[]) -> f32[4096] {
+  %q = f32[4096]{0} parameter(0)
+  %u = f32[512]{0} parameter(1)
+  %j = s32[] parameter(2)
+  %new = f32[512]{0} add(%u, %u)
+  ROOT %all = f32[4096]{0} dynamic-update-slice(%q, %new, %j)
+}
+
+%computed (r: f32[4096], v: f32[512], k: s32[]) -> f32[4096] {
+  %r = f32[4096]{0} parameter(0)
+  %v = f32[512]{0} parameter(1)
+  %k = s32[] parameter(2)
+  %other = f32[4096]{0} negate(%r)
+  ROOT %both = f32[4096]{0} dynamic-update-slice(%other, %v, %k)
+}
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[4096], y: f32[512], n: s32[], at: s32[512,1]) -> (f32[256], f32[4096], f32[4096], f32[4096], f32[512], f32[4096]) {
+  %x = f32[4096]{0} parameter(0)
+  %y = f32[512]{0} parameter(1)
+  %n = s32[] parameter(2)
+  %at = s32[512,1]{1,0} parameter(3)
+  %one = f32[256]{0} fusion(%x, %n), kind=kLoop, calls=%fused
+  %two = f32[4096]{0} fusion(%x, %y, %n), kind=kLoop, calls=%updated
+  %three = f32[4096]{0} fusion(%x, %y, %n), kind=kLoop, calls=%computed
+  %four = f32[4096]{0} scatter(%x, %at, %y), update_window_dims={}, to_apply=%sum
+  %five = f32[512]{0} gather(%x, %at), slice_sizes={1}
+  %six = f32[4096]{0} dynamic-update-slice(%x, %y, %n)
+  ROOT %all = (f32[256]{0}, f32[4096]{0}, f32[4096]{0}, f32[4096]{0}, f32[512]{0}, f32[4096]{0}) tuple(%one, %two, %three, %four, %five, %six)
+}
+"""
+
+
+def test_costs_are_of_the_elements_that_are_touched() -> None:
+    found = {k.name: (k.blocks, k.operations, k.nbytes) for k in stream_of(SLICES, "m").kernels}
+    f, i = 4, 4  # bytes
+    assert found["one"] == (1, 256.0, 256 * f + i + 256 * f)
+    assert found["two"] == (2, 512.0, 512 * f + i + 512 * f)
+    assert found["three"] == (16, 4096.0, 4096 * f + 512 * f + i + 4096 * f)  # not in place
+    assert found["four"] == (2, 512.0, 2 * 512 * f + 512 * i)
+    assert found["five"] == (2, 0.0, 2 * 512 * f + 512 * i)
+    assert found["six"] == (2, 0.0, 2 * 512 * f)

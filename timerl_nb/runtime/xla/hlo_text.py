@@ -133,9 +133,7 @@ class Computation(Mapping[str, Instruction]):
         for user in reversed(list(self.values())):
             asked: dict[str, int] = {}
             for index, name in enumerate(user.operands):
-                asked[name] = max(
-                    asked.get(name, 0), self._asked(user, index, found[user.name])
-                )
+                asked[name] = max(asked.get(name, 0), self._asked(user, index, found[user.name]))
             for name, count in asked.items():
                 found[name] = min(self[name].elements, found[name] + count)
         return found

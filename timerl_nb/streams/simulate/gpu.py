@@ -31,7 +31,9 @@ class Gpu:
     blocks: int = _constant(16, "CUDA guide, compute capability 8.6: resident on a processor")
     registers: int = _constant(32768, "paper, Table V: of a processor (NVIDIA says 65,536)")
     saturation: int = _constant(24, "estimate: warps from which on a processor gets no faster")
-    floor: float = _constant(1.5, "estimate: of a block that computes nothing, at 1,400 cycles per µs")
+    floor: float = _constant(
+        1.5, "estimate: of a block that computes nothing, at 1,400 cycles per µs"
+    )
     operation: float = _constant(
         0.25, "free, swept: an operation of a thread, at 1,400 cycles per µs"
     )
