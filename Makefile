@@ -20,8 +20,13 @@ LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.
 
 .PHONY: lab test setup check types layers collected format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
 
+# Lessons link to pages of docs/, so the checkout is the server's root. Defaults of JupyterLab ask in a dialog about news.
+SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
+
 lab: setup  ## set up, and open JupyterLab on the first notebook
-	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
+	@mkdir -p $(dir $(SETTINGS))
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' >$(SETTINGS)
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir=$(CURDIR) notebooks/00_the_one_line_change.ipynb
 
 # A session has dozens of processes, and to read sources takes each some seconds. Where Python is told
 # to leave nothing beside them, what it makes of them lies with what is installed.

@@ -93,6 +93,15 @@ def test_a_figure_has_a_chart_for_each_quantity(view: trl.show.SweepView) -> Non
     assert figure.layout.xaxis.ticktext[-1] == "Monte Carlo"
 
 
+@pytest.mark.parametrize(
+    ("argument", "last"),
+    [("n_steps", "Monte Carlo"), ("lookahead", "Monte Carlo"), ("window", "None"), ("n", "None")],
+)
+def test_none_is_monte_carlo_only_for_steps_of_returns(argument: str, last: str) -> None:
+    family = Family(lambda **given: returns(*given.values()), {argument: [1, 3, None]}, BOUNDS)
+    assert [family.label(argument, k) for k in range(3)] == ["1", "3", last]
+
+
 def test_what_has_effects_is_not_measured(tmp_path: Path) -> None:
     def saving(steps: int) -> trl.Context:
         with trl.Context("t") as ctx:

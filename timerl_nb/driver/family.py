@@ -15,6 +15,8 @@ from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import CallError, OptionError, Origin, one_of
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
+# Arguments whose numbers are the steps of a return: without a number, the return is the whole episode's.
+LOOKAHEADS: Final = frozenset({"steps", "n_steps", "n_step", "lookahead"})
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -70,10 +72,9 @@ class Family:
         return dict.fromkeys(self.swept, 0)
 
     def label(self, name: str, k: int) -> str:
-        """A value of an argument as text; of numbers of steps, None is Monte Carlo."""
-        values = self.swept[name]
-        value = values[k]
-        if value is None and all(isinstance(one, int) for one in values[:-1]):
+        """Return a value of an argument as text."""
+        value = self.swept[name][k]
+        if value is None and name in LOOKAHEADS:
             return "Monte Carlo"
         return str(getattr(value, "__name__", value))
 
@@ -137,8 +138,9 @@ def explore(
 ) -> Any:
     """The explorer of a function's programs, with a slider for each argument that is given as a list.
 
-    `trl.explore(reinforce, bounds={"B": 64, "I": 20, "T": 500}, steps=[1, 5, 20, None])`: None is
-    drawn last, and is Monte Carlo where the others are numbers of steps.
+    `trl.explore(reinforce, bounds={"B": 64, "I": 20, "T": 500}, steps=[1, 5, 20, None])`: None comes
+    last. It is labelled "Monte Carlo" for arguments named `steps`, `n_steps`, `n_step` or
+    `lookahead`, and "None" for all others.
 
     Args:
         function: returns a context, or a program.

@@ -1,6 +1,7 @@
 // A pane as a widget of its own.
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
+import { live } from "./ended";
 import { descend } from "./lineage";
 import type { Send } from "./pane";
 import type { Selection } from "./selection";
@@ -50,5 +51,5 @@ export function lone<Model>(
       panes.forEach((pane) => pane.dispose());
     };
   }
-  return { render };
+  return live(render);
 }

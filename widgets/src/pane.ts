@@ -1,5 +1,6 @@
 // The contract of a view: it draws a view-model in an element, marks what is selected, and says what
 // the user did. A widget is one pane, the explorer several around one `Selection`.
+import { ENDED } from "./ended";
 import { OneStop } from "./keyboard";
 import { html } from "./markup";
 import type { Selection } from "./selection";
@@ -44,6 +45,7 @@ export abstract class Pane<Model> {
     this.#release.push(
       selection.subscribe((change) => (change === "ids" ? this.select() : this.instant())),
     );
+    this.root.addEventListener(ENDED, () => this.ended());
     const watch = new MutationObserver(() => this.theme());
     watch.observe(document.body, { attributeFilter: ["data-jp-theme-name", "class"] });
     this.#release.push(() => watch.disconnect());
@@ -60,6 +62,9 @@ export abstract class Pane<Model> {
 
   /** Read colours anew; style sheets with the theme's variables need nothing. */
   theme(): void {}
+
+  /** Say that nothing is pending any more: the kernel has ended. */
+  protected ended(): void {}
 
   /** Let go of what is selected; where something was opened or typed, of that first. */
   protected leave(): void {

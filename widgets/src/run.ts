@@ -94,6 +94,13 @@ export class RunPane extends Panel<RunView | null> {
     this.#annotate();
   }
 
+  /** The kernel has ended, and the run with it. */
+  protected override ended(): void {
+    this.#asked = null;
+    for (const button of this.#buttons.values()) button.disabled = true;
+    this.#state.textContent = this.#state.dataset.state = "kernel ended";
+  }
+
   override theme(): void {
     this.#charts.forEach((chart) => chart.redraw());
   }

@@ -116,6 +116,11 @@ export class Settings extends Pane<PipelineView> {
     if (now && typed !== null) now.value = typed; // what was drawn anew is not what is being typed
   }
 
+  protected override ended(): void {
+    this.#status.textContent = "the kernel has ended";
+    this.#refuse();
+  }
+
   protected override leave(): void {
     if (!this.#details.open && this.#rest.hidden) super.leave();
     this.#details.open = false;
@@ -169,14 +174,17 @@ export class Settings extends Pane<PipelineView> {
     this.#names = names;
   }
 
-  /** Switches say what is, and fields are marked whose text was not taken. */
+  /** Return switches and fields to the values of the program that is shown. */
   #refuse(): void {
     for (const field of this.root.querySelectorAll<HTMLElement>("[data-key]")) {
       if (field instanceof HTMLSelectElement) {
         for (const option of field.options) option.selected = option.defaultSelected;
       } else if (field instanceof HTMLInputElement) {
         if (field.type === "checkbox") field.checked = field.defaultChecked;
-        else if (isTyped(field) && isEntered(field)) field.setAttribute("aria-invalid", "true");
+        else if (isTyped(field) && isEntered(field)) {
+          field.value = field.defaultValue; // of the program that is shown
+          delete field.dataset.entered;
+        }
       }
     }
   }
@@ -290,7 +298,6 @@ function isEntered(field: HTMLElement): boolean {
 
 function note(target: EventTarget | null, entered: boolean): void {
   if (!(target instanceof HTMLInputElement)) return;
-  target.removeAttribute("aria-invalid");
   if (entered) target.dataset.entered = "";
   else delete target.dataset.entered;
 }

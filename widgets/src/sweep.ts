@@ -71,6 +71,10 @@ export class SweepPane extends Panel<readonly Argument[]> {
     this.#mark();
   }
 
+  protected override ended(): void {
+    this.settle();
+  }
+
   /** What was asked for is shown, or cannot be: the sliders stand where the program is. */
   settle(): void {
     for (const row of this.#rows.values()) {

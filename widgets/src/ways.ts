@@ -55,13 +55,7 @@ export class WaysPane extends Panel<WaysView> {
   override draw(model: WaysView): void {
     this.#model = model;
     this.note.textContent = model.name;
-    for (const [input, value] of [
-      [this.#envs, model.envs],
-      [this.#steps, model.steps],
-    ] as const) {
-      input.defaultValue = String(value); // arrows leave a field in which nothing is typed
-      input.valueAsNumber = value;
-    }
+    this.#fill(model);
     this.#told.textContent = model.told;
     this.#rows.replaceChildren(
       ...model.rows.map((row) => {
@@ -80,10 +74,26 @@ export class WaysPane extends Panel<WaysView> {
     this.#status.classList.toggle("trl-failed", !busy && problem !== "");
     this.#form.toggleAttribute("aria-busy", busy !== "");
     this.#form.querySelector("button")!.disabled = busy !== "";
+    if (problem && this.#model) this.#fill(this.#model);
+  }
+
+  protected override ended(): void {
+    this.status({ busy: "", problem: "" });
   }
 
   override picture(): string | null {
     return this.#model && draw(this.#model, "");
+  }
+
+  /** Have the fields say what the bars are of. */
+  #fill({ envs, steps }: WaysView): void {
+    for (const [input, value] of [
+      [this.#envs, envs],
+      [this.#steps, steps],
+    ] as const) {
+      input.defaultValue = String(value); // arrows leave a field in which nothing is typed
+      input.valueAsNumber = value;
+    }
   }
 
   #paint(): void {

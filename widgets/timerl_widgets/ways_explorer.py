@@ -54,6 +54,7 @@ class WaysExplorer(Widget):
         return self._known[envs, steps]
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        self.problem = ""  # the same problem twice is told twice
         try:
             asked = parse(content)
             if not isinstance(asked, Collect):

@@ -1,5 +1,6 @@
 // `Explorer`: all panes in one widget.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { ExplorerView, type ExplorerTraits } from "../explorer";
 
 function render({ model, el }: RenderProps<ExplorerTraits>): () => void {
@@ -8,4 +9,4 @@ function render({ model, el }: RenderProps<ExplorerTraits>): () => void {
   return () => view.dispose();
 }
 
-export default { render };
+export default live(render);

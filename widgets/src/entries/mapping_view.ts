@@ -1,5 +1,6 @@
 // `MappingExplorer`: which primitive runs where.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { unpack, type Packed } from "../buffers";
 import { MappingPane } from "../mapping";
 import type { MappingView } from "../models";
@@ -36,4 +37,4 @@ function render({ model, el }: RenderProps<Traits>): () => void {
   };
 }
 
-export default { render };
+export default live(render);

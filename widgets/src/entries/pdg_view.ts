@@ -1,5 +1,6 @@
 // `PdgView`: the graph pane alone.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { GraphPane, type GraphModel } from "../graph";
 import { follow, onRefused, selectionOf, sendTo } from "../widget";
 
@@ -24,4 +25,4 @@ function render({ model, el }: RenderProps<PdgView>): () => void {
   };
 }
 
-export default { render };
+export default live(render);

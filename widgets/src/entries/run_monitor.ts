@@ -1,5 +1,6 @@
 // `RunMonitor`: the run alone.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { unpack, type Packed } from "../buffers";
 import { RunPane } from "../run";
 import { Selection } from "../selection";
@@ -25,4 +26,4 @@ function render({ model, el }: RenderProps<RunMonitor>): () => void {
   };
 }
 
-export default { render };
+export default live(render);

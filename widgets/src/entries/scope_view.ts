@@ -1,5 +1,6 @@
 // `ScopeView`: a recording alone.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { unpack, type Packed } from "../buffers";
 import { followed, type Lone } from "../lone";
 import type { ScopeView, StretchView } from "../models";
@@ -33,4 +34,4 @@ function render({ model, el }: RenderProps<Traits>): () => void {
   };
 }
 
-export default { render };
+export default live(render);

@@ -1,5 +1,6 @@
 // `StreamView`: runs of a stream of kernels.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { unpack, type Packed } from "../buffers";
 import type { StreamView } from "../models";
 import { Selection } from "../selection";
@@ -33,4 +34,4 @@ function render({ model, el }: RenderProps<Traits>): () => void {
   };
 }
 
-export default { render };
+export default live(render);

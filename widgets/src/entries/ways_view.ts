@@ -1,5 +1,6 @@
 // `WaysExplorer`: the ways of collecting alone.
 import type { RenderProps } from "@anywidget/types";
+import { live } from "../ended";
 import { unpack, type Packed } from "../buffers";
 import type { WaysView } from "../models";
 import { Selection } from "../selection";
@@ -29,4 +30,4 @@ function render({ model, el }: RenderProps<Traits>): () => void {
   };
 }
 
-export default { render };
+export default live(render);
