@@ -22,7 +22,7 @@ interface Announcer {
   readonly kernelChanged?: Signal;
 }
 
-/** Wrap a widget's `render`, such that what it shows becomes inert when the kernel ends. */
+/** Wrap a widget's `render`: its views become inert when the kernel ends. */
 export function live<T extends Record<string, any>>(
   render: (props: RenderProps<T>) => () => void,
 ): { render: (props: RenderProps<T>) => () => void } {
