@@ -60,6 +60,8 @@ def numbers_of(
     array = as_array(x)
     if not is_real(array.dtype):
         name = type(x).__name__ if array.dtype == object else array.dtype.name
+        if any(isinstance(one, int) and not -(2**63) <= one < 2**64 for one in array.flat):
+            name = "integers of more than 64 bits"
         raise error(
             f"{what} must be an array of numbers, not {name}.",
             hint="give an array of booleans, integers or floating-point numbers.",
@@ -88,7 +90,9 @@ def indices(what: str, x: Any, size: int | None = None) -> Array:
     array = x if x.__class__ is np.ndarray else numbers_of(what, x)
     if array.dtype == np.int64:
         found = array
-    elif array.dtype.kind in "iu" and not misfit(array, np.dtype(np.int64)):
+    elif array.dtype.kind in "iu":
+        if wrong := misfit(array, np.dtype(np.int64)):
+            raise ShapeError(f"{what}: {wrong}.", hint="positions count from 0 on.")
         found = array.astype(np.int64)
     elif not array.size and array.dtype == np.float64 and x.__class__ is not np.ndarray:
         found = array.astype(np.int64)  # an empty list

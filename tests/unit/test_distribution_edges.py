@@ -287,6 +287,8 @@ def test_masks_that_allow_nothing_or_do_not_fit() -> None:
         none[1] = False
         for wrong, said in (
             (lambda: D.Categorical(x, [False] * 5), "allows no position"),
+            (lambda: D.Categorical(x, False), "allows no position"),
+            (lambda: D.Categorical(x, mask=2), "zeros and ones"),
             (lambda: D.Categorical(trl.zeros((4,)), trl.data(none, domain=t)), r"row \(1,\)"),
             (lambda: D.MultiCategorical(x, (2, 3), [1, 1, 0, 0, 0]), "among 2 to 4"),
             (lambda: D.Categorical(x, trl.zeros((5,))), "boolean, or zeros and ones"),

@@ -23,9 +23,10 @@ HUGE = 1e300
 class Wide(gymnasium.Env[Any, Any]):
     """Observations of 64 bits: integers, or floats whose rewards are as large."""
 
-    def __init__(self, kind: str, value: float, start: float = 0) -> None:
+    def __init__(self, kind: str, value: float, start: float = 0, space: str = "") -> None:
         ends = (-(2**62), 2**62) if kind == "int64" else (-np.inf, np.inf)
-        self.observation_space = spaces.Box(*ends, (2,), np.dtype(kind).type)
+        ends = (0, 100) if space else ends
+        self.observation_space = spaces.Box(*ends, (2,), np.dtype(space or kind).type)
         self.action_space = spaces.Box(-1, 1, (1,), np.float32)
         self._kind, self._value, self._start = kind, value, start
 
@@ -42,6 +43,13 @@ gymnasium.register(id="Wide-v0", entry_point=f"{__name__}:Wide", disable_env_che
 
 def wide(**options: Any) -> Any:
     return trl.env.make("gym.Wide-v0", **options)
+
+
+def narrow(value: float, how: str, space: str = "int32") -> Any:
+    """Collect int64 observations, whose space has fewer bits."""
+    env = wide(kind="int64", value=value, space=space)
+    with trl.collect(env, still, envs=2, steps=2, how=how, seed=0) as c:
+        return c.next().obs[1]
 
 
 def still(obs: Any) -> Any:
@@ -131,6 +139,8 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "loop": lambda x: collected("int64", x, "loop"),
     "native": lambda x: collected("int64", x, "native"),
     "processes": lambda x: collected("int64", x, "processes"),
+    "loop, int32 space": lambda x: narrow(x, "loop"),
+    "processes, int32 space": lambda x: narrow(x, "processes"),
     "program": lambda x: in_program("int64", x),
     "program, first": lambda x: in_program("int64", 0, x),
     "data": lambda x: value_of(lambda at: trl.data([at[0]] * 2, domain=at[1]), x),
@@ -184,3 +194,10 @@ def test_finite_numbers_that_become_infinite_are_warned_of(name: str) -> None:
 def test_an_extra_of_another_kind_than_the_first_is_refused() -> None:
     with pytest.raises(TimeRLError, match="float64 does not fit into int64"):
         extra(0.5, first=0)
+
+
+@pytest.mark.parametrize("how", ["loop", "processes"])
+def test_integers_that_fit_into_the_space_are_kept(how: str) -> None:
+    for space in ("uint8", "int16", "uint32"):
+        obs = narrow(100, how, space)
+        assert obs.dtype == space and obs.tolist() == [[100, 5]] * 2

@@ -100,6 +100,15 @@ def test_tickets_of_rows_that_were_never_inserted_are_refused(serial: list[int])
     assert buffer.tree.priorities.tolist() == before.tolist() and not buffer.dropped
 
 
+def test_a_ticket_has_serial_numbers_of_its_own() -> None:
+    buffer = plain()
+    buffer.insert(numbers(0, 3))
+    serial = np.array([0, 2])
+    ticket = buffer.ticket(serial)
+    serial[:] = 1
+    assert ticket.serial.tolist() == [0, 2]
+
+
 # --- options ---------------------------------------------------------------------------------------
 
 STEPS = {

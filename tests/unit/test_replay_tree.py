@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +146,34 @@ def test_entries_are_inserted_round() -> None:
     assert tree.priorities.tolist() == [3.0, *[0.0] * 7, 1.0, 2.0]
     tree.insert(0, 1.0, 10)
     assert tree.total == 10.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ((10, 1.0, 2), "entry 10 is none of 10"),
+        ((-1, 1.0, 2), "the first entry must be an integer of at least 0"),
+        ((0, 1.0), "needs their count"),
+        ((0, 1.0, 2.5), "count must be an integer"),
+        ((0, 1.0, -2), "count must be an integer of at least 0"),
+    ],
+)
+def test_insertions_that_do_not_fit_change_nothing(arguments: tuple[Any, ...], what: str) -> None:
+    tree = SumTree(10)
+    with pytest.raises(trl.errors.ShapeError, match=what):
+        tree.insert(*arguments)
+    assert tree.total == 0.0
+
+
+def test_refused_indices_are_named() -> None:
+    tree = SumTree(10)
+    with pytest.raises(trl.errors.ShapeError, match=f"int64, such as {2**63}") as told:
+        tree.update(np.array([2**63], np.uint64), 1.0)
+    assert "fractions" not in str(told.value)
+    with pytest.raises(trl.errors.ShapeError, match="entries are numbered 0 to 9"):
+        tree.update([10], 1.0)
+    with pytest.raises(trl.errors.ShapeError, match="integers of more than 64 bits"):
+        tree.update([1], 2**70)
 
 
 @pytest.mark.parametrize("engine", ["numpy", None])

@@ -220,14 +220,14 @@ def allowed_positions(
             f"a mask {given.type} does not go with logits {logits.type}.",
             hint="its shape is that of the logits, or broadcasts to it.",
         )
-    if given.op.kind in ("const", "data") and given.rank:
+    if given.op.kind in ("const", "data"):
         numbers = given.op.attrs.value.array
         if numbers.dtype.kind != "b" and ((numbers != 0) & (numbers != 1)).any():
             raise ShapeError(
                 "a mask of integers holds zeros and ones alone.",
                 hint="it says of each position whether it is allowed; mask=m > 0 makes booleans.",
             )
-        values = numbers != 0
+        values = np.atleast_1d(numbers != 0)
         for span in spans if values.shape[-1] > 1 else spans[:1]:
             barred = ~values[..., span].any(axis=-1)
             if barred.any():

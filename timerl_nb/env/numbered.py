@@ -17,6 +17,9 @@ class Numbered:
     The last observation of an episode is copied: a vector resets the environment before it reads it, and
     many environments return an array of their own, which the reset overwrites.
 
+    Observations of integers are converted to the type of the space. A vector would cut off the upper bits of
+    int64 for an int32 space, and refuse int64 for a uint8 space.
+
     Args:
         at: at 0, where the number of the one that is at play is written.
     """
@@ -24,17 +27,43 @@ class Numbered:
     def __init__(self, env: Any, number: int, at: Any) -> None:
         self._env, self._number, self._at = env, number, at
         self._step: Callable[[Any], Any] = env.step
+        kind = env.observation_space.dtype
+        self._integer = kind if kind is not None and kind.kind in "iu" else None
 
     def step(self, action: Any) -> Any:
         self._at[0] = self._number
         obs, reward, terminated, truncated, more = self._step(action)
+        if self._integer is not None:
+            obs = _as_integers(obs, self._integer)
         if terminated or truncated:
             obs = np.array(obs)
         return obs, reward, terminated, truncated, more
 
     def reset(self, **options: Any) -> Any:
         self._at[0] = self._number
-        return self._env.reset(**options)
+        obs, more = self._env.reset(**options)
+        return obs if self._integer is None else _as_integers(obs, self._integer), more
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
+
+
+def _as_integers(obs: Any, kind: Any) -> Any:
+    """Return an observation in the integer type of its space; other types than integers stay as they are.
+
+    Raises:
+        ValueError: it holds integers that do not fit.
+    """
+    if obs.__class__ is np.ndarray and obs.dtype == kind:
+        return obs
+    array = np.asarray(obs)
+    if array.dtype.kind not in "iu" or array.dtype == kind:
+        return obs
+    if array.size and not np.can_cast(array.dtype, kind):
+        ends = np.iinfo(kind)
+        for one in (int(array.min()), int(array.max())):
+            if not ends.min <= one <= ends.max:
+                raise ValueError(
+                    f"an observation has integers that do not fit into {kind}, such as {one}"
+                )
+    return array.astype(kind)

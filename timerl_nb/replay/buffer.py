@@ -323,7 +323,7 @@ class Replay:
 
     def ticket(self, serial: Array) -> Ticket:
         """Return the ticket of rows of this epoch and those before it, by their serial numbers, i64[count]."""
-        return Ticket(self._name, indices("serial numbers", serial), self._epochs)
+        return Ticket(self._name, np.array(indices("serial numbers", serial)), self._epochs)
 
     def _serial(self, index: Array) -> Array:
         """The how many-th row of all that is which lies at each place."""

@@ -94,10 +94,22 @@ class SumTree:
         Args:
             start: the first of them.
             priority: f64[count], or one for all `count`.
+
+        Raises:
+            ShapeError: an argument does not fit; nothing is changed then.
         """
         values = converted("priorities", priority, _F64)
-        start = integer("the first entry", start)
-        many = len(values) if count is None else count
+        start = integer("the first entry", start, least=0)
+        if start >= self.capacity:
+            raise ShapeError(
+                f"entry {start:,} is none of {self.capacity:,}.", hint="entries count from 0 on."
+            )
+        if count is None and not values.ndim:
+            raise ShapeError(
+                "one priority for several entries needs their count.",
+                hint="tree.insert(start, priority, count).",
+            )
+        many = len(values) if count is None else integer("count", count, least=0)
         at = np.arange(start, start + many)
         self._write(at if start + many <= self.capacity else at % self.capacity, values)
 
@@ -126,11 +138,12 @@ class SumTree:
 
     def _refusal(self, place: int, entry: int, value: float) -> ShapeError:
         if not 0 <= entry < self.capacity:
-            what = f"entry {entry} at place {place} is none of {self.capacity:,}"
-        else:
-            what = f"the priority {value} of entry {entry}, at place {place}, is none"
+            return ShapeError(
+                f"entry {entry} at place {place} is none of {self.capacity:,}.",
+                hint=f"entries are numbered 0 to {self.capacity - 1:,}; nothing was changed.",
+            )
         return ShapeError(
-            f"{what}.",
+            f"the priority {value} of entry {entry}, at place {place}, is none.",
             hint=f"priorities are numbers from 0 to {self._most:.3g}; nothing was changed.",
         )
 
