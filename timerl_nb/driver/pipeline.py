@@ -39,6 +39,10 @@ from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
+# Values of options, by name.
+Changed = tuple[tuple[str, bool | tuple[str, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Decision:
     """What options leave open (`driver/search`); None where passes decide it, for speed.
@@ -48,12 +52,14 @@ class Decision:
         again: what acting made is computed again wherever it can be, or nothing of it.
         blocks: sizes of blocks by dimension.
         swap: values may wait on the host.
+        changed: options that differ from the program's, since no other decision fits the budget.
     """
 
     ways: tuple[tuple[str, str], ...] = ()
     again: bool | None = None
     blocks: tuple[tuple[str, int], ...] | None = None
     swap: bool = True
+    changed: Changed = ()
 
     @property
     def blocks_doc(self) -> str:
@@ -63,11 +69,17 @@ class Decision:
         sizes = (f"blocks of {size} along {name}" for name, size in self.blocks)
         return ", ".join(sizes) or "no blocks"
 
+    @property
+    def changed_text(self) -> str:
+        """The changed options as a user writes them."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.changed)
+
     def __str__(self) -> str:
         text = [f"{way} over {name}" for name, way in self.ways]
         text += ["computed again"] if self.again else []
         text += [self.blocks_doc] if self.blocks != () else []
         text += ["waiting on the host"] if self.swap else []
+        text += [self.changed_text] if self.changed else []
         return ", ".join(text) or "as it is"
 
 
@@ -122,6 +134,8 @@ class Front:
                 for cut in (dim for dim in dims if dim.step != 1):
                     along = next(dim.name for dim in dims if dim.bound == cut.bound)
                     found[f"in blocks of {cut.step} along {along}"] = why
+        if self.decision.changed:
+            found[self.decision.changed_text] = "nothing fits the budget without it"
         return found
 
 
@@ -138,7 +152,9 @@ def pipeline(
         decision: what is not left to the passes.
         dynamic: a bound is.
     """
-    decision, acting = decision or Decision(), Acting() if options.trial else None
+    decision = decision or Decision()
+    options = options.with_(**dict(decision.changed))
+    acting = Acting() if options.trial else None
     machine, under = cached_machine(options), tuple(bounds.items())
     passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:

@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import combinations
 from math import inf
 from typing import Final
 
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
-from timerl_nb.driver.pipeline import Decision, Found, cached_machine, is_remade, pipeline, planner
+from timerl_nb.driver.pipeline import Changed, Decision, Found, cached_machine, is_remade, pipeline, planner
 from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
+from timerl_nb.ir.digest import digest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner
@@ -56,6 +58,8 @@ _NEAR: Final = 1.5
 _LITTLE: Final = 0.25
 # Of a budget, what is all but too much.
 _TIGHT: Final = 0.5
+# The options that leave out one pass each, and may save memory.
+_PASSES: Final = ("lift", "contract", "accumulate", "fuse", "trial", "simplify")
 # What is left to the passes.
 _FOR_SPEED: Final = "for speed"
 
@@ -74,6 +78,7 @@ class Search:
         budget: device bytes; None for no limit.
         known: plans without swaps, which are the same for all budgets.
         lifetimes: those of schedules, which are the same under all bounds.
+        changed: the options that an outer search has changed.
     """
 
     def __init__(
@@ -85,9 +90,12 @@ class Search:
         budget: int | None,
         known: Known,
         lifetimes: KnownLifetimes,
+        changed: Changed = (),
     ) -> None:
         self._known, self._lifetimes = known, lifetimes
-        self._pdg, self._options, self._bounds = pdg, options, bounds
+        self._pdg, self._bounds = pdg, bounds
+        self._options = options.with_(**dict(changed))
+        self._changed = Decision(changed=changed)
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
         self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
@@ -116,15 +124,40 @@ class Search:
         if not self._limited:
             return Found(Decision(), {})
         start = time.perf_counter()
-        if self._first is None or not self._try(self._first):
-            self._look()
-        if self._best is None and not least:
+        search = next((one for one in (self, *self._others) if one._search()), None)
+        if search is not None and search._best is not None:
+            taken = search._best[1]
+        elif least:
+            search, taken = self._least()
+        else:
             able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
             what = f"nothing that was tried fits {self._budget:,} bytes."
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
-        taken = self._least() if self._best is None else self._best[1]
         seconds = time.perf_counter() - start
-        return Found(taken, self._choices(taken), seconds, self._made.get(taken))
+        return Found(taken, search._choices(taken), seconds, search._made.get(taken))
+
+    def _search(self) -> bool:
+        """Whether any decision fits."""
+        if self._first is None or not self._try(self._first):
+            self._look()
+        return self._best is not None
+
+    @cached_property
+    def _others(self) -> list[Search]:
+        """Searches with one option changed, for a program that no decision of this search fits.
+
+        Each change keeps dimensions in their loops, or leaves out a pass, so that the program takes
+        longer. None is made where the user has changed one of these options already.
+        """
+        options, names = self._options, [dim.name for dim in self._pdg.dims]
+        if options.vectorize is not True or not all(getattr(options, one) for one in _PASSES):
+            return []
+        counts = range(len(names) - 1, 0, -1) if len(names) <= _MANY else ()
+        kept = [some for count in counts for some in combinations(names, count)]
+        changes: list[Changed] = [(("vectorize", some),) for some in kept]
+        changes += [((name, False),) for name in ("vectorize", *_PASSES)]
+        shared = self._trials, self._budget, self._known, self._lifetimes
+        return [Search(self._pdg, options, self._bounds, *shared, one) for one in changes]
 
     def _look(self) -> None:
         """Try what may be the best, where what is chosen for speed alone needs too much."""
@@ -143,7 +176,7 @@ class Search:
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""
-        return self._forecast(replace(Decision(), **dict(candidate.change)))
+        return self._forecast(replace(self._changed, **dict(candidate.change)))
 
     # --- what there is to decide -----------------------------------------------------------------
 
@@ -157,13 +190,17 @@ class Search:
         """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
         if cached_machine(self._options) is None:
             return None
-        return Decision(tuple((dim.name, self._ways[0]) for dim in self.dims), swap=False)
+        ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
+        return replace(self._changed, ways=ways, swap=False)
 
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
         made: dict[Pdg | None, Decision] = {}
         for ways in self._every:
-            kept, one = (Decision(ways, way, (), swap=False) for way in (False, again))
+            kept, one = (
+                replace(self._changed, ways=ways, again=way, blocks=(), swap=False)
+                for way in (False, again)
+            )
             # computing more takes no less
             more = self._may_be_best(kept) and self._whole(one) != self._whole(kept)
             if again == self._again[0] or more:
@@ -178,7 +215,7 @@ class Search:
         """The dimensions along which something runs one by one, and something else need not."""
         if self._options.budget is None or not self._options.vectorize:
             return []
-        before, passes = self._before(Vectorize.name, Decision())
+        before, passes = self._before(Vectorize.name, self._changed)
         wanted = next(one.dims for one in passes if isinstance(one, Vectorize))
         dims = [dim for dim in before.dims if wanted is None or dim.name in wanted]
         return [dim for dim in dims if cycles_of(before, dim.name).sequential]
@@ -510,28 +547,41 @@ class Search:
         """Bytes below which no plan of it comes, as far as somebody has looked."""
         return max(self._floor(one), self._unscheduled.get(one, 0), self._least_of.get(one, 0))
 
-    def _least(self) -> Decision:
-        """The decision that needs least, of those that were tried; none fits."""
-        able = [one for one in self._tried if one.swap == self._swaps]
-        able.sort(key=self._floor)
+    def _least(self) -> tuple[Search, Decision]:
+        """The decision that needs least, of those that this and the other searches tried; none fits."""
+        searches = [self, *self._others]
+        able = [
+            (search, one)
+            for search in searches
+            for one in search._tried
+            if one.swap == search._swaps
+        ]
         # what is known of each, ever better: its floor, its bound, and what it needs
-        queue = [(self._floor(one), rank, 0) for rank, one in enumerate(able)]
+        queue = [(search._floor(one), rank, 0) for rank, (search, one) in enumerate(able)]
+        heapify(queue)
+        planned = set[tuple[object, bool]]()  # other options often lead to the same graph
         while queue:
             _, rank, known = heappop(queue)
-            one = able[rank]
+            search, one = able[rank]
             if known == 2:
-                return one
-            found = self._tried[one]
-            if isinstance(found, str) and self._is_too_much(one):
+                return search, one
+            found = search._tried[one]
+            if isinstance(found, str) and search._is_too_much(one):
                 if known == 0:
-                    heappush(queue, (self._bound(one), rank, 1))
+                    heappush(queue, (search._bound(one), rank, 1))
                     continue
-                found = self._tried[one] = self._forecast(one)
+                graph = search._graph(one)
+                written = None if graph is None else digest(graph)
+                if written is not None and (written.text, one.swap) in planned:
+                    continue
+                if written is not None:
+                    planned.add((written.text, one.swap))
+                found = search._tried[one] = search._forecast(one)
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
-                self._taken = able[min(entry for entry in queue if entry[2] == 2)[1]]
+                search._taken = able[min(entry for entry in queue if entry[2] == 2)[1]][1]
         ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
-        return Decision(ways, self._again[0], (), swap=False)
+        return self, Decision(ways, self._again[0], (), swap=False)
 
     # --- what it says ----------------------------------------------------------------------------
 
