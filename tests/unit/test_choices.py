@@ -165,7 +165,8 @@ def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:
     tried: list[str] = []
     with watched(lambda one: tried.append(one.name)), pytest.raises(BudgetError) as refused:
         program.with_options(device_memory=1)
-    ways = {", ".join(name.split(", ")[:4]) for name in tried}
+    unchanged = [name for name in tried if "=" not in name]
+    ways = {", ".join(name.split(", ")[:4]) for name in unchanged}
     assert {"keep over i, keep over t, keep over e, keep over j"} < ways and len(ways) <= 3 + 4 * 2
     small = program.with_options(device_memory=refused.value.needed)
     assert_same(program.execute(), small.execute(), "within what it needs")

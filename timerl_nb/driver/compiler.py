@@ -19,11 +19,13 @@ from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.pipeline import (
     Decision,
     Front,
+    Stated,
     compile_front,
     device_limit,
     is_remade,
     pipeline,
     planner,
+    stated_beyond,
     unlimited,
 )
 from timerl_nb.driver.search import Known, Search
@@ -172,6 +174,7 @@ class Compiler:
             POINTS // 8, lambda plans: max(plans.points, POINTS // 8 // SEARCHED)
         )
         self._lifetimes = KnownLifetimes(SEARCHED)
+        self._stated: dict[tuple[Options, str], Stated] = {}
         # the last search's plan, until it is asked for: plans are large
         self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
@@ -300,10 +303,16 @@ class Compiler:
                 self._disk.write(key, payload)
             return front
 
+        def corrected() -> Front:
+            front = made()
+            return replace(front, beyond=stated_beyond(front.decision, stated)) if stated else front
+
         # what was decided within a budget depends on it and on the bounds, all else on the passes alone
-        passes = self._passes(options, bounds).passes
-        within = None if limit is None else (limit, bounds_text(bounds), options, machine_here())
-        front = self._fronts.get((passes, ceiling, within), made)
+        passes, stated = self._passes(options, bounds).passes, self._stated_of(options, bounds)
+        within = None
+        if limit is not None:
+            within = limit, bounds_text(bounds), options, machine_here(), stated
+        front = self._fronts.get((passes, ceiling, within), corrected)
         for stage in front.stages[len(shown) :]:  # known from before
             see(stage)
         return self.asking(front, options, bounds)
@@ -313,9 +322,20 @@ class Compiler:
         key = front, planner(options), bounds_text(bounds), machine_here()
         return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
 
+    def correct(
+        self, front: Front, options: Options, bounds: Mapping[str, int], beyond: int
+    ) -> None:
+        """Let later searches under these options know how many bytes XLA states beyond an estimate."""
+        known = dict(self._stated_of(options, bounds)) | {front.decision: beyond}
+        self._stated[options.with_(device_memory=None), bounds_text(bounds)] = tuple(known.items())
+
+    def _stated_of(self, options: Options, bounds: Mapping[str, int]) -> Stated:
+        key = options.with_(device_memory=None), bounds_text(bounds)
+        return self._stated.get(key, ()) if self._stated else ()
+
     def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
         limit = device_limit(options)
-        known = self._unswapped, self._lifetimes
+        known = self._unswapped, self._lifetimes, self._stated_of(options, bounds)
         return Search(self.pdg, options, bounds, self._trials_of(options), limit, *known)
 
     def _trials_of(self, options: Options) -> Trials:
@@ -340,7 +360,9 @@ class Compiler:
         if of is None:
             return None
         device = device_limit(options), machine_here()
-        return key_of(of.text, options, bounds_text(bounds), *device)
+        return key_of(
+            of.text, options, bounds_text(bounds), *device, *self._stated_of(options, bounds)
+        )
 
     def place(
         self, what: str, options: Options, bounds: Mapping[str, int]
@@ -404,12 +426,12 @@ class Compiler:
             plan = plan.said(front.saved_by)
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"
-        if budget is not None and plan.needed > budget:
+        if budget is not None and plan.needed + front.beyond > budget:
             if front.parts is not None:
-                raise front.parts.beyond(plan.needed, budget)
-            raise refusal(
-                plan, budget, self._suggestions(front, plan.needed, budget, options, bounds)
-            )
+                raise front.parts.beyond(plan.needed + front.beyond, budget)
+            needed = plan.needed + front.beyond
+            hint = self._suggestions(front, needed, budget, options, bounds)
+            raise refusal(plan, budget, hint, front.beyond)
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} bytes there"
         seconds = time.perf_counter() - start
@@ -448,13 +470,12 @@ class Compiler:
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]
         changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
-        decided = [dim.name for dim in self._search(options, bounds).dims]
-        return fit_suggestions(known, changes, budget, options, given, need, decided)
+        return fit_suggestions(known, changes, budget, options, given, need, decided=tuple(given))
 
 
 def _planner(front: Front, options: Options) -> Planner:
     """How memory is planned: what does without swaps is left without."""
-    return planner(options, swap=front.decision.swap)
+    return planner(options, swap=front.decision.swap, beyond=front.beyond)
 
 
 def check_types(pdg: Pdg) -> None:

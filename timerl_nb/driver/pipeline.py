@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
@@ -83,6 +84,26 @@ class Decision:
         return ", ".join(text) or "as it is"
 
 
+# By decision, the bytes that XLA states for its program beyond the estimate.
+Stated = tuple[tuple[Decision, int], ...]
+
+
+def stated_beyond(decision: Decision, stated: Stated) -> int:
+    """The bytes beyond the estimate that a decision's program takes, as far as XLA's figures say.
+
+    Of a decision with blocks of another size, the bytes are taken to grow with the size.
+    """
+    found = 0
+    for one, nbytes in stated:
+        if one == decision:
+            return nbytes
+        sizes, others = dict(decision.blocks or ()), dict(one.blocks or ())
+        alike = sizes and sizes.keys() == others.keys()
+        if alike and replace(one, blocks=decision.blocks, swap=decision.swap) == decision:
+            found = max(found, nbytes * prod(sizes.values()) // prod(others.values()))
+    return found
+
+
 @dataclass(frozen=True)
 class Found:
     """What was decided, by pass what was to be decided there, and how long that took.
@@ -108,6 +129,7 @@ class Front:
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
     apart: tuple[Choice, ...] = ()  # of a search, whose passes have no stage
+    beyond: int = 0  # bytes that XLA states beyond the estimate
 
     @property
     def bounds(self) -> Mapping[str, int]:
@@ -261,12 +283,17 @@ def device_limit(options: Options) -> int | None:
     return options.budget or device_memory()
 
 
-def planner(options: Options, *, swap: bool = True) -> Planner:
-    """How memory is planned under the options."""
+def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
+    """How memory is planned under the options.
+
+    Args:
+        beyond: bytes that XLA states beyond the estimate, which values must leave free.
+    """
+    limit = device_limit(options)
     return Planner(
         smallest=options.stores == "auto",
         donation=options.donate,
-        budget=device_limit(options),
+        budget=None if limit is None else max(1, limit - beyond),
         swap=swap and options.swap == "auto",
         lowered=options.executor == "xla",
         devices=options.devices,

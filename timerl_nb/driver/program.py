@@ -114,7 +114,12 @@ class Program:
         self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
-        self._compile(options, front, see, least=least)
+        try:
+            self._compile(options, front, see, least=least)
+        except BudgetError as error:
+            if options.budget is None or not least or options.executor != "xla":
+                raise
+            raise self._confirmed(error, options.budget) from error.__cause__
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         if tell:
@@ -820,24 +825,47 @@ class Program:
                 self._keep_within(self.options.budget)
 
     def _keep_within(self, limit: int) -> None:
-        """Compile again, a few times at most, where XLA states more than was estimated and there is."""
+        """Search again, a few times at most, where XLA states more bytes than were estimated and there are.
+
+        Raises:
+            BudgetError: no decision keeps to the limit; it names bytes that XLA's own figures confirm.
+        """
         for _ in range(_ROUNDS):
-            lowered = self.executable.lowered
-            if lowered is None or lowered.needed <= limit:
+            if (told := self._correct(limit)) is None:
                 return
-            told = stated_text(self.memory, lowered.temporaries)
-            reserve = lowered.needed - lowered.nbytes_each - self.memory.beside
             try:
-                self._compile(self.options.with_(device_memory=max(1, limit - reserve)))
+                self._compile(self.options)
             except BudgetError as error:
-                raise stated_refusal(error.needed + reserve, limit, told) from error
+                raise self._confirmed(error, limit, told) from error
             warn(f"{told}: the program is compiled again to keep to {limit:,} bytes.")
             self._warn()
         lowered = self.executable.lowered
-        if lowered is not None and lowered.needed > limit:
-            raise stated_refusal(
-                lowered.needed, limit, stated_text(self.memory, lowered.temporaries)
-            )
+        if lowered is not None and (told := self._correct(limit)) is not None:
+            raise stated_refusal(lowered.needed, limit, told)
+
+    def _correct(self, limit: int) -> str | None:
+        """Note by how much XLA's figures exceed the estimate, where they exceed a limit; say so."""
+        lowered, memory = self.executable.lowered, self.memory
+        if lowered is None or lowered.needed <= limit:
+            return None
+        beyond = max(1, lowered.needed - memory.needed)
+        self._compiler.correct(self._front, self.options, self.bounds, beyond)
+        return stated_text(memory, lowered.temporaries)
+
+    def _confirmed(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
+        """The refusal of a budget, whose figure does by what XLA states for the program within it."""
+        needed = error.needed
+        for _ in range(_ROUNDS):
+            try:
+                self._compile(self.options.with_(device_memory=needed))
+            except BudgetError as other:
+                needed = other.needed
+                continue
+            found = self._correct(needed)
+            if found is None:
+                break
+            told = found
+        return stated_refusal(needed, limit, told) if told else error
 
     def _check_machine(self, copy: int = 0) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same.
@@ -1037,7 +1065,7 @@ def a_program(program: Any) -> Program:
     return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
-_ROUNDS: Final = 3  # of compiling again for what XLA states
+_ROUNDS: Final = 8  # of searching again, with what XLA states
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
 
 

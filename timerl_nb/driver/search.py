@@ -15,13 +15,23 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import combinations
+from itertools import chain, combinations
 from math import inf
 from typing import Final
 
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
-from timerl_nb.driver.pipeline import Changed, Decision, Found, cached_machine, is_remade, pipeline, planner
+from timerl_nb.driver.pipeline import (
+    Changed,
+    Decision,
+    Found,
+    Stated,
+    cached_machine,
+    is_remade,
+    pipeline,
+    planner,
+    stated_beyond,
+)
 from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.digest import digest
@@ -78,6 +88,7 @@ class Search:
         budget: device bytes; None for no limit.
         known: plans without swaps, which are the same for all budgets.
         lifetimes: those of schedules, which are the same under all bounds.
+        stated: by decision, the bytes that XLA states for it beyond the estimate.
         changed: the options that an outer search has changed.
     """
 
@@ -90,12 +101,13 @@ class Search:
         budget: int | None,
         known: Known,
         lifetimes: KnownLifetimes,
+        stated: Stated = (),
         changed: Changed = (),
     ) -> None:
         self._known, self._lifetimes = known, lifetimes
         self._pdg, self._bounds = pdg, bounds
         self._options = options.with_(**dict(changed))
-        self._changed = Decision(changed=changed)
+        self._changed, self._stated = Decision(changed=changed), stated
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
         self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
@@ -116,15 +128,16 @@ class Search:
         Without a budget all is left to the passes.
 
         Args:
-            least: whether to look for that.
+            least: whether to look for that, and to change options where nothing fits without.
 
         Raises:
-            BudgetError: none fits, and nobody looked for the least.
+            BudgetError: no decision fits, and `least` is False.
         """
         if not self._limited:
             return Found(Decision(), {})
         start = time.perf_counter()
-        search = next((one for one in (self, *self._others) if one._search()), None)
+        others = self._others if least else []
+        search = next((one for one in chain([self], others) if one._search()), None)
         if search is not None and search._best is not None:
             taken = search._best[1]
         elif least:
@@ -156,7 +169,7 @@ class Search:
         kept = [some for count in counts for some in combinations(names, count)]
         changes: list[Changed] = [(("vectorize", some),) for some in kept]
         changes += [((name, False),) for name in ("vectorize", *_PASSES)]
-        shared = self._trials, self._budget, self._known, self._lifetimes
+        shared = self._trials, self._budget, self._known, self._lifetimes, self._stated
         return [Search(self._pdg, options, self._bounds, *shared, one) for one in changes]
 
     def _look(self) -> None:
@@ -349,14 +362,15 @@ class Search:
         if pdg is None:
             return "making it takes too many isl operations"
         try:
-            how = planner(self._options, swap=decision.swap)
+            beyond = stated_beyond(decision, self._stated)
+            how = planner(self._options, swap=decision.swap, beyond=beyond)
             if self._limited and self._is_too_much(decision):
                 how = replace(how, budget=0)  # what it needs least then, however slow swaps are
             with bounded("a trial"):
                 made = how.fitted(self._plans(pdg))
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
             self._made[decision] = made
-            return forecast(made, self._seconds(decision), self._machine)
+            return forecast(made, self._seconds(decision), self._machine).beyond(beyond)
         except CeilingError as error:
             return error.what
         except ScheduleError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,11 @@ class Forecast:
     def laid_out(self) -> int:
         """Device bytes in all, values in the buffers that XLA runs on; the interpreter needs none."""
         return self.each or max(self.peak, self.buffers) + self.beside
+
+    def beyond(self, nbytes: int) -> Forecast:
+        """The same forecast with more bytes that kernels need, since XLA states them."""
+        each = self.each + nbytes if self.each else 0
+        return replace(self, beside=self.beside + nbytes, each=each)
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""

@@ -167,17 +167,24 @@ def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
     return f"its buffers would take {buffers:,} bytes where the plan holds at most {plan.peak:,} at once"
 
 
-def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
-    """The error of a plan that does not keep to the budget: who needs how much, and when."""
+def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> BudgetError:
+    """The error of a plan that does not keep to the budget: who needs how much, and when.
+
+    Args:
+        beyond: bytes that XLA states beyond the estimate.
+    """
+    needed = plan.needed + beyond
     line = plan.timeline()
     evidence = [_when(plan, line.peak_time)]
     evidence += [f"  {holder}" for holder in line.holders[:5]]
-    what = f"the program needs {plan.needed:,} bytes on the device at once"
+    what = f"the program needs {needed:,} bytes on the device at once"
     if plan.share is not None:
         what = (
-            f"the program needs {plan.needed:,} bytes on each of {plan.share.count} devices at once"
+            f"the program needs {needed:,} bytes on each of {plan.share.count} devices at once"
         )
     evidence += plan.beside_text()
+    if beyond:
+        evidence.append(f"XLA states {beyond:,} bytes more than was estimated")
     if plan.swaps.all:
         moved = f"{len(plan.swaps.tensors)} tensors wait on the host between some uses"
         evidence.append(f"{moved}; what is left is needed at once")
@@ -186,7 +193,7 @@ def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
         others=_lines_of(plan, line.holders),
         evidence=evidence,
         hint=hint,
-        needed=plan.needed,
+        needed=needed,
     )
 
 
