@@ -424,6 +424,7 @@ class Program:
             result = self._run_whole(kept, progress, on_event, outputs, loggers, supply)
         finally:
             kept.leave()
+        self._warn_of_stated()
         if ends is None or result.lengths[ends].max() < self.bounds[ends]:
             return result
         return self._longer(ends).execute(seed, progress=progress, outputs=outputs, given=given)
@@ -843,6 +844,18 @@ class Program:
         if lowered is not None and (told := self._correct(limit)) is not None:
             raise stated_refusal(lowered.needed, limit, told)
 
+    def _warn_of_stated(self) -> None:
+        """Warn where XLA takes much more memory than `program.memory.needed` has promised."""
+        lowered, promised = self.executable.lowered, self.memory.needed
+        if lowered is None or lowered.stated is None:
+            return
+        if lowered.needed > _PROMISED * promised + _UNTOLD:
+            warn(
+                f"the program took {lowered.needed:,} bytes on the device, where {promised:,} were "
+                f"expected: {stated_text(self.memory, lowered.temporaries)}.",
+                hint="give device_memory=, by which programs keep to what XLA states.",
+            )
+
     def _correct(self, limit: int) -> str | None:
         """Note by how much XLA's figures exceed the estimate, where they exceed a limit; say so."""
         lowered, memory = self.executable.lowered, self.memory
@@ -1066,6 +1079,8 @@ def a_program(program: Any) -> Program:
 
 
 _ROUNDS: Final = 8  # of searching again, with what XLA states
+# Users are warned where a program takes so many times the memory that was expected, and so many bytes more.
+_PROMISED, _UNTOLD = 1.2, 1 << 20
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
 
 

@@ -1,9 +1,9 @@
-"""What a kernel stores while it runs, beside its operands and results: estimated, before XLA has seen it.
+"""Estimate of the memory that a kernel takes while it runs, besides its operands and results.
 
-XLA fuses what is computed element by element, and reads its results where they are used. It stores what
-contractions take and give, and what reductions, scans and sorts give; what a contraction takes from a
-larger array is copied out of it first. A contraction that adds nothing up is a product like any other.
-Few random bits are made in a loop that holds several arrays.
+XLA fuses elementwise operations into their readers. It stores the operands and results of
+contractions, sorts, scans and scatters, the results of reductions, the source of a gather, random
+bits, concatenations, and a value that several reductions read. A contraction takes a copy of a part
+of a larger array. A contraction that adds nothing up is an elementwise product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.symbolic.expr import Slice
 
 CONTRACTIONS = ("dot", "conv")
-FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "rng", "value"}
+FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
+# Kinds that read their operands from memory; of a gather that holds of the first alone.
+_READS_STORED = frozenset(
+    {"argsort", "linear_scan", "sliding_sum", "sliding_max", "scatter_add", "scatter_set"}
+)
+# Arrays of the result's size that XLA takes for a while to compute these kinds, on a CPU.
+_WORKSPACE = {"linear_scan": 1, "sliding_sum": 1, "scatter_add": 1, "scatter_set": 1}
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
 
@@ -72,13 +78,24 @@ def temporaries(
     def feeds(found: Sequence[Op]) -> bool:
         return any(u.id in contracting or (u.kind in LAYOUT and u.id in taken) for u in found)
 
+    roots: dict[int, frozenset[int]] = {}  # the stored operations that each one is fused into
     for inner in reversed(body):
         found = readers.get((inner.id, 0), ())
         until[inner.id] = end if inner.id in returned else last(found, place[inner.id])
         if feeds(found):
             taken.add(inner.id)
-        if inner.id in looped or _is_stored(inner, found, contracting):
+        into = [roots[one.id] for one in found]
+        together = frozenset[int]().union(*into)
+        if (
+            inner.id in looped
+            or (inner.kind == "rng" and together)
+            or len(together) > max(map(len, into), default=0)
+            or _is_stored(inner, found, contracting)
+        ):
             stored.add(inner.id)
+        if inner.id in stored:  # what reads a stored elementwise value reads memory
+            together = frozenset() if inner.kind in FUSED else frozenset({inner.id})
+        roots[inner.id] = together
     change = [0] * (end + 2)
 
     def keep(nbytes: int, first: int, last: int) -> None:
@@ -92,6 +109,7 @@ def temporaries(
                 keep(nbytes, place[inner.id], until[inner.id])
             if inner.id in looped:
                 keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
+            keep(_WORKSPACE.get(inner.kind, 0) * nbytes, place[inner.id], place[inner.id])
     for slot, read in enumerate(op.inputs):
         found = readers.get((OPERAND, slot), ())
         if feeds(found) and _is_cut(sizes, op, read, held):
@@ -150,4 +168,9 @@ def _is_stored(inner: Op, readers: Sequence[Op], contracting: Container[int]) ->
         return False
     if inner.kind not in FUSED:
         return inner.kind not in CONTRACTIONS or inner.id in contracting
-    return any(reader.id in contracting for reader in readers)
+    return any(
+        reader.id in contracting
+        or reader.kind in _READS_STORED
+        or (reader.kind == "gather" and reader.inputs[0].source == inner.id)
+        for reader in readers
+    )
