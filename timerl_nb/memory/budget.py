@@ -179,9 +179,7 @@ def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> Budget
     evidence += [f"  {holder}" for holder in line.holders[:5]]
     what = f"the program needs {needed:,} bytes on the device at once"
     if plan.share is not None:
-        what = (
-            f"the program needs {needed:,} bytes on each of {plan.share.count} devices at once"
-        )
+        what = f"the program needs {needed:,} bytes on each of {plan.share.count} devices at once"
     evidence += plan.beside_text()
     if beyond:
         evidence.append(f"XLA states {beyond:,} bytes more than was estimated")
