@@ -121,6 +121,7 @@ def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     np.testing.assert_allclose(result["y"], [0.1, 0.1], rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
 def test_a_figure_that_a_refusal_names_is_enough_when_it_runs() -> None:
     ctx, bounds = drawn(20)
     with pytest.raises(BudgetError) as caught:

@@ -323,11 +323,19 @@ class Compiler:
         return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
 
     def correct(
-        self, front: Front, options: Options, bounds: Mapping[str, int], beyond: int
+        self, decision: Decision | None, options: Options, bounds: Mapping[str, int], beyond: int
     ) -> None:
-        """Let later searches under these options know how many bytes XLA states beyond an estimate."""
-        known = dict(self._stated_of(options, bounds)) | {front.decision: beyond}
+        """Let later searches under these options know how many bytes XLA states beyond an estimate.
+
+        Args:
+            decision: of whose program; None to guess so many of all other decisions.
+        """
+        known = dict(self._stated_of(options, bounds)) | {decision: beyond}
         self._stated[options.with_(device_memory=None), bounds_text(bounds)] = tuple(known.items())
+
+    def beyond(self, front: Front, options: Options, bounds: Mapping[str, int]) -> int:
+        """The bytes that XLA states beyond the estimate for a front's decision, as far as it is known."""
+        return dict(self._stated_of(options, bounds)).get(front.decision, 0)
 
     def _stated_of(self, options: Options, bounds: Mapping[str, int]) -> Stated:
         key = options.with_(device_memory=None), bounds_text(bounds)

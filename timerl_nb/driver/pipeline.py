@@ -84,8 +84,9 @@ class Decision:
         return ", ".join(text) or "as it is"
 
 
-# By decision, the bytes that XLA states for its program beyond the estimate.
-Stated = tuple[tuple[Decision, int], ...]
+# By decision, the bytes that XLA states for its program beyond the estimate; those of None are a guess
+# for all decisions of which XLA has stated nothing.
+Stated = tuple[tuple[Decision | None, int], ...]
 
 
 def stated_beyond(decision: Decision, stated: Stated) -> int:
@@ -93,15 +94,18 @@ def stated_beyond(decision: Decision, stated: Stated) -> int:
 
     Of a decision with blocks of another size, the bytes are taken to grow with the size.
     """
-    found = 0
+    found, guess = 0, 0
     for one, nbytes in stated:
         if one == decision:
             return nbytes
+        if one is None:
+            guess = nbytes
+            continue
         sizes, others = dict(decision.blocks or ()), dict(one.blocks or ())
         alike = sizes and sizes.keys() == others.keys()
         if alike and replace(one, blocks=decision.blocks, swap=decision.swap) == decision:
             found = max(found, nbytes * prod(sizes.values()) // prod(others.values()))
-    return found
+    return found or guess
 
 
 @dataclass(frozen=True)

@@ -835,7 +835,7 @@ class Program:
             if (told := self._correct(limit)) is None:
                 return
             try:
-                self._compile(self.options)
+                self._search_on()
             except BudgetError as error:
                 raise self._confirmed(error, limit, told) from error
             warn(f"{told}: the program is compiled again to keep to {limit:,} bytes.")
@@ -843,6 +843,16 @@ class Program:
         lowered = self.executable.lowered
         if lowered is not None and (told := self._correct(limit)) is not None:
             raise stated_refusal(lowered.needed, limit, told)
+
+    def _search_on(self) -> None:
+        """Compile with the next decision: one for which as many bytes more would do, if there is any."""
+        under = self.options, self.bounds
+        self._compiler.correct(None, *under, self._compiler.beyond(self._front, *under))
+        try:
+            self._compile(self.options)
+        except BudgetError:
+            self._compiler.correct(None, *under, 0)
+            self._compile(self.options)
 
     def _warn_of_stated(self) -> None:
         """Warn where XLA takes much more memory than `program.memory.needed` has promised."""
@@ -862,12 +872,13 @@ class Program:
         if lowered is None or lowered.needed <= limit:
             return None
         beyond = max(1, lowered.needed - memory.needed)
-        self._compiler.correct(self._front, self.options, self.bounds, beyond)
+        self._compiler.correct(self._front.decision, self.options, self.bounds, beyond)
         return stated_text(memory, lowered.temporaries)
 
     def _confirmed(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
         """The refusal of a budget, whose figure does by what XLA states for the program within it."""
         needed = error.needed
+        self._compiler.correct(None, self.options, self.bounds, 0)
         for _ in range(_ROUNDS):
             try:
                 self._compile(self.options.with_(device_memory=needed))
@@ -1078,7 +1089,7 @@ def a_program(program: Any) -> Program:
     return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
-_ROUNDS: Final = 8  # of searching again, with what XLA states
+_ROUNDS: Final = 4  # of searching again, with what XLA states
 # Users are warned where a program takes so many times the memory that was expected, and so many bytes more.
 _PROMISED, _UNTOLD = 1.2, 1 << 20
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs

@@ -89,8 +89,8 @@ def temporaries(
         if (
             inner.id in looped
             or (inner.kind == "rng" and together)
-            or len(together) > max(map(len, into), default=0)
-            or _is_stored(inner, found, contracting)
+            or (_is_computed(inner) and len(together) > max(map(len, into), default=0))
+            or _is_stored(sizes, op, inner, found, contracting)
         ):
             stored.add(inner.id)
         if inner.id in stored:  # what reads a stored elementwise value reads memory
@@ -163,9 +163,16 @@ def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
     return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
 
 
-def _is_stored(inner: Op, readers: Sequence[Op], contracting: Container[int]) -> bool:
+def _is_computed(inner: Op) -> bool:
+    return not isinstance(inner.attrs, ConstAttrs)
+
+
+def _is_stored(
+    sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op], contracting: Container[int]
+) -> bool:
     if isinstance(inner.attrs, ConstAttrs):
-        return False
+        whole = sizes.type_bytes(op, inner.outputs[0].type) == inner.attrs.value.array.nbytes
+        return not whole and any(reader.id in contracting for reader in readers)
     if inner.kind not in FUSED:
         return inner.kind not in CONTRACTIONS or inner.id in contracting
     return any(
