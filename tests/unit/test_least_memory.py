@@ -82,7 +82,7 @@ def test_no_single_option_needs_less_than_a_refusal_names(program: Callable[[], 
     assert named is not None
     dims = [dim.name for dim in made[0].compile(made[1]).pdg.dims]
     options: list[dict[str, Any]] = [{"vectorize": False}, *({"vectorize": (d,)} for d in dims)]
-    if len(dims) < 3:  # of three dimensions each refusal takes seconds
+    if len(dims) < 3:  # of programs with more, passes are not left out
         left_out = ("lift", "fuse", "contract", "accumulate", "simplify", "trial", "donate")
         options += [{one: False} for one in left_out]
         options += [{"rematerialize": True}, {"incrementalize": 1}]

@@ -160,7 +160,8 @@ class Search:
         """Searches with one option changed, for a program that no decision of this search fits.
 
         Each change keeps dimensions in their loops, or leaves out a pass, so that the program takes
-        longer. None is made where the user has changed one of these options already.
+        longer. None is made where the user has changed one of these options already. Programs of many
+        dimensions take minutes to search, so that passes are left out of those with few alone.
         """
         options, names = self._options, [dim.name for dim in self._pdg.dims]
         if options.vectorize is not True or not all(getattr(options, one) for one in _PASSES):
@@ -168,7 +169,9 @@ class Search:
         counts = range(len(names) - 1, 0, -1) if len(names) <= _MANY else ()
         kept = [some for count in counts for some in combinations(names, count)]
         changes: list[Changed] = [(("vectorize", some),) for some in kept]
-        changes += [((name, False),) for name in ("vectorize", *_PASSES)]
+        changes.append((("vectorize", False),))
+        if len(names) < _MANY:
+            changes += [((name, False),) for name in _PASSES]
         shared = self._trials, self._budget, self._known, self._lifetimes, self._stated
         return [Search(self._pdg, options, self._bounds, *shared, one) for one in changes]
 
@@ -570,32 +573,36 @@ class Search:
             for one in search._tried
             if one.swap == search._swaps
         ]
-        # what is known of each, ever better: its floor, its bound, and what it needs
+        # a decision's bytes are known better and better: its floor, its bound, its forecast
         queue = [(search._floor(one), rank, 0) for rank, (search, one) in enumerate(able)]
         heapify(queue)
-        planned = set[tuple[object, bool]]()  # other options often lead to the same graph
+        seen = set[tuple[str, bool]]()  # decisions under other options often make the same graph
         while queue:
             _, rank, known = heappop(queue)
             search, one = able[rank]
             if known == 2:
                 return search, one
+            if known == 0 and (written := search._written(one)) is not None:
+                if (written, one.swap) in seen:
+                    continue
+                seen.add((written, one.swap))
             found = search._tried[one]
             if isinstance(found, str) and search._is_too_much(one):
                 if known == 0:
                     heappush(queue, (search._bound(one), rank, 1))
                     continue
-                graph = search._graph(one)
-                written = None if graph is None else digest(graph)
-                if written is not None and (written.text, one.swap) in planned:
-                    continue
-                if written is not None:
-                    planned.add((written.text, one.swap))
                 found = search._tried[one] = search._forecast(one)
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
                 search._taken = able[min(entry for entry in queue if entry[2] == 2)[1]][1]
         ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
         return self, Decision(ways, self._again[0], (), swap=False)
+
+    def _written(self, decision: Decision) -> str | None:
+        """A text that the graphs of two decisions share where they are the same."""
+        pdg = self._graph(decision)
+        written = None if pdg is None else digest(pdg)
+        return None if written is None else written.text
 
     # --- what it says ----------------------------------------------------------------------------
 
