@@ -39,7 +39,6 @@ from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
-
 # Values of options, by name.
 Changed = tuple[tuple[str, bool | tuple[str, ...]], ...]
 
