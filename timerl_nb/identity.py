@@ -12,7 +12,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
 from functools import cached_property, partial
 from itertools import chain
@@ -116,7 +116,8 @@ class _Writer:
         if arguments is not None:
             given, named = arguments()
             return {**{str(k): x for k, x in enumerate(given)}, **named}
-        if is_dataclass(value):
+        # a subclass without the decorator may set more attributes than the fields
+        if "__dataclass_fields__" in vars(type(value)):
             return {one.name: getattr(value, one.name) for one in fields(value)}
         slots = chain.from_iterable(vars(c).get("__slots__", ()) for c in type(value).__mro__)
         found = {n: getattr(value, n) for n in slots if n != "__dict__" and hasattr(value, n)}

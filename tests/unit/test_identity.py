@@ -88,6 +88,14 @@ class Thrice(Own):
         return self.x * 3
 
 
+class Tuned(Dqn):
+    """A subclass of a dataclass, with an attribute that is no field of it."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "k", k)
+
+
 def closed_over(k: Any) -> Callable[[Any], Any]:
     def f(x: Any) -> Any:
         return x + k
@@ -154,6 +162,8 @@ VALUES: list[Callable[[], Any]] = [
     lambda: trl.env.make("gym.CartPole-v1", sutton_barto_reward=True),
     Dqn,
     lambda: Dqn(lr=1e-4),
+    lambda: Tuned(1),
+    lambda: Tuned(2),
     lambda: Dqn(trl.env.make("CartPole-v1", max_steps=7)),
 ]
 
