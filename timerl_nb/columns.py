@@ -1,8 +1,13 @@
-"""Tables as text."""
+"""Tables and counts as text."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 line", "2,000 lines"."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

@@ -288,6 +288,7 @@ def test_a_program_without_turns() -> None:
         run = program.start()
         *_, frame = run.frames()
         assert frame.state == "finished" and frame.turns_per_second == 0 and not frame.curves
+        assert frame.outputs == {"x": "float32 [4], 0 to 6"}
         same(run.result(), program.execute())
 
 

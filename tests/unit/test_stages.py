@@ -191,6 +191,8 @@ def test_side_by_side_and_figures(program: trl.Program) -> None:
     stacked = [trace for trace in memory.data if trace.xaxis == "x"]
     peak = np.sum([trace.y for trace in stacked], axis=0).max()
     assert peak == program.memory.peak
+    labels = memory.layout.yaxis.ticktext
+    assert len(labels) >= 3 and {label.split()[1] for label in labels} <= {"B", "KiB", "MiB"}
     curves = trl.show.learning_curves(
         {"runs": [program.execute(), program.execute(seed=1)]}, goal=475
     )

@@ -33,7 +33,9 @@ def test_a_view_has_all_runs_on_one_scale() -> None:
     picture = view.to_svg()
     for said in (
         "a step",
-        "serial: 1 streams, 20 µs",
+        "serial: 1 stream, 20 µs",
+        "pale: waits in the window",
+        ">add&lt;b&gt;<",
         "stream 1",
         "slot 2",
         "2 add&lt;b&gt; at a.py:3: 3 µs, after 0, 1",

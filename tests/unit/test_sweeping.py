@@ -91,6 +91,16 @@ def test_a_figure_has_a_chart_for_each_quantity(view: trl.show.SweepView) -> Non
     assert list(lines[0].y) == [view[n].peak for n in (1, 2, 8, None)]
     assert all(list(cross.x) == [1, 3] for cross in crosses)
     assert figure.layout.xaxis.ticktext[-1] == "Monte Carlo"
+    ticks = dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True))
+    assert 3 <= len(ticks) <= 8 and all(label.endswith(" B") for label in ticks)
+    assert max(ticks.values()) >= max(lines[0].y)
+
+
+def test_all_four_charts_of_the_picture_fit_into_a_cell(view: trl.show.SweepView) -> None:
+    root = ElementTree.fromstring(view.to_svg())
+    assert float(root.attrib["width"]) < 700
+    titles = {chart.title for chart in view.charts}
+    assert titles <= {text.text for text in root.iter() if text.text}
 
 
 @pytest.mark.parametrize(

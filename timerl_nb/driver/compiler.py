@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from timerl_nb.columns import counted
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.machines import machine_here
@@ -95,7 +96,9 @@ class _Planned:
         count = sum(isinstance(node, Execute) for node in ast)
         loops = sum(isinstance(node, Loop) for node in ast)
         seconds = time.perf_counter() - start
-        return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
+        return Stage(
+            "ast", ast, seconds, f"{counted(loops, 'loop')}, {count} launch" + "es" * (count != 1)
+        )
 
     def tile(self, options: Options) -> Stage | None:
         """Which loops run block by block; None where that is not asked for."""
@@ -139,7 +142,7 @@ class _Planned:
         start, plan = time.perf_counter(), self.plan
         how = executor, fuse, devices, budget, compiled, tiles, tile_kernel
         executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
-        summary = f"{len(executable.kernels)} kernels, {executable.how}"
+        summary = f"{counted(len(executable.kernels), 'kernel')}, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
 
 
@@ -194,8 +197,8 @@ class Compiler:
         listing, text = Listing(self.pdg), bounds_text(bounds)
         seconds = self._verified + self._proved.get(text, lambda: self._prove(bounds))
         return (
-            Stage("source", listing, 0.0, f"{len(listing.lines)} lines"),
-            Stage("pdg", self.pdg, seconds, f"{len(self.pdg)} operations, {text}"),
+            Stage("source", listing, 0.0, counted(len(listing.lines), "line")),
+            Stage("pdg", self.pdg, seconds, f"{counted(len(self.pdg), 'operation')}, {text}"),
         )
 
     def _prove(self, bounds: Mapping[str, int]) -> float:
@@ -433,7 +436,7 @@ class Compiler:
                 plan = self._planned(front, options, bounds)
             plan = plan.said(front.saved_by)
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
-            summary = f"{len(plan.names)} stores, {peak}"
+            summary = f"{counted(len(plan.names), 'store')}, {peak}"
         if budget is not None and plan.needed + front.beyond > budget:
             if front.parts is not None:
                 raise front.parts.beyond(plan.needed + front.beyond, budget)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import Dot
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.frontend.foreign import all_asked, missing, taken
@@ -52,7 +53,7 @@ class Listing(Inspectable):
         graph = Dot("source")
         before = ""
         for k, (_, (origin, ids)) in enumerate(sorted(self.lines.items())):
-            graph.node(f"l{k}", f"{origin.place}  {origin.text}\n{len(ids)} operations")
+            graph.node(f"l{k}", f"{origin.place}  {origin.text}\n{counted(len(ids), 'operation')}")
             if before:
                 graph.edge(before, f"l{k}")
             before = f"l{k}"
@@ -207,7 +208,7 @@ def _lines_changed(before: str, after: str) -> Diff:
 
 def _change(what: str, pdg: Pdg, op: Op, before: tuple[int, ...]) -> Change:
     if isinstance(op.attrs, DataflowAttrs):
-        text = f"%{op.id} {op.label!r} = dataflow of {len(op.attrs.body)} operations"
+        text = f"%{op.id} {op.label!r} = dataflow of {counted(len(op.attrs.body), 'operation')}"
     else:
         text = op_line(pdg.ops, op)
     return Change(what, op.id, text, before)

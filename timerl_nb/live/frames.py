@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,7 @@ class Frame:
             waited for, in the turn that was measured last; None until one was. About one turn a second
             is measured: waiting for every kernel in all of them would cost too much.
         curves: outputs by name, those with one number per turn; of several seeds their mean.
+        outputs: the outputs without a curve, as text; empty before the end of the run.
         held: live bytes; None where XLA runs the nest, and nobody sees what lives when.
         buffers: the bytes of XLA's buffers in all; None where the interpreter runs.
         compiling: for how many seconds the run has been waiting for XLA to compile; None if it is not.
@@ -140,6 +141,7 @@ class Frame:
     process: Process
     devices: tuple[Device, ...] = ()
     error: str | None = None
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, since: int = 0) -> dict[str, Any]:
         """The frame as plain JSON values; curves from the point `since` on."""
@@ -149,6 +151,14 @@ class Frame:
         found["process"] = self.process.to_json()
         found["devices"] = [device.to_json() for device in self.devices]
         return found
+
+
+def output_text(x: Array) -> str:
+    """Return a number as text; of more, their shape and range."""
+    if x.ndim == 0:
+        return f"{x.item():.4g}"
+    shape = f"{x.dtype} {list(x.shape)}"
+    return f"{shape}, {x.min():.4g} to {x.max():.4g}" if x.size and x.dtype != bool else shape
 
 
 def compiling_text(seconds: float) -> str:

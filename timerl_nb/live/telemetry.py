@@ -20,7 +20,7 @@ from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.live.frames import Frame, Held
+from timerl_nb.live.frames import Frame, Held, output_text
 from timerl_nb.live.growing import Growing
 from timerl_nb.live.process_metrics import ProcessMetrics
 from timerl_nb.live.result_frame import Along, Rows
@@ -195,6 +195,7 @@ class Telemetry(Watching):
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
         self._final: Outputs = {}
+        self._others = [name for name in watched.outputs(names) if name not in curves]
         self._busy: float | None = None
         self._measured = 0.0
         self._place = self._turn = self._peak = 0
@@ -237,6 +238,7 @@ class Telemetry(Watching):
             steps_per_second=None if steps is None else rate * steps,
             busy=self._busy,
             curves={name: growing.curve() for name, growing in self._curves.items()},
+            outputs=self._outputs() if state in ENDS else {},
             held=self._held(),
             buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
             compiling=self._run.compiling,
@@ -244,6 +246,16 @@ class Telemetry(Watching):
             devices=metrics.devices(),
             error=self.error,
         )
+
+    def _outputs(self) -> dict[str, str]:
+        """Return the outputs that are no curves, as text; of several seeds their mean."""
+        found = {}
+        for name in self._others:
+            if ("output", name) in self._final:
+                x = np.asarray(self._final["output", name])
+                x = x if self._watched.rows is None else x.mean(axis=0)
+                found[name] = output_text(x)
+        return found
 
     def _held(self) -> Held | None:
         """Live bytes of the executed points since the frame before."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from timerl_nb.columns import counted
 from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
 from timerl_nb.show.colours import of_statements, of_tensors
@@ -276,7 +277,11 @@ def _times(x: int, y: int) -> str:
 
 
 def _kernel_text(operations: int | None, outputs: int | None) -> str:
-    return "none" if operations is None else f"{operations} operations, {outputs} outputs"
+    return (
+        "none"
+        if operations is None
+        else f"{counted(operations, 'operation')}, {counted(outputs, 'output')}"
+    )
 
 
 def _store_text(kind: str | None, size: int | None) -> str:

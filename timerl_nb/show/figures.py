@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,15 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
                 col=column,
             )
         _break_axis(figure, parts, gap, line.peak, column)
+    figure.update_yaxes(**_byte_ticks(max(plan.peak for plan in plans.values())))
     return figure
+
+
+def _byte_ticks(most: float) -> dict[str, Any]:
+    """Ticks of an axis of bytes, at multiples of a power of two."""
+    step = 2.0 ** max(0, math.ceil(math.log2(max(most, 1) / 6)))
+    values = np.arange(0, most + step, step)
+    return {"tickvals": values, "ticktext": [human_bytes(value) for value in values]}
 
 
 @dataclass(frozen=True)
@@ -307,6 +316,9 @@ def sweep(swept: SweepView) -> go.Figure:
             row=place // 2 + 1,
             col=place % 2 + 1,
         )
+        if chart.is_bytes:
+            ticks = _byte_ticks(max(up, default=0))
+            figure.update_yaxes(row=place // 2 + 1, col=place % 2 + 1, **ticks)
     marks = swept.marks(9)
     ends = [-0.2, len(swept) - 0.8]  # also where nothing is known
     figure.update_xaxes(tickvals=list(marks), ticktext=list(marks.values()), range=ends)

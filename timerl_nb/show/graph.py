@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import CONTROL, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import DrawingError
 from timerl_nb.frontend.foreign import taken
@@ -180,7 +181,7 @@ class GraphView(View):
 
     def __str__(self) -> str:
         names = {node.key: _first(node.label) for node in self.nodes}
-        lines = [f"graph of {len(self.nodes)} nodes"]
+        lines = [f"graph of {counted(len(self.nodes), 'node')}"]
         for edge in self.edges:
             label = edge.label.replace("\n", "; ")
             arrow = "->" if edge.kind == "read" else "before"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
+from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Stage
 from timerl_nb.ir.ops import Op
@@ -134,7 +135,7 @@ class Lineage(View):
     def __str__(self) -> str:
         lines: list[str] = []
         for one in self.generations:
-            lines.append(f"{one.stage}: {len(one.ops)} operations")
+            lines.append(f"{one.stage}: {counted(len(one.ops), 'operation')}")
             for op_id, parents in sorted(one.parents.items()):
                 came = ", ".join(f"%{k}" for k in parents)
                 lines.append(f"  %{op_id} from {came or 'nothing'}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.folded import FoldedPlan
@@ -258,7 +259,7 @@ class MemoryView(View):
         held = sorted(self.tensors, key=lambda t: (-float(t.bytes.max(initial=0)), t.name))
         peak = int(self.bytes.max(initial=0))
         told = ", ".join((f"peak {peak:,} bytes", *self.plan.saved_by))
-        lines = [f"memory of a turn: {len(self.turn)} instants, {told}"]
+        lines = [f"memory of a turn: {counted(len(self.turn), 'instant')}, {told}"]
         lines += [self.turn.problem] * bool(self.turn.problem)
         names = {one.op_id: one.name for one in self.readers}
         for t in held:

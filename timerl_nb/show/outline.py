@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import Listing
 from timerl_nb.errors import OptionError
@@ -199,7 +200,9 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     for key, op in ops.items():
         yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)
     bands = sorted({k for found in loops.values() for k, _ in found})
-    yield OutlineLine(f"bands: {len(bands)} loops, and at which turn of each a statement runs")
+    yield OutlineLine(
+        f"bands: {counted(len(bands), 'loop')}, and at which turn of each a statement runs"
+    )
     for k in bands:
         within = {key: dict(found)[k] for key, found in loops.items() if k in dict(found)}
         together = tuple(op_id for key in within for op_id in ops[key].op_ids)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.files import user_path
@@ -215,7 +216,7 @@ def steps(view: StepsView) -> Part:
     parts: list[Part] = []
     if view.steps:
         parts += [
-            element("h3", f"{len(view.steps):,} steps"),
+            element("h3", counted(len(view.steps), "step")),
             table(["rule", "times"], [[one.rule, str(one.count)] for one in view.rules], [1]),
             fold("One after another", element("pre", lines)),
         ]

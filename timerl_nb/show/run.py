@@ -160,7 +160,8 @@ class RunView(View):
         parts += [] if frame.compiling is None else [compiling_text(frame.compiling)]
         parts += [] if frame.held is None else [f"peak {human_bytes(frame.held.peak)} measured"]
         last = [f"{n} {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
-        return ", ".join([*parts, *last])
+        others = [f"{name} {text}" for name, text in frame.outputs.items()]
+        return ", ".join([*parts, *last, *others])
 
 
 def thinned(curve: Curve) -> Curve:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program
 from timerl_nb.schedule.schedule import StatementPoints
 from timerl_nb.show.colours import Numbers, of_statements, operation
@@ -125,7 +126,7 @@ class IterationSpaceView(View):
         for one in self.statements:
             when = f"{one.times.min()} to {one.times.max()}"
             each = f"each {turn.dim}" if one.each else "once"
-            lines.append(f"  {one.name}: {one.points} points, {each}, instants {when}")
+            lines.append(f"  {one.name}: {counted(one.points, 'point')}, {each}, instants {when}")
         return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from timerl_nb.columns import counted
 from timerl_nb.driver.stages import Stage
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.ir.choice import Candidate, Choice, Forecast
@@ -110,7 +111,7 @@ class StepsView(View):
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.stage}: {len(self.steps)} steps"]
+        lines = [f"{self.stage}: {counted(len(self.steps), 'step')}"]
         lines += [f"  {step.text}" for step in self.steps]
         for choice in self.choices:
             lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")

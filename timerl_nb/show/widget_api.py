@@ -2,6 +2,7 @@
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.collector import Collector
+from timerl_nb.columns import counted
 from timerl_nb.compose.sweeping import Sweep
 from timerl_nb.driver.family import At, Family
 from timerl_nb.driver.program import Program, a_program

@@ -2,6 +2,7 @@
 //
 // Python lays out again when a cluster is opened or folded (message `fold`); everything else happens
 // here: moving, searching, isolating a neighbourhood, and showing how one graph became another.
+import { counted } from "./plot";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
@@ -182,7 +183,7 @@ export class GraphPane extends Pane<GraphModel> {
   #name(drawing: Drawing): void {
     const { graph, svg } = drawing;
     svg.setAttribute("role", "group");
-    const what = `${graph.nodes.size} nodes, ${graph.edges.size} edges`;
+    const what = `${counted(graph.nodes.size, "node")}, ${counted(graph.edges.size, "edge")}`;
     svg.setAttribute("aria-label", `dependence graph: ${what}`);
     for (const [id, element] of [...drawing.clusters, ...drawing.nodes]) {
       const node = graph.nodes.get(id);

@@ -1,4 +1,5 @@
 // The loop nest, like code: foldable, coloured, with the lines marked that run and that are selected.
+import { counted } from "./plot";
 import { nest } from "./draw/nest";
 import type { Instants } from "./instants";
 import css from "./loops.css";
@@ -18,7 +19,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
   override draw(model: LoopView): void {
     this.fill(model.lines);
     const loops = model.lines.filter((line) => line.sort === "loop").length;
-    this.note.textContent = `${model.lines.length} lines, ${loops} loops`;
+    this.note.textContent = `${counted(model.lines.length, "line")}, ${counted(loops, "loop")}`;
     this.instant();
   }
 

@@ -3,10 +3,19 @@ import type { Drawing } from "./drawing";
 import { svg } from "./markup";
 import type { Box, Viewport } from "./viewport";
 
+const GAP = 8; // pixels between the map and the edges, as in the style sheet
+const CORNERS = [
+  [true, true],
+  [true, false],
+  [false, true],
+  [false, false],
+] as const; // right or left, low or high; of equal ones the first is taken
+
 export class Minimap {
   readonly root = svg("svg", { class: "trl-minimap", "aria-hidden": "true" });
   readonly #frame = svg("rect", { class: "trl-frame" });
   #viewport: Viewport | null = null;
+  #nodes: readonly Box[] = [];
 
   constructor() {
     const go = (event: PointerEvent) => {
@@ -24,6 +33,7 @@ export class Minimap {
   /** Draw the nodes and clusters of a drawing that is on the page. */
   draw(drawing: Drawing, viewport: Viewport): void {
     this.#viewport = viewport;
+    this.#nodes = [...drawing.nodes.keys()].map((id) => drawing.box(id));
     const rect = (id: string, name: string) => {
       const [x, y, width, height] = drawing.box(id);
       return svg("rect", { class: name, x, y, width, height });
@@ -46,5 +56,29 @@ export class Minimap {
     for (const [name, value] of Object.entries({ x, y, width, height })) {
       this.#frame.setAttribute(name, String(value));
     }
+    if (!all) this.#settle();
+  }
+
+  /** Go to the corner with the fewest nodes below; where each has some, let them show through. */
+  #settle(): void {
+    const screen = this.#viewport?.svg.getScreenCTM();
+    const stage = this.root.parentElement?.getBoundingClientRect();
+    const map = this.root.getBoundingClientRect();
+    if (!screen || !stage || !map.width) return;
+    const [wide, high] = [map.width + GAP, map.height + GAP];
+    const counts = CORNERS.map(([isRight, isLow]) => {
+      const left = isRight ? stage.right - wide : stage.left;
+      const top = isLow ? stage.bottom - high : stage.top;
+      return this.#nodes.filter(([x, y, width, height]) => {
+        const from = new DOMPoint(x, y).matrixTransform(screen);
+        const to = new DOMPoint(x + width, y + height).matrixTransform(screen);
+        return from.x < left + wide && to.x > left && from.y < top + high && to.y > top;
+      }).length;
+    });
+    const least = Math.min(...counts);
+    const [isRight, isLow] = CORNERS[counts.indexOf(least)]!;
+    this.root.classList.toggle("trl-at-left", !isRight);
+    this.root.classList.toggle("trl-at-top", !isLow);
+    this.root.classList.toggle("trl-over", least > 0);
   }
 }

@@ -156,6 +156,7 @@ export interface Frame {
   process: Process;
   devices: Device[];
   error: string | null;
+  outputs: Record<string, string>;
 }
 
 export interface GraphView {

@@ -5,7 +5,7 @@ import { html, type Child } from "./markup";
 import type { OutlineLine, OutlineView } from "./models";
 import css from "./outline.css";
 import type { Send } from "./pane";
-import { bytes, seconds } from "./plot";
+import { bytes, counted, seconds } from "./plot";
 import type { Selection } from "./selection";
 import { TreePane } from "./tree";
 
@@ -61,6 +61,14 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     if (this.#model?.columns.length && line.number) content.unshift(...this.#figures(line));
     if (line.note) content.push(html("span", { class: "trl-soft" }, line.note));
     return { content, classes: isLit ? "trl-lit" : line.detail ? "trl-asks" : "", title: "" };
+  }
+
+  /** Titles over the figures. */
+  protected override above(): Child[] {
+    const columns = this.#model?.columns ?? [];
+    return columns.map(({ name }) =>
+      html("span", { class: "trl-figure", style: "--share: 0" }, name),
+    );
   }
 
   protected override choose(k: number, more: boolean): void {
@@ -120,8 +128,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     const at = hits.indexOf(this.#asked);
     if (by) this.#asked = hits.at((Math.max(at, by > 0 ? -1 : 0) + by) % hits.length) ?? -1;
     if (by && this.#asked >= 0) this.go(this.#asked);
-    const columns = this.#model?.columns.map(({ name }) => name).join(", ") ?? "";
-    this.note.textContent = wanted ? `${hits.length} lines` : columns;
+    this.note.textContent = wanted ? counted(hits.length, "line") : "";
   }
 }
 

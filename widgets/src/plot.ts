@@ -87,6 +87,11 @@ export function bytes(n: number): string {
   return `${Number(size.toFixed(size < 10 ? 2 : 1))} ${units[0]}`;
 }
 
+/** 1 line, 2,000 lines. */
+export function counted(n: number, noun: string): string {
+  return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+}
+
 /** 1.2 s, 34 ms, 0.4 ms. */
 export function seconds(s: number): string {
   if (s >= 1) return `${s.toFixed(s < 10 ? 2 : 1)} s`;

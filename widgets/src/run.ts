@@ -154,13 +154,16 @@ export class RunPane extends Panel<RunView | null> {
     const began = performance.now();
     const { frame } = model;
     this.#bar.max = frame.turns ?? 1;
-    if (frame.turns === null) this.#bar.removeAttribute("value");
+    const goes = !ENDED.has(frame.state);
+    if (frame.turns === null && goes) this.#bar.removeAttribute("value");
+    else if (frame.turns === null) this.#bar.value = 1;
     else this.#bar.value = frame.turn;
     this.#figures.replaceChildren(...figures(model));
     const [curves, held, memory, load] = this.#charts as [Chart, Chart, Chart, Chart];
     const known = aligned(Object.values(frame.curves));
     const names = Object.keys(frame.curves);
     const lines = names.map((name, k) => ({ name, values: known.values[k]! }));
+    curves.shown = lines.length > 0;
     curves.draw(known.at, lines);
     held.shown = !!model.held;
     memory.shown = !model.held;
@@ -198,8 +201,9 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
   const rate = (x: number | null) =>
     x === null ? "–" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
   const turns = frame.turns === null ? `${frame.turn}` : `${frame.turn} / ${frame.turns}`;
+  const hasTurns = frame.turns !== null || frame.turn > 0;
   const shown: [string, string][] = [
-    ["turn", turns],
+    ...(hasTurns ? [["turn", turns] as [string, string]] : []),
     ["elapsed", `${frame.elapsed.toFixed(1)} s`],
     ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
     ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
@@ -223,6 +227,7 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     if (value !== undefined) shown.push([name, value.toPrecision(4)]);
     else if (is_late) shown.push([name, "at the end"]);
   }
+  shown.push(...Object.entries(frame.outputs));
   return shown.map(([term, text]) => html("div", {}, html("dt", {}, term), html("dd", {}, text)));
 }
 

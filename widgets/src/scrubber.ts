@@ -1,4 +1,5 @@
 // The scrubber: sets the instant that all views show, by slider, by step, or playing.
+import { counted } from "./plot";
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./scrubber.css";
@@ -54,7 +55,8 @@ export class Scrubber extends Pane<Instants | null> {
     const count = this.#instants?.count ?? 0;
     this.#slider.valueAsNumber = at ?? 0;
     const what = at === null ? "no instant" : (this.#instants?.text(at) ?? "");
-    this.#text.textContent = at === null ? `${count} instants` : `${at} / ${count - 1}  ${what}`;
+    this.#text.textContent =
+      at === null ? counted(count, "instant") : `${at} / ${count - 1}  ${what}`;
     this.#slider.setAttribute("aria-valuetext", what);
   }
 

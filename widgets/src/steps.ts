@@ -1,7 +1,7 @@
 // What a pass did, one rewrite after another; what it left alone, and what it chose between.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
-import { bytes } from "./plot";
+import { bytes, counted } from "./plot";
 import type { Selection } from "./selection";
 import css from "./steps.css";
 import type { Rewrite, StepsView, Way } from "./models";
@@ -43,7 +43,7 @@ export class StepsPane extends Pane<StepsView | null> {
       !model || !(model.steps.length + model.refused.length + model.choices.length);
     this.#rest.replaceChildren(...(model ? this.#told(model) : []));
     const rules = (model?.rules ?? []).map(({ rule, count }) => `${rule} ×${count}`);
-    this.#text.textContent = `${this.#steps.length} steps: ${rules.slice(0, 6).join(", ")}`;
+    this.#text.textContent = `${counted(this.#steps.length, "step")}: ${rules.slice(0, 6).join(", ")}`;
     this.#text.title = rules.join("\n");
   }
 

@@ -20,6 +20,7 @@ export class StreamPane extends Panel<StreamView> {
   #step = html("input", { type: "range", min: 0, value: 0, "aria-label": "kernels completed" });
   #status = html("output", { class: "trl-status", role: "status" });
   #lanes = svg("svg", { class: "trl-streams", role: "img" });
+  #table = html("table");
   #rows = html("tbody");
 
   constructor(
@@ -38,6 +39,7 @@ export class StreamPane extends Panel<StreamView> {
     };
     const heads = ["slot", "kernel", "state", "waits for"];
     const head = html("tr", {}, ...heads.map((one) => html("th", { scope: "col" }, one)));
+    this.#table.append(html("thead", {}, head), this.#rows);
     this.body.append(
       html(
         "div",
@@ -48,7 +50,7 @@ export class StreamPane extends Panel<StreamView> {
         this.#status,
       ),
       this.#lanes,
-      html("table", {}, html("thead", {}, head), this.#rows),
+      this.#table,
     );
     this.#step.addEventListener("input", () => this.#go({ step: this.#step.valueAsNumber }));
     this.#lanes.addEventListener("click", (event) => {
@@ -98,6 +100,7 @@ export class StreamPane extends Panel<StreamView> {
     const ends = endsOf(run);
     const there = run.launches.filter((one) => state(one, at, ends));
     this.#status.textContent = `${step} of ${run.launches.length} completed, ${there.length} in the window`;
+    this.#table.hidden = !there.length;
     this.#rows.replaceChildren(
       ...there
         .sort((a, b) => a.slot - b.slot)

@@ -24,7 +24,7 @@ export interface SweepModel extends SweepView {
   left: number;
 }
 
-const HEADS = ["peak", "launches a turn", "compiled in", "turn, measured", ""];
+const HEADS = ["peak", "launches a turn", "compiled in", "turn, measured", "note"];
 
 interface Row {
   readonly slider: HTMLInputElement;
@@ -94,7 +94,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     if (!model) return;
     const left = model.left ? ` (${model.left} to do)` : "";
     this.#told.textContent = model.told + left;
-    this.#chart.replaceChildren(made(sweep(model)));
+    this.#chart.replaceChildren(made(sweep(model, "", 4)));
     const heads = [model.argument, ...HEADS].map((head) => html("th", { scope: "col" }, head));
     const rows = model.points.map((point, k) => {
       const [label = "", ...cells] = point.texts;

@@ -47,12 +47,20 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     this.selection.click(this.lines[k]!.op_ids, more);
   }
 
+  /** What stands above all lines. */
+  protected above(): Child[] {
+    return [];
+  }
+
   /** Show these lines; what was folded stays so, where it is known by the same text. */
   protected fill(lines: readonly Row[]): void {
     this.lines = lines;
     this.#keys = foldKeys(lines);
     this.rows = lines.map((line, k) => this.#row(line, k));
-    this.#tree.replaceChildren(...this.rows);
+    const above = this.above();
+    const look = { class: "trl-head", style: `--depth: ${lines.at(-1)?.depth ?? 0}` };
+    const head = html("div", { ...look, "aria-hidden": "true" }, ...above);
+    this.#tree.replaceChildren(...(above.length ? [head] : []), ...this.rows);
     this.#fold();
     this.select();
   }

@@ -27,8 +27,10 @@ interface Chart {
   readonly none?: string; // what is said where there is nothing at all
 }
 
-function chart(column: number, { title, across, lines, ...one }: Chart): Shape[] {
-  const box = { left: column * WIDE + 66, top: 26, width: WIDE - 84, height: HIGH - 46 };
+function chart(place: number, columns: number, { title, across, lines, ...one }: Chart): Shape[] {
+  const [row, column] = [Math.floor(place / columns), place % columns];
+  const [from, upper] = [column * WIDE, row * (HIGH + 40)];
+  const box = { left: from + 66, top: upper + 26, width: WIDE - 84, height: HIGH - 46 };
   const known = lines
     .map(({ at, values, ...rest }) => {
       const pairs = Array.from(at, (x, k) => [x, values[k]!] as const);
@@ -62,7 +64,7 @@ function chart(column: number, { title, across, lines, ...one }: Chart): Shape[]
     ticks: ticks(low, high, 4, one.format === bytes ? 1024 : 10),
     format: one.format ?? ((value: number) => String(Number(value.toPrecision(6)))),
   };
-  const found = [text(box.left, 16, title, { "font-size": 11 }), axes(scale, x, y)];
+  const found = [text(box.left, upper + 16, title, { "font-size": 11 }), axes(scale, x, y)];
   known.forEach(({ name, pairs, titles }, k) => {
     const look = {
       stroke: colour(k),
@@ -77,7 +79,7 @@ function chart(column: number, { title, across, lines, ...one }: Chart): Shape[]
       found.push(shape("rect", { ...place, fill: colour(k) }, ...title));
     }
     if (!name) return;
-    const [left, at] = [box.left + k * 100, HIGH + 24];
+    const [left, at] = [box.left + k * 100, upper + HIGH + 24];
     found.push(shape("line", { x1: left, x2: left + 18, y1: at - 4, y2: at - 4, ...look }));
     found.push(text(left + 22, at, name, { "font-size": 10 }));
   });
@@ -93,11 +95,13 @@ function chart(column: number, { title, across, lines, ...one }: Chart): Shape[]
   return found;
 }
 
-function row(charts: readonly Chart[], said: string): Shape {
-  const end = said ? [text(12, HIGH + 48, said, { "font-size": 11 })] : [];
-  const wide = Math.max(WIDE * charts.length + 24, 24 + 6.3 * said.length);
-  const drawn = charts.flatMap((one, k) => chart(k, one));
-  return page(wide, HIGH + (said ? 60 : 40), said, [...drawn, ...end]);
+/** Charts in rows of so many columns, over a line of text. */
+function grid(charts: readonly Chart[], said: string, columns = charts.length): Shape {
+  const high = Math.ceil(charts.length / columns) * (HIGH + 40);
+  const end = said ? [text(12, high + 8, said, { "font-size": 11 })] : [];
+  const wide = Math.max(WIDE * columns + 24, 24 + 6.3 * said.length);
+  const drawn = charts.flatMap((one, k) => chart(k, columns, one));
+  return page(wide, high + (said ? 20 : 0), said, [...drawn, ...end]);
 }
 
 const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
@@ -132,11 +136,11 @@ export function run({ frame, held, load }: RunView, said: string): Shape {
     { name: "host cores", at, values: load.host },
   ];
   const busy = { title: "busy", across: "s", lines, format: percent, least: 1 };
-  return row([{ title: "outputs", across: "turn", lines: curves }, live ?? memory, busy], said);
+  return grid([{ title: "outputs", across: "turn", lines: curves }, live ?? memory, busy], said);
 }
 
 /** A chart for each figure; what could not be compiled has a cross at its place. */
-export function sweep({ points, argument, charts }: SweepView, said = ""): Shape {
+export function sweep({ points, argument, charts }: SweepView, said = "", columns = 2): Shape {
   const titles = points.map(({ label }) => label);
   const at = points.map((_, k) => k);
   const crosses = at.filter((k) => points[k]!.peak === null);
@@ -153,5 +157,5 @@ export function sweep({ points, argument, charts }: SweepView, said = ""): Shape
     const lines = [{ name: "", at, values: values.map((value) => value ?? NaN), titles }];
     return { ...shown, title, lines, format: is_bytes ? bytes : undefined };
   });
-  return row(drawn, said);
+  return grid(drawn, said, columns);
 }

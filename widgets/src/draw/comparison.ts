@@ -1,6 +1,6 @@
 // Two programs beside each other, their axes locked, and what differs.
 import type { ComparisonView } from "../models";
-import { bytes, seconds } from "../plot";
+import { bytes, seconds, counted } from "../plot";
 import { shown } from "../values";
 import { memory } from "./memory";
 import { arranged, told } from "./sheet";
@@ -58,7 +58,7 @@ export function rowsOf(model: ComparisonView): Row[] {
   for (const { name, values } of model.bounds) add("bounds", name, values, String);
   for (const { name, operations, outputs } of model.kernels) {
     const both = operations.map((n, k) =>
-      n === null ? null : `${n} operations, ${outputs[k]} outputs`,
+      n === null ? null : `${counted(n, "operation")}, ${counted(outputs[k]!, "output")}`,
     );
     add("kernels", `kernel ${name}`, both as Pair<string | null>, String);
   }

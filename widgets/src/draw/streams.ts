@@ -1,4 +1,5 @@
 // Runs of a stream of kernels: a lane for each stream, the window's slots under them, all runs on one scale.
+import { counted } from "../plot";
 import type { StreamLaunch, StreamRun, StreamView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { sheet, text } from "./sheet";
@@ -9,6 +10,7 @@ const SLOT = 9; // and of a slot of the window
 const HEAD = 24;
 const LEFT = 78;
 const MOST_SLOTS = 32;
+const MOST_NAMES = 14; // in the legend
 const COLOURS = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00"];
 
 /** What is chosen: kernels, and the moment that is looked at. */
@@ -41,8 +43,8 @@ export function endsOf(run: StreamRun): Map<number, number> {
 export function headed(run: StreamRun): string {
   const us = Math.round(run.us).toLocaleString("en");
   const window = run.size ? `, window ${run.size}` : "";
-  const more = run.left_out ? `, ${run.left_out.toLocaleString("en")} kernels not drawn` : "";
-  return `${run.how}: ${run.streams} streams${window}, ${us} µs, utilization ${run.utilization.toFixed(2)}${more}`;
+  const more = run.left_out ? `, ${counted(run.left_out, "kernel")} not drawn` : "";
+  return `${run.how}: ${counted(run.streams, "stream")}${window}, ${us} µs, utilization ${run.utilization.toFixed(2)}${more}`;
 }
 
 function told(one: StreamLaunch): string {
@@ -68,7 +70,40 @@ export function runs(
     shapes.push(...drawn.shapes);
     height = drawn.height;
   }
-  return { shapes, height };
+  const drawn = legend(
+    names.map((name) => [name, colour(name)] as const),
+    height,
+    width,
+  );
+  return { shapes: [...shapes, ...drawn.shapes], height: drawn.height };
+}
+
+/** The names of kernels by colour, in rows, and what pale and outlined blocks are. */
+function legend(
+  names: readonly (readonly [string, string])[],
+  top: number,
+  width: number,
+): { shapes: Shape[]; height: number } {
+  const shown = names.slice(0, MOST_NAMES).map(([name, fill]) => ({ name, fill, pale: false }));
+  const left = names.length - shown.length;
+  const said = left
+    ? [{ name: `and ${counted(left, "name")} more`, fill: "none", pale: false }]
+    : [];
+  const pale = { name: "pale: waits in the window", fill: SOFT, pale: true };
+  const outlined = { name: "outlined: chosen", fill: PAPER, pale: false };
+  const dashed = { name: "dashed: ran before the chosen", fill: PAPER, pale: false };
+  const shapes: Shape[] = [];
+  let [x, y] = [12, top + 6];
+  for (const { name, fill, pale: isPale } of [...shown, ...said, pale, outlined, dashed]) {
+    const short = name.length > 34 ? `${name.slice(0, 33)}…` : name;
+    const wide = 24 + 6.2 * short.length;
+    if (x > 12 && x + wide > width - 12) [x, y] = [12, y + 16];
+    const look = { fill, "fill-opacity": isPale ? 0.35 : 1, stroke: fill === PAPER ? INK : "none" };
+    shapes.push(shape("rect", { x, y, width: 10, height: 10, ...look }));
+    shapes.push(text(x + 14, y + 9, short, { "font-size": 10, fill: SOFT }));
+    x += wide;
+  }
+  return { shapes, height: y + 22 };
 }
 
 function one(
