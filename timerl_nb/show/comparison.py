@@ -280,7 +280,7 @@ def _kernel_text(operations: int | None, outputs: int | None) -> str:
     return (
         "none"
         if operations is None
-        else f"{counted(operations, 'operation')}, {counted(outputs, 'output')}"
+        else f"{counted(operations, 'operation')}, {counted(outputs or 0, 'output')}"
     )
 
 
