@@ -279,9 +279,9 @@ def conditional(moduli: tuple[int, ...]) -> trl.Context:
 
 def test_a_period_that_is_too_long_is_refused_with_the_numbers_and_their_lines() -> None:
     with pytest.raises(BoundsError) as caught:
-        conditional((3119, 3121)).compile({"I": 10**7})
+        conditional((3119, 3121)).compile({"I": 2 * 10**7})
     said = str(caught.value)
-    assert "at 10,000,001 points, which are too many to plan" in said
+    assert "at 20,000,001 points, which are too many to plan" in said
     assert (
         "turns of i are alike after 9,734,399, the least common multiple of 3,119 and 3,121" in said
     )

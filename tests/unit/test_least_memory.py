@@ -152,3 +152,13 @@ def test_given_data_count_once() -> None:
     assert array.nbytes <= program.memory.needed < 1.1 * array.nbytes
     assert program.executable.lowered is not None
     assert program.executable.lowered.nbytes < 1000  # no buffer holds the data again
+
+
+def test_the_parts_of_the_expected_memory_add_up_to_it() -> None:
+    ctx, bounds = drawn(30)
+    memory = ctx.compile(bounds, trl.Options(executor="xla")).memory
+    parts = memory.details
+    held = max(parts["values"], parts["buffers"])
+    assert memory.needed == held + parts["temporaries"] + parts["given"]
+    with pytest.raises(TypeError):
+        parts["values"] = 0  # type: ignore[index]

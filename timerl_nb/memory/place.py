@@ -40,8 +40,9 @@ _SLACK = 2
 
 # Programs of more executed points are planned by a few of their turns where that can be.
 EXACT: Final = 200_000
-# And those of which that is not known are refused from here on: a million take some ten seconds.
-MOST_EXACT: Final = 5_000_000
+# And those of which that is not known are refused from here on: a million points take about a second
+# and 150 MB.
+MOST_EXACT: Final = 15_000_000
 
 
 _UNLIKE: Final = "two short runs of it differ by more than a period"
@@ -187,7 +188,8 @@ class Plans:
             smaller = f"give smaller bounds: most are of statements over ({over}), not vectorised."
             raise BoundsError(
                 f"the program runs step by step at {count:,} points, which are too many to plan its "
-                f"memory one by one (at most {MOST_EXACT:,}): {why.why}.",
+                f"memory one by one (at most {MOST_EXACT:,}, for about {MOST_EXACT // 1_000_000} s): "
+                f"{why.why}.",
                 others=why.lines,
                 hint=f"{why.hint}; or {smaller}" if why.hint else smaller,
             )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -335,8 +336,30 @@ class MemoryPlan(Inspectable):
 
     @property
     def needed(self) -> int:
-        """Bytes of each device in all, which a budget bounds: what is carried, temporaries, constants."""
+        """The memory that each device is expected to need, in bytes; `details` has its parts.
+
+        A budget (`Options(device_memory=…)`) bounds it. XLA may state more once it has compiled the
+        program: a run within a budget then searches on, and one without warns.
+        """
         return self.laid_out if self.is_lowered else self.peak + self.beside
+
+    @property
+    def details(self) -> Mapping[str, int]:
+        """The parts of `needed` in bytes, as far as they are known before the program runs.
+
+        `values` are live values at the peak, `buffers` the buffers of XLA's program that hold them (0
+        where the interpreter runs it), `temporaries` the estimate of what the largest kernel takes,
+        `given` arrays that the program was given, and `moving` values on their way to or from the host.
+        """
+        return MappingProxyType(
+            {
+                "values": self.peak,
+                "buffers": self.buffers,
+                "temporaries": self.temporaries_each,
+                "given": self.constants,
+                "moving": self.moving,
+            }
+        )
 
     @property
     def laid_out(self) -> int:
