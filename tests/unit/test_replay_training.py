@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
@@ -30,6 +31,7 @@ from timerl_nb.replay import (
     Replay,
     Training,
 )
+from timerl_nb.replay import kept_training
 from timerl_nb.replay.algorithm import parts, whole
 from timerl_nb.replay.channel import Channel, Closed
 from timerl_nb.replay.learner import Learner
@@ -478,6 +480,78 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None
         refused(trl.errors.ExecutionError, "another run saves in"),
     ):
         trained(**given, folder=tmp_path / "new")
+
+
+def test_stop_saves_the_last_turn(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"turns": None, "every": 10_000, "folder": tmp_path / "run"}
+    run = trained(**given)
+    while run.turn < 12:
+        time.sleep(0.001)
+    run.stop()
+    losses, turn = run.result()["loss"], run.turn
+    on = trained(**given, paused=True)
+    assert on.turn == turn
+    on.stop()
+    np.testing.assert_array_equal(on.result()["loss"], losses)
+    assert trained(**{**given, "turns": turn}).result().turns == 0
+
+
+def test_stop_reports_a_save_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = trained(turns=None, folder=tmp_path / "run")
+    while run.turn < 2:
+        time.sleep(0.001)
+    monkeypatch.setattr(kept_training, "write_whole", full)
+    run.stop()
+    with refused(trl.errors.ExecutionError, "No space left"):
+        run.result()
+
+
+@pytest.mark.parametrize("mode", ["free", "exact"])
+def test_a_run_without_a_handle_stops(mode: str) -> None:
+    before = set(threading.enumerate())
+    run = trained(mode=mode, turns=None)
+    while run.turn < 2:
+        time.sleep(0.001)
+    control, run = run._control, trained(mode=mode, turns=3)  # as a cell does that is run again
+    assert control.ended.wait(60) and control.state == "stopped"
+    assert run.result().turns == 3 and run.state == "finished"
+    del run
+    ended = time.monotonic() + 30
+    while set(threading.enumerate()) - before and time.monotonic() < ended:
+        time.sleep(0.01)
+    assert not set(threading.enumerate()) - before
+
+
+def test_frames_keep_their_run() -> None:
+    frames = trained(turns=20).frames()
+    gc.collect()
+    assert [frame.turn for frame in frames][-1] == 20
+
+
+def test_an_interrupted_result_stops_the_run() -> None:
+    run = trained(turns=None)
+    while run.turn < 2:
+        time.sleep(0.001)
+    with patch_wait(run._control.ended), pytest.raises(KeyboardInterrupt):
+        run.result()
+    assert run._control.ended.is_set() and run.state == "stopped"
+    assert len(run.result()["staleness"])
+
+
+@contextmanager
+def patch_wait(ended: threading.Event) -> Iterator[None]:
+    """Interrupt the first wait for the end of a run, as Ctrl-C does."""
+    wait = ended.wait
+
+    def interrupted(timeout: float | None = None) -> bool:
+        ended.wait = wait
+        raise KeyboardInterrupt
+
+    ended.wait = interrupted
+    yield
 
 
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:

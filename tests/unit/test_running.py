@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from timerl_nb.live.process_metrics import ProcessMetrics
 from timerl_nb.live.progress_bar import saying
 from timerl_nb.live.run_control import ENDS, RunControl, Stopped
 from timerl_nb.live.telemetry import Telemetry, Watched
+from timerl_nb.runtime.run_folder import RunFolder
 from timerl_nb.runtime.xla.lowered import Lowered
 
 EXECUTORS = ("interpret", "xla")
@@ -274,6 +276,19 @@ def test_a_paused_run_that_nobody_holds_ends(program: Program) -> None:
     del run
     gc.collect()
     assert control.ended.wait(30) and control.state == "stopped"
+
+
+def test_a_run_without_a_handle_stops(tmp_path: Path) -> None:
+    """It is saved where it stops."""
+    program = learning("xla")
+    run = program.start(speed=20.0, checkpoint=tmp_path / "run", every=1000)
+    while not run.turn:
+        time.sleep(0.001)
+    control = run._control
+    del run
+    gc.collect()
+    assert control.ended.wait(30) and control.state == "stopped" and control.turn < 12
+    assert RunFolder(tmp_path / "run").manifest().turn == control.turn
 
 
 # --- programs of other kinds -----------------------------------------------------------------------

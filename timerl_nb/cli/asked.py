@@ -22,7 +22,8 @@ ASKED: Final = "asked.json"
 FORMAT: Final = "timerl asked"
 VERSION: Final = 1
 
-_ITERATIONS: Final = "I"  # the bound of all ready algorithms' iterations
+_ITERATIONS: Final = ("I", "T")  # the bounds of iterations: a program without I has T of them
+_FUSED: Final = 20  # iterations in a call: Ctrl-C waits for one, and calls cost little beside it
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,41 @@ class Asked:
     log: bool = False
     seeds: int | None = None
 
-    def program(self) -> Program:
-        """The program, compiled.
+    def prepared(self) -> tuple[Asked, Program]:
+        """Return the program, with the options under which its runs can be stopped and saved.
+
+        XLA runs a loop without inner loops in one call. These options divide the loop into several calls.
 
         Raises:
-            TimeRLError: there is no such algorithm, argument or option, or it does not compile, or has
-                no turns to save at.
+            TimeRLError: as for `program`.
         """
+        program = self._compiled()
+        executable = program.executable
+        if (
+            not executable.cuts().why_none
+            or executable.lowered is None
+            or "fuse_iterations" in self.options
+        ):
+            asked = self
+        else:
+            asked = replace(self, options={**self.options, "fuse_iterations": _FUSED})
+            program = program.with_options(fuse_iterations=_FUSED)
+        return asked, _checked(program)
+
+    def program(self) -> Program:
+        """Return the compiled program.
+
+        Raises:
+            TimeRLError: there is no such algorithm, argument or option, or it does not compile, or no
+                run of it can be saved.
+        """
+        return _checked(self._compiled())
+
+    def _compiled(self) -> Program:
         about = algorithm(self.algorithm)
         given = {n: about.argument(n).checked(value) for n, value in self.arguments.items()}
         options = Options(**self.options)
-        program = about.make(**given).compile(self.bounds, options, seeds=self.seeds)
-        Keeper(program.pdg, program.bounds, program.executable, recorded=False).check_turns()
-        return program
+        return about.make(**given).compile(self.bounds, options, seeds=self.seeds)
 
     def in_python(self) -> list[str]:
         """Lines that make the same program."""
@@ -115,18 +138,14 @@ class Asked:
         """Return the same with another number of iterations.
 
         Raises:
-            OptionError: it is no positive number, or the algorithm has no iterations.
+            OptionError: it is no positive number.
         """
         if count < 1:
             raise OptionError(
                 f"--iterations {count} is not possible.", hint="give a positive number."
             )
-        if _ITERATIONS not in self.bounds:
-            raise OptionError(
-                f"{self.algorithm} has no bound {_ITERATIONS}.",
-                hint=f"its bounds are {', '.join(self.bounds)}.",
-            )
-        return replace(self, bounds={**self.bounds, _ITERATIONS: count})
+        name = next(name for name in _ITERATIONS if name in self.bounds)
+        return replace(self, bounds={**self.bounds, name: count})
 
     def write_again(self, folder: Path) -> None:
         """Keep it in the folder of its run, in the place of what was asked for before."""
@@ -176,6 +195,12 @@ class Asked:
                 hint="use the version that began the run.",
             ) from error
         return replace(asked, arguments=checked)
+
+
+def _checked(program: Program) -> Program:
+    """Return a program whose runs can be saved, and refuse others."""
+    Keeper(program.pdg, program.bounds, program.executable, recorded=False).check_turns()
+    return program
 
 
 def write_json(path: Path, kind: str, version: int, body: Mapping[str, Any]) -> None:

@@ -50,6 +50,7 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
             print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")
     try:
         _show(run, shown=not quiet and progress_by_default())
+        run.wait()
         result = run.result()
     except KeyboardInterrupt:
         return _stopped(run, folder)
@@ -143,10 +144,11 @@ def _stopped(run: Running, folder: Path) -> int:
     print("\nstopping after this turn (Ctrl-C again: at once) ...", file=sys.stderr)
     run.stop()
     try:
-        run.result()
+        run.wait()
     except KeyboardInterrupt:
         print(f"\nleft in the middle of a turn; {again} goes on from what was saved last.")
         return INTERRUPTED
+    run.result()
     if run.state == "finished":
         print(f"it had just finished; {again} prints its result.")
     elif RunFolder(folder).is_empty:

@@ -9,7 +9,7 @@ from typing import Final
 from timerl_nb.cli import sweep
 from timerl_nb.cli.attended_run import go_on
 from timerl_nb.cli.parser import Parser
-from timerl_nb.errors import ExecutionError
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import user_path
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
@@ -40,5 +40,10 @@ def main(words: Sequence[str]) -> int:
             f"there is no folder {folder}.", hint="name the one that `timerl train` printed."
         )
     if sweep.is_sweep(folder):
+        if given.iterations is not None:
+            raise OptionError(
+                f"--iterations is for a run, and {folder} holds a sweep.",
+                hint=f"give the folder of one of its runs, such as {sweep.first_run(folder)}.",
+            )
         return sweep.go_on(folder)
     return go_on(folder, quiet=given.quiet, iterations=given.iterations)

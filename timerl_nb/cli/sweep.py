@@ -136,6 +136,11 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP).exists()
 
 
+def first_run(folder: Path) -> Path:
+    """Return the folder of a sweep's first run."""
+    return folder / Sweep.read_from(folder).runs()[0][0]
+
+
 def main(words: Sequence[str]) -> int:
     """Sweep: see the module."""
     about = "Run a ready algorithm over a grid of its arguments and seeds, in several processes."
@@ -168,7 +173,7 @@ def main(words: Sequence[str]) -> int:
             )
         setattr(given, name, value)  # what the program is tried with
     base = asked_for(chosen, given, given.seed)
-    base.program()  # wrong arguments are known before anything runs
+    base, _ = base.prepared()  # wrong arguments are known before anything runs
     sweep = Sweep(base, grid, given.seeds)
     with _alone(given.folder):
         sweep.write(given.folder)

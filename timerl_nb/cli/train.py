@@ -22,6 +22,7 @@ from timerl_nb.files import user_path
 from timerl_nb.live.saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
+_USUAL_STEPS: Final = 5_000  # T of a program without I, which learns at each step
 
 _HELP: Final = """usage: timerl {command} ALGORITHM [OPTION ...]
 
@@ -67,7 +68,7 @@ def main(words: Sequence[str]) -> int:
     )
     given = parser.read(words[1:])
     asked = replace(asked_for(chosen, given, given.seed), seeds=given.seeds)
-    program = asked.program()
+    asked, program = asked.prepared()
     folder, is_new = _claimed(asked, given.folder)
     if not given.quiet:
         print(
@@ -118,13 +119,13 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
             metavar=one.name.upper(),
             help=f"{about}({one.what}; default: {written(one.default)})".replace("%", "%%"),
         )
-    usual = ",".join(f"{name}={bound}" for name, bound in USUAL.items())
+    usual = ", ".join(f"{name}={bound}" for name, bound in USUAL.items())
     parser.add_argument(
         "--bounds",
         type=bounds,
         action="append",
         metavar="B=64,I=100",
-        help=f"how many environments, iterations, steps, ... (default: {usual})",
+        help=f"the numbers of environments, iterations, steps (default: {usual}; without I T={_USUAL_STEPS})",
     )
     parser.add_argument(
         "--option",
@@ -167,7 +168,8 @@ def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> Asked:
 def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
     """Bounds that are not given, of those that the program does not fix itself."""
     free = [dim.bound for dim in ctx.space if dim.bound not in ctx.fixed]
-    return {name: USUAL[name] for name in free if name in USUAL and name not in given}
+    usual = USUAL if any(dim.bound == "I" for dim in ctx.space) else {**USUAL, "T": _USUAL_STEPS}
+    return {name: usual[name] for name in free if name in usual and name not in given}
 
 
 def _every(text: str) -> str:

@@ -104,13 +104,15 @@ class _Planned:
         """Which loops run block by block; None where that is not asked for."""
         if options.tile is False:
             return None
-        key = options.tile, options.devices, machine_here()
+        key = options.tile, options.devices, options.fuse_iterations, machine_here()
         return self._tiles.get(key, lambda: self._tile(options))
 
     def _tile(self, options: Options) -> Stage:
         ast: Any = self.loops.artifact
         start = time.perf_counter()
-        tiles = find_tiles(ast, self.plan, options.tile_size, machine_here())
+        tiles = find_tiles(
+            ast, self.plan, options.tile_size, machine_here(), options.fuse_iterations
+        )
         made = replace(unchanged(self.plan.pdg), refused=tiles.refused)
         return Stage("tile", tiles, time.perf_counter() - start, tiles.summary, made)
 

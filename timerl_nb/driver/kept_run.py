@@ -177,7 +177,8 @@ class Keeper:
             raise OptionError(
                 f"{argument} is not possible: a run is saved between two turns, and "
                 f"{self._cuts.why_none}.",
-                hint='executor="interpret" runs every outermost loop turn by turn.'
+                hint="fuse_iterations=20 divides an outermost loop into calls of 20 iterations; "
+                'executor="interpret" runs it one iteration at a time.'
                 if self._executable.lowered is not None
                 else "let a dimension be iterated over, or save values with ctx.checkpoint.",
             )

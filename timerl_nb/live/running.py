@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.live.course import Course
@@ -16,8 +16,10 @@ from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.live.watching import Watching
-from timerl_nb.runtime.backends.jax_forks import check_process
+from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
 from timerl_nb.runtime.run_protocol import RunProtocol
+
+_GRACE: Final = 5.0  # seconds that an interrupted `result` waits for the end of an iteration
 
 
 class Running:
@@ -28,7 +30,8 @@ class Running:
     `pending …`. A program without such a loop has no turns: it can be watched, and held before it
     begins (`paused=True`), but not in between.
 
-    As a context manager it stops, on leaving, what still runs.
+    As a context manager it stops the run on leaving. A run also stops once its handle is gone
+    (`del run`, or a cell that assigns `run` again): its threads end after the current iteration.
 
     Args:
         telemetry: makes frames of it.
@@ -128,11 +131,11 @@ class Running:
         return self._here().wait(timeout)
 
     def result(self, timeout: float | None = None) -> Result:
-        """What the run returns; waits for its end.
+        """Wait for the run's end, and return its results.
 
-        A run that was stopped returns what is there after its last turn: outputs up to that point of
-        the outermost dimension, and parameters as that turn left them. Outputs that are made after
-        all turns, or that take values of later ones, are missing.
+        `result()` of a stopped run returns partial results: outputs and parameters as of the last
+        completed iteration. Outputs that are computed after the last iteration, or from values of later
+        ones, are absent. An interrupt (Ctrl-C) stops the run, as `stop` does.
 
         Raises:
             TimeoutError: it has not ended after `timeout` seconds; it goes on.
@@ -145,7 +148,13 @@ class Running:
                 f"the run is paused after {self.turn} turns, and does not end.",
                 hint="resume() or stop() it first, or give a timeout.",
             )
-        if not control.ended.wait(timeout):
+        try:
+            ended = control.ended.wait(timeout)
+        except KeyboardInterrupt:
+            self.stop()
+            control.ended.wait(_GRACE)
+            raise
+        if not ended:
             raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
         return self._course.result()
 
@@ -171,7 +180,10 @@ class Running:
         Who takes longer misses frames in between, never the last.
         """
         self._here()
-        return self._telemetry.frames()
+        return self._frames()
+
+    def _frames(self) -> Iterator[Frame]:
+        yield from self._telemetry.frames()  # as a generator it holds the handle: the run goes on
 
     def on_frame(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
         """Call a function with every frame, on a thread of its own; returns what ends that."""
@@ -208,6 +220,6 @@ class Running:
 
 
 def _abandon(control: RunControl) -> None:
-    """Nobody can command a run any more: end it if it waits for a command."""
-    if control.held:
+    """End a run whose handle is gone: no command can reach it any more."""
+    if not is_forked():  # the run belongs to the parent process
         control.stop()

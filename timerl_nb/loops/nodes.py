@@ -289,9 +289,15 @@ def inside(node: Node) -> list[Node]:
     return [node, *(n for part in children(node) for n in inside(part))]
 
 
-def is_repeated(node: Node) -> bool:
-    """Whether a part of the nest is called turn by turn: a loop of loops whose turns are known."""
+def is_repeated(node: Node, fuse: int = 1) -> bool:
+    """Return whether an outermost loop is called iteration by iteration, or several of them at a time.
+
+    Such a loop has a known number of iterations. An iteration without loops is too short for a call of its own.
+
+    Args:
+        fuse: the number of iterations in a call.
+    """
     if not isinstance(node, Loop) or node.turns is not None:
         return False
     known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
-    return known and any(isinstance(inner, Loop) for inner in inside(node.body))
+    return known and (fuse > 1 or any(isinstance(inner, Loop) for inner in inside(node.body)))

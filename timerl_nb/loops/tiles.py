@@ -86,6 +86,7 @@ class Tiles(Inspectable):
     Args:
         dim: the dimension.
         size: of a block; of a machine, the one that its figures say is fastest.
+        fuse: the number of iterations of an outermost loop in a call.
 
     Attributes:
         all: the tiles.
@@ -100,11 +101,13 @@ class Tiles(Inspectable):
         layout: Layout,
         dim: Dim,
         size: int | Machine,
+        fuse: int = 1,
     ) -> None:
         self.dim = dim
         self.refused: dict[int, str] = {}
         self.whole: list[str] = []
-        self._ast, self._plan, self._layout, self._size = ast, plan, layout, size
+        self._ast, self._plan, self._layout = ast, plan, layout
+        self._size, self._fuse = size, fuse
         share = plan.share
         self._devices = share.count if share is not None and share.dim == dim else 1
         self._axes = {tensor: self._axis(tensor) for tensor in layout.homes}
@@ -131,7 +134,7 @@ class Tiles(Inspectable):
             called: the part is in no loop, so that loops of loops are called turn by turn.
         """
         if isinstance(node, Loop):
-            tile = self._tile(node, by_turns=called and is_repeated(node))
+            tile = self._tile(node, by_turns=called and is_repeated(node, self._fuse))
             if tile is not None:
                 yield tile
                 return
@@ -314,17 +317,20 @@ def _on_each(devices: int) -> str:
     return f", on each of {devices} devices" if devices > 1 else ""
 
 
-def find_tiles(ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine) -> Tiles:
+def find_tiles(
+    ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine, fuse: int = 1
+) -> Tiles:
     """The loops of a nest that run block by block.
 
     Args:
         size: the dimension, and how many of its points a block has; None for the outermost along
             which a loop gains by it, on a machine.
+        fuse: the number of iterations of an outermost loop in a call.
     """
     layout, dims = layout_of(plan), plan.pdg.dims
     if size is not None:
-        return Tiles(ast, plan, layout, dims[size[0]], size[1])
-    found = (Tiles(ast, plan, layout, dim, machine) for dim in dims.ended)
+        return Tiles(ast, plan, layout, dims[size[0]], size[1], fuse)
+    found = (Tiles(ast, plan, layout, dim, machine, fuse) for dim in dims.ended)
     first: Tiles | None = None
     for tiles in found:
         if tiles.all:

@@ -101,7 +101,7 @@ class TrainingCourse(Course):
         self._seconds = {name: deque[float](maxlen=asked.consult) for name in _MEASURED}
         self._steps = 0
         self._begun = time.perf_counter()
-        self._first = control.turn
+        self._first = self._saved = control.turn
         alike, threads = settled(), allocation.actors + allocation.trainers
         self._learner = Learner(algorithm, device, threads, alike)
         ahead = max(asked.blocks, len(groups))
@@ -118,11 +118,9 @@ class TrainingCourse(Course):
                 self._turn(self._control.turn)
                 self._control.turned()
         except Stopped:
-            state = "stopped"
+            state = self._stop()
         except BaseException as error:  # for whoever asks for the result
-            state = "failed"
-            self._failed(error)
-            self._curves.error = str(error)
+            state = self._fail(error)
         ends = [self._actors.close, self._learner.close, self._buffer.release]
         for end in ends if self._kept is None else [*ends, self._kept.leave]:
             try:
@@ -132,6 +130,25 @@ class TrainingCourse(Course):
                 self._failed(self._error or error)
         self._result = self._made()
         return state
+
+    def _fail(self, error: BaseException) -> str:
+        """Keep the error for `result`, and return how the run ended."""
+        self._failed(error)
+        self._curves.error = str(error)
+        return "failed"
+
+    def _stop(self) -> str:
+        """Save a run that was stopped, and return how it ended.
+
+        A save in mode "exact" lets environments begin anew, which changes all later bits. There the last
+        save remains, and a resumed run repeats the turns after it.
+        """
+        try:
+            if self._asked.mode == "free" and self._control.turn > self._saved:
+                self._save(self._control.turn)
+        except BaseException as error:
+            return self._fail(error)
+        return "stopped"
 
     def _turn(self, turn: int) -> None:
         asked, exact = self._asked, self._asked.mode == "exact"
@@ -263,8 +280,13 @@ class TrainingCourse(Course):
 
     def _keep(self, turn: int) -> None:
         """Save, if it is time to; in mode "exact" environments begin anew then, which cannot be saved."""
+        asked = self._asked
+        if turn % asked.every == 0 or turn == asked.turns:
+            self._save(turn)
+
+    def _save(self, turn: int) -> None:
         kept, asked = self._kept, self._asked
-        if kept is None or (turn % asked.every and turn != asked.turns):
+        if kept is None:
             return
         self._insert()
         if asked.mode == "exact":
@@ -276,6 +298,7 @@ class TrainingCourse(Course):
             arrays |= {f"turns of {name}": at, f"values of {name}": values}
         lives = [group.life + (asked.mode == "free") for group in self._groups]
         kept.save(arrays, {"turn": turn, "version": self.slots.version, "lives": lives})
+        self._saved = turn
 
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Go on where a run was saved; ahead of the first turn."""

@@ -1,8 +1,8 @@
 """A program lowered to XLA: its buffers, and the jitted functions that it runs as.
 
-A loop that contains loops (iterations, as a rule) is one call a turn, or one for every `fuse` turns; all
-that stands between such loops, or between two operations on the host, is one call. Buffers that a call
-changes are donated to it.
+An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. So is
+one that contains none where `fuse` is above 1. The code between such loops, or between two operations on
+the host, is one call. Buffers that a call changes are donated to it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Lowered:
     @cached_property
     def regions(self) -> Regions:
         """What runs as XLA programs, and what on the host."""
-        return Regions(self.ast.root, self.plan.pdg, self.flow)
+        return Regions(self.ast.root, self.plan.pdg, self.flow, self.fuse)
 
     @property
     def calls(self) -> Seq[Call]:

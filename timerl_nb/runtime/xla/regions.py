@@ -53,6 +53,7 @@ class Call:
     Attributes:
         number: of the call, from 1.
         node: what it runs; of a repeated loop, one turn or several.
+        fuse: the number of iterations of an outermost loop in a call.
         changed, constant: the buffers that it takes, donated and as they are.
         made: the buffers that it returns.
         counters: of the loops around it, which the host runs.
@@ -68,11 +69,12 @@ class Call:
     counters: tuple[str, ...] = ()
     given: Execute | None = None
     asked: Execute | None = None
+    fuse: int = 1
 
     @cached_property
     def loop(self) -> Loop | None:
         """The loop of which each call is one turn, or several; None where all is one call."""
-        repeated = not self.counters and is_repeated(self.node)
+        repeated = not self.counters and is_repeated(self.node, self.fuse)
         return self.node if isinstance(self.node, Loop) and repeated else None
 
 
@@ -140,13 +142,16 @@ class _Draft:
 class Regions:
     """Divides a loop nest.
 
+    Args:
+        fuse: the number of iterations of an outermost loop in a call.
+
     Attributes:
         parts: what runs, in order.
         calls: the calls among them.
     """
 
-    def __init__(self, root: Node, pdg: Pdg, flow: Flow) -> None:
-        self._pdg, self._flow = pdg, flow
+    def __init__(self, root: Node, pdg: Pdg, flow: Flow, fuse: int = 1) -> None:
+        self._pdg, self._flow, self._fuse = pdg, flow, fuse
         self.calls: list[Call] = []
         self.parts = self._parts([root], (), None)
 
@@ -206,7 +211,7 @@ class Regions:
                     found.append(_Draft(given=node))
             elif isinstance(node, Transfer | Loop | If) and self._hosted(node):
                 found.append(node)
-            elif not counters and is_repeated(node):
+            elif not counters and is_repeated(node, self._fuse):
                 found.append(_Draft(nodes=[node], closed=True))
             else:
                 draft(node).nodes.append(node)
@@ -245,10 +250,10 @@ class Regions:
         node = nodes[0] if len(nodes) == 1 else Block(tuple(nodes))
         number = len(self.calls) + 1
         before, after = self._before(draft), self._after(draft)
-        if not counters and is_repeated(node):
+        if not counters and is_repeated(node, self._fuse):
             assert isinstance(node, Loop)
             kept = flow.carried(node)
-            call = Call(number, node, kept, before - kept, kept)
+            call = Call(number, node, kept, before - kept, kept, fuse=self._fuse)
         else:
             writes, touched = self._touched(draft)
             if seen is not None:
