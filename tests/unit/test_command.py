@@ -419,30 +419,6 @@ def test_a_script_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(Path(name).read_text())["traceEvents"]
 
 
-def test_what_the_page_types_works(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Here(workers.Processes):
-        """Runs of this very process."""
-
-        def _once(self, folder: Path) -> int:
-            return main(["resume", str(folder), "--quiet"])
-
-    monkeypatch.setattr(sweep, "Processes", Here)
-    Path("train.py").write_text(SCRIPT)
-    typed = re.findall(r"^\$ timerl (.*)$", (ROOT / "docs/running.md").read_text(), re.MULTILINE)
-    assert {words.split()[0] for words in typed} == {
-        "train",
-        "resume",
-        "explain",
-        "profile",
-        "sweep",
-    }
-    for words in typed:
-        assert timerl_command.main(words.split()) == 0, words
-    assert [row["state"] for row in table(Path("runs/seeds"))] == ["finished"] * 2
-
-
 # --- beside --------------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ class Asked:
         program = self._compiled()
         executable = program.executable
         if (
-            not executable.cuts().why_none
+            not executable.cuts().is_coarse
             or executable.lowered is None
             or "fuse_iterations" in self.options
         ):

@@ -39,6 +39,7 @@ examples:
 _EXAMPLES: Final = """  timerl train reinforce --env CartPole-v1 --steps 5 --seeds 8
   timerl train ppo --env CartPole-v1 --lr 3e-3 --bounds B=32,I=50 --folder runs/ppo --every 10
   timerl train clipped_ppo --env CartPole-v1 --bounds B=8,T=128,I=500
+  timerl train ddpg --env Pendulum-v1 --bounds B=8,T=20000
 
 then:
   timerl resume runs/ppo        after Ctrl-C, a crash or a power cut, to the same result

@@ -69,6 +69,16 @@ class Cuts:
                 return "how many turns its outermost loop has is only known while it runs"
         return "" if self._loops else "its loop nest has no outermost loop that is divided into several calls"
 
+    @property
+    def is_coarse(self) -> bool:
+        """Whether the longest outermost loop is run in one call, between whose iterations is no cut."""
+        loops = {
+            k: count_of(part)
+            for k, part in enumerate(self._parts)
+            if isinstance(part, Loop) and part.first.is_const and part.last.is_const
+        }
+        return bool(loops) and max(loops, key=lambda k: loops[k]) not in self._loops
+
     def after(self, turns: int) -> Cut | None:
         """Where a run is after so many turns, of which there is one at least.
 
