@@ -30,8 +30,8 @@ from timerl_nb.replay import (
     Proportional,
     Replay,
     Training,
+    kept_training,
 )
-from timerl_nb.replay import kept_training
 from timerl_nb.replay.algorithm import parts, whole
 from timerl_nb.replay.channel import Channel, Closed
 from timerl_nb.replay.learner import Learner

@@ -1,4 +1,4 @@
-"""Every command of the pages and of the help works as it is written there, with smaller sizes."""
+"""Commands of the pages and of the help, run as typed there with smaller sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCOPE = ("run", "show", "compare", "export", "add", "check", "calibrate")
 HELPS = [(), *((name,) for name in COMMANDS), *(("scope", name) for name in SCOPE)]
 PLACEHOLDERS = {"FOLDER": "runs/begun", "ALGORITHM": "reinforce"}
 SIZES = ["--bounds", "B=2,I=2,T=4"]
-STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--length", "8", "--batch", "2", "--steps", "2"]
+STEPS = ["--bounds", "B=2,T=24", "--after", "4", "--batch", "2", "--steps", "2"]
 PROGRAM = """\
 import timerl_nb as trl
 
@@ -62,7 +62,7 @@ def help_of(*words: str) -> str:
 
 
 def typed_in(text: str) -> list[str]:
-    """Commands of a text: whole lines without what explains them, and those between backticks."""
+    """Return the commands of a text: whole lines without their explanations, and spans between backticks."""
     lines = [line.removeprefix("$ ") for line in re.findall(r"^(?:\$ | *)timerl .*$", text, re.M)]
     found = [re.split(r"\s{2,}|\s#", line.strip())[0] for line in lines]
     found += [" ".join(span.split()) for span in re.findall(r"`(timerl [^`]+)`", text)]
@@ -85,7 +85,7 @@ def small(words: list[str]) -> list[str]:
 
 
 def is_example(words: list[str]) -> bool:
-    """Whether a command is whole, and not the name of one."""
+    """Return whether this is a whole command, and not only the name of one."""
     if words[-1].startswith("--"):
         return words[-1] == "--help"
     needs = {"lab": 1, "bench": 1, "scope": 3}.get(words[0], 2)
@@ -156,7 +156,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     yield begun
 
 
-# a command that needs a part which may be missing: what it says then
+# parts that this machine may lack: the commands that need them, and their errors
 MISSING: dict[str, tuple[Callable[[list[str]], bool], str]] = {
     "Ray": (lambda words: "--ray" in words, "Ray cannot be imported"),
     "a GPU": (lambda words: "averages" in words, "device"),

@@ -67,7 +67,7 @@ class Cuts:
             loop = self._loop(part)
             if not (loop.first.is_const and loop.last.is_const) or loop.turns is not None:
                 return "how many turns its outermost loop has is only known while it runs"
-        return "" if self._loops else "its loop nest has no outermost loop that is divided into several calls"
+        return "" if self._loops else "no outermost loop is divided into several calls"
 
     @property
     def is_coarse(self) -> bool:

@@ -1,7 +1,7 @@
 """A program lowered to XLA: its buffers, and the jitted functions that it runs as.
 
-An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. So is
-one that contains none where `fuse` is above 1. The code between such loops, or between two operations on
+An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. With `fuse` above
+1 this holds for every outermost loop. The code between such loops, or between two operations on
 the host, is one call. Buffers that a call changes are donated to it.
 """
 
