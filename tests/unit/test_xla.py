@@ -103,6 +103,28 @@ def test_outputs_are_slices_of_what_branches_make() -> None:
     np.testing.assert_array_equal(result["all"], result["x"])
 
 
+def test_a_loop_without_loops_is_divided_into_calls_of_several_iterations(tmp_path: Path) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0] = 1.0
+        x[t + 1] = (x * 0.5 + 1.0).sin()
+        ctx.output("x", x)
+    whole = ctx.compile({T: 50}, trl.Options(executor="xla"))
+    parts = whole.with_options(fuse_iterations=20)
+    assert whole.executable.cuts().is_coarse and not parts.executable.cuts().is_coarse
+    with pytest.raises(OptionError, match="fuse_iterations=20"):
+        whole.start(checkpoint=tmp_path / "whole")
+    run = parts.start(checkpoint=tmp_path / "run", paused=True)
+    run.step(5)
+    run.wait(60)
+    run.stop()
+    run.result()
+    assert 5 <= run.turn < 50
+    found = parts.resume(tmp_path / "run")["x"]
+    np.testing.assert_array_equal(found, whole.execute()["x"])
+
+
 def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
