@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
