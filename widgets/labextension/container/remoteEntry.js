@@ -1,0 +1,93 @@
+// An extension of JupyterLab: shows the saved picture of a widget whose model is gone.
+//
+// A saved notebook has each widget's picture beside the id of its model. After the kernel has ended JupyterLab
+// shows an error in place of the widget, although the picture is there. This file is a container of module
+// federation, written by hand, since it needs one token of JupyterLab and no bundler.
+"use strict";
+(() => {
+  const ERROR = "Error displaying widget: model not found"; // of @jupyter-widgets/jupyterlab-manager
+  const SVG = "image/svg+xml";
+  const NOTE = "The saved picture of this view. Run the cell for a live one.";
+  let scope = {};
+
+  /** Load a module that JupyterLab shares. */
+  async function shared(name) {
+    const versions = Object.values(scope[name] ?? {});
+    const loaded = versions.find((version) => version.loaded) ?? versions[0];
+    return (await loaded.get())();
+  }
+
+  /** The data of the output of a notebook that an element is part of. */
+  function dataOf(notebook, element) {
+    for (const cell of notebook.widgets) {
+      const area = cell.outputArea;
+      if (!area || !area.node.contains(element)) continue;
+      const k = area.widgets.findIndex((output) => output.node.contains(element));
+      return k < 0 ? {} : (area.model.get(k)?.data ?? {});
+    }
+    return {};
+  }
+
+  function show(notebook, text) {
+    const host = text.parentElement;
+    const saved = host && dataOf(notebook, host)[SVG];
+    if (!saved) return;
+    const picture = Array.isArray(saved) ? saved.join("") : saved;
+    const image = document.createElement("img");
+    image.className = "timerl-saved";
+    image.alt = NOTE;
+    image.src = `data:${SVG};charset=utf-8,${encodeURIComponent(picture)}`;
+    image.style.maxWidth = "100%";
+    image.style.colorScheme = document.body.dataset.jpThemeLight === "false" ? "dark" : "only light";
+    const note = document.createElement("div");
+    note.style.cssText = "color: var(--jp-ui-font-color2); font-size: var(--jp-ui-font-size1)";
+    note.textContent = NOTE;
+    const both = document.createElement("div");
+    both.append(image, note);
+    host.replaceChildren(both);
+  }
+
+  /** Watch for errors in place of widgets, until the notebook is closed. */
+  function watch(panel) {
+    const notebook = panel.content;
+    const isError = (node) => node.nodeType === Node.TEXT_NODE && node.data === ERROR;
+    const observer = new MutationObserver((records) => {
+      for (const { addedNodes } of records) {
+        for (const node of addedNodes) {
+          if (isError(node)) show(notebook, node);
+          // an output may come as a whole, with the error inside
+          else if (node.textContent?.includes(ERROR)) within(node);
+        }
+      }
+    });
+    const within = (root) => {
+      const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+      const found = [];
+      while (texts.nextNode()) if (isError(texts.currentNode)) found.push(texts.currentNode);
+      found.forEach((text) => show(notebook, text));
+    };
+    within(notebook.node);
+    observer.observe(notebook.node, { childList: true, subtree: true });
+    panel.disposed.connect(() => observer.disconnect());
+  }
+
+  async function extension() {
+    const { INotebookTracker } = await shared("@jupyterlab/notebook");
+    const plugin = {
+      id: "timerl-nb:saved-pictures",
+      autoStart: true,
+      requires: [INotebookTracker],
+      activate: (_, tracker) => {
+        tracker.forEach(watch);
+        tracker.widgetAdded.connect((_, panel) => watch(panel));
+      },
+    };
+    return () => ({ __esModule: true, default: plugin });
+  }
+
+  window._JUPYTERLAB = window._JUPYTERLAB || {};
+  window._JUPYTERLAB["timerl-nb"] = {
+    init: (shareScope) => void (scope = shareScope),
+    get: () => extension(),
+  };
+})();
