@@ -408,7 +408,7 @@ class Compiler:
         """
         constraints = front.constraints
         schedule = Schedule(constraints, front.tree, bounds)
-        summary = f"{len(constraints.points)} statements, {len(constraints.validity)} dependences"
+        summary = f"{counted(len(constraints.points), 'statement')}, {counted(len(constraints.validity), 'dependence')}"
         if front.parts is not None:
             summary += ", by parts"
         if front.bounds:

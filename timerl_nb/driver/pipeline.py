@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from timerl_nb.columns import counted
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.stages import See, Stage
@@ -232,9 +233,9 @@ def _front(
         made = replace(made, choices=decided.choices.get(one.name, made.choices))
         seconds = time.perf_counter() - start
         verify(made.pdg, pdg)
-        summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
+        summary = f"{len(pdg):,} -> {counted(len(made.pdg), 'operation')}, {counted(len(made.steps), 'step')}"
         if one.name in ("fuse", "separate"):
-            summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
+            summary = f"{counted(len(pdg), 'operation')} -> {counted(_kernels(made.pdg), 'kernel')}"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg, known))
         see(stages[-1])
         pdg = made.pdg

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
@@ -292,7 +293,7 @@ def node_look(op: Op) -> tuple[str, str]:
 def node_label(op: Op, name: str) -> str:
     """What stands in the node of an operation of that name."""
     if isinstance(op.attrs, DataflowAttrs):
-        text = f"{len(op.attrs.body)} operations"
+        text = counted(len(op.attrs.body), "operation")
     else:
         kind = "" if name.split(".")[-1] == op.kind else op.kind
         text = " ".join(p for p in (kind, str(op.attrs)) if p)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
@@ -233,7 +234,7 @@ class Executable(Inspectable):
         """Kernels, with the operations inside each."""
         graph = Dot("executable", rankdir="LR", many=len(self.kernels) > 60)
         for op_id, kernel in self.kernels.items():
-            text = f"{len(kernel.body)} operations, {len(kernel.op.outputs)} outputs"
+            text = f"{counted(len(kernel.body), 'operation')}, {counted(len(kernel.op.outputs), 'output')}"
             graph.node(
                 str(op_id), f"{self.ast.names[op_id]}\n{text}", fill=FUSED, element=f"op{op_id}"
             )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
@@ -116,7 +117,7 @@ class Schedule(Inspectable):
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         times = self.tree.times()
         width = max(len(self._signature(op)) for op in self.constraints.statements.ops.values())
-        yield f"schedule of {len(times)} statements", ()
+        yield f"schedule of {counted(len(times), 'statement')}", ()
         for key, op in self.constraints.statements.ops.items():
             time = ", ".join(map(str, times[key]))
             yield f"  {self._signature(op):<{width}} -> ({time})", about(op)

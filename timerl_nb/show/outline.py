@@ -206,7 +206,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     for k in bands:
         within = {key: dict(found)[k] for key, found in loops.items() if k in dict(found)}
         together = tuple(op_id for key in within for op_id in ops[key].op_ids)
-        yield OutlineLine(f"loop {k + 1}, around {len(within)} statements", 1, together)
+        yield OutlineLine(f"loop {k + 1}, around {counted(len(within), 'statement')}", 1, together)
         for key, at in within.items():
             yield OutlineLine(f"{called[key]} at turn {at}", 2, ops[key].op_ids)
     pairs: dict[tuple[str, str], dict[str, None]] = {}

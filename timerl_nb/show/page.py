@@ -297,7 +297,7 @@ def space_section(view: IterationSpaceView) -> Part:
     return [
         picture(view, "space"),
         _about_turn(view.turn),
-        fold(f"{len(rows)} statements", table(heads, rows, [2]), is_open=len(rows) <= 20),
+        fold(counted(len(rows), "statement"), table(heads, rows, [2]), is_open=len(rows) <= 20),
     ]
 
 
@@ -319,7 +319,7 @@ def stores_section(view: StoresView) -> Part:
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
         table(["", "bytes", "known", ""], amounts, [1]),
-        element("p", f"{len(rows)} places, {human_bytes(view.bytes)}; {view.how}"),
+        element("p", f"{counted(len(rows), 'place')}, {human_bytes(view.bytes)}; {view.how}"),
         fold("What is kept where", table(heads, rows, [2]), is_open=True),
     ]
 

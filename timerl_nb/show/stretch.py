@@ -13,6 +13,7 @@ from typing import Final, Literal
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.errors import OptionError
 from timerl_nb.scope.edges import NAME_MASK
 from timerl_nb.scope.frames import KINDS
@@ -102,7 +103,7 @@ class StretchView(View):
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{len(self.lanes)} lanes over {(self.end - self.begin) / 1e6:,.3f} ms"
+        return f"{counted(len(self.lanes), 'lane')} over {(self.end - self.begin) / 1e6:,.3f} ms"
 
 
 class LaneSums:

@@ -38,7 +38,8 @@
     image.alt = NOTE;
     image.src = `data:${SVG};charset=utf-8,${encodeURIComponent(picture)}`;
     image.style.maxWidth = "100%";
-    image.style.colorScheme = document.body.dataset.jpThemeLight === "false" ? "dark" : "only light";
+    image.style.colorScheme =
+      document.body.dataset.jpThemeLight === "false" ? "dark" : "only light";
     const note = document.createElement("div");
     note.style.cssText = "color: var(--jp-ui-font-color2); font-size: var(--jp-ui-font-size1)";
     note.textContent = NOTE;
