@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import io
+import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 from weakref import WeakSet
 
 try:
@@ -31,6 +36,64 @@ def user_path(given: str | os.PathLike[str]) -> Path:
         return path.expanduser()
     except RuntimeError:  # a user without a home
         return path
+
+
+LONGEST_TEXT: Final = 256 << 20  # bytes of a file of names and numbers
+
+
+def read_regular(path: Path, most: int | None = None) -> bytes:
+    """Return the content of a regular file.
+
+    A device or a pipe is refused: reading it might never end.
+
+    Args:
+        most: the most bytes that the file may have.
+
+    Raises:
+        OSError: the file is no regular one, is larger than `most` or the memory, or cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is a device or a pipe", str(path))
+        if most is not None and found.st_size > most:
+            said = f"it has {found.st_size:,} bytes, of which {most:,} are expected at most"
+            raise OSError(errno.EFBIG, said, str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(found.st_size)
+    except MemoryError:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), str(path)) from None
+    finally:
+        os.close(descriptor)
+
+
+def unpack_gzip(content: bytes, most: int) -> bytes:
+    """Return what gzip packed.
+
+    Raises:
+        OSError: it is damaged, or unpacks to more than `most` bytes.
+    """
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"it unpacks to more than {most:,} bytes")
+    return found
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write_whole(
@@ -108,7 +171,7 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
         BlockingIOError: somebody else holds it.
         OSError: it cannot be made, or files cannot be held here.
     """
-    file = cast("IO[bytes]", open(path, mode, buffering=0))  # noqa: SIM115
+    file = cast("IO[bytes]", open(path, mode, buffering=0, opener=_open_at_once))  # noqa: SIM115
     try:
         lock(file)
     except BaseException:
@@ -116,6 +179,11 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
         raise
     _HELD.add(file)
     return file
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    """Open a file for `open`; a pipe that nobody reads is refused, instead of waited for."""
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _close_inherited() -> None:

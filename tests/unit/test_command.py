@@ -426,7 +426,7 @@ def test_lab_opens_on_this_machine_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = lab.command(["--no-browser"])
-    assert opened[:4] == [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
+    assert opened[:5] == [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1"]
     assert opened[-2].endswith("00_the_one_line_change.ipynb") and opened[-1] == "--no-browser"
     assert not [word for word in opened if "token" in word]  # Jupyter's own is asked for
     monkeypatch.setattr(lab, "in_checkout", lambda part: None)

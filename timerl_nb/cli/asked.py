@@ -15,7 +15,7 @@ from timerl_nb.config import Options
 from timerl_nb.driver.kept_run import Keeper
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
-from timerl_nb.files import write_whole
+from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular, write_whole
 from timerl_nb.runtime.run_folder import LOCK, checksum_of
 
 ASKED: Final = "asked.json"
@@ -217,7 +217,7 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
         ExecutionError: it is something else, or of another version.
     """
     try:
-        given: Any = json.loads(path.read_bytes())
+        given: Any = parse_json(read_regular(path, LONGEST_TEXT))
     except OSError as error:
         raise damaged(path, f"cannot be read: {error.strerror}") from None
     except ValueError as error:

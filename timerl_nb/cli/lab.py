@@ -41,4 +41,4 @@ def command(more: Sequence[str] = ()) -> list[str]:
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
     lessons = in_checkout("notebooks/00_the_one_line_change.ipynb")
     opened = [str(lessons)] if lessons is not None else []
-    return [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", *root, *opened, *more]
+    return [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1", *root, *opened, *more]

@@ -25,6 +25,12 @@ from timerl_nb.errors import ExecutionError, MissingPartError
 from timerl_nb.files import user_path
 
 OUTPUT: Final = "output.txt"
+# `-m` would import modules from the current folder: a `tqdm.py` there would run
+_ROOT: Final = str(Path(__file__).parents[2])
+_CHILD: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from timerl_nb.cli.main import main; "
+    "sys.exit(main())"
+)
 Tell = Callable[[str], None]
 
 
@@ -71,7 +77,7 @@ class Processes:
                 if self._over:
                     return -signal.SIGINT
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "timerl_nb.cli", "resume", str(folder), "--quiet"],
+                    [sys.executable, "-P", "-c", _CHILD, _ROOT, "resume", str(folder), "--quiet"],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

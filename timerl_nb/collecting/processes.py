@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ class ProcessStepping:
         self._remove()
 
 
+_SAFE_PATH = "PYTHONSAFEPATH"
 _ONE_AT_A_TIME = Lock()  # modules are registered for all threads
 
 
@@ -153,8 +155,14 @@ def _by_value() -> Iterator[None]:
     with _ONE_AT_A_TIME:
         for module in (numbered, share):
             cloudpickle.register_pickle_by_value(module)
+        safe = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = "1"  # spawned Pythons import nothing from the current folder
         try:
             yield
         finally:
+            if safe is None:
+                os.environ.pop(_SAFE_PATH, None)
+            else:
+                os.environ[_SAFE_PATH] = safe
             for module in (numbered, share):
                 cloudpickle.unregister_pickle_by_value(module)

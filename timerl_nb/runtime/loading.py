@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +13,7 @@ from safetensors import SafetensorError
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import CallError, ExecutionError
-from timerl_nb.files import user_path
+from timerl_nb.files import parse_json, read_regular, user_path
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.runtime.checkpoint import CHECKSUMS, TYPES, arrays_of, checksum
 
@@ -55,7 +54,7 @@ def loaded(file: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         ExecutionError: as for `load`.
     """
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except IsADirectoryError:
         raise ExecutionError(f"{file} is a folder.", hint=f"in it are {_inside(file)}") from None
     except FileNotFoundError:
@@ -89,7 +88,7 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
     if len(content) < 8 + size:
         raise _damaged(file, f"it is cut off inside its header, after {len(content):,} bytes")
     try:
-        found: Any = json.loads(content[8 : 8 + size])
+        found: Any = parse_json(content[8 : 8 + size])
     except ValueError as error:
         raise _damaged(file, f"its header is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -125,7 +124,7 @@ def _check_values(file: Path, found: Mapping[str, Array], about: Any) -> None:
     if text is None:
         return
     try:
-        written: Any = json.loads(text)
+        written: Any = parse_json(text)
     except ValueError as error:
         raise _damaged(file, f"its checksums are no JSON: {error}") from None
     if not isinstance(written, dict) or written.keys() != found.keys():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,7 +22,15 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, hold, user_path, write_whole
+from timerl_nb.files import (
+    LONGEST_TEXT,
+    clear_drafts,
+    hold,
+    parse_json,
+    read_regular,
+    user_path,
+    write_whole,
+)
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
 
@@ -30,6 +39,7 @@ FORMAT: Final = "timerl run"
 VERSION: Final = 1
 LOCK: Final = "lock"
 _STATE: Final = "state-{}.safetensors"
+_IS_STATE: Final = re.compile(r"state-[\w-]+\.safetensors", re.ASCII)  # in no other folder
 _DTYPES: Final = {dtype: name for name, dtype in TYPES.items()}
 
 
@@ -174,7 +184,7 @@ class RunFolder:
         """
         manifest = self.manifest()
         path = self.path / manifest.state
-        content = self._content(path)
+        content = self._content(path, manifest.nbytes)
         if len(content) != manifest.nbytes:
             raise damaged(
                 path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
@@ -202,7 +212,7 @@ class RunFolder:
                 "values, with which no run can go on.",
             )
         try:
-            given: Any = json.loads(self._content(path))
+            given: Any = parse_json(self._content(path, LONGEST_TEXT))
         except ValueError as error:
             raise damaged(path, f"is no JSON: {error}") from None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
@@ -220,9 +230,9 @@ class RunFolder:
         del given["format"]
         return _manifest(path, given)
 
-    def _content(self, path: Path) -> bytes:
+    def _content(self, path: Path, most: int) -> bytes:
         try:
-            return path.read_bytes()
+            return read_regular(path, most)
         except OSError as error:
             raise damaged(path, f"cannot be read: {error.strerror}") from None
 
@@ -238,6 +248,16 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
             raise damaged(path, f"has no `{name}`, or one of another kind")
+    kinds_within: dict[str, Any] = {"bounds": int, "lines": str, "cut": int}
+    for name, kind in kinds_within.items():
+        if not all(isinstance(value, kind) for value in (given[name] or {}).values()):
+            raise damaged(path, f"has another kind of values in `{name}`")
+    if not all(isinstance(name, str) for name in given["resources"]):
+        raise damaged(path, "has `resources` that are no names")
+    if given["turn"] < 0 or given["nbytes"] < 0:
+        raise damaged(path, "has a `turn` or `nbytes` below 0")
+    if not _IS_STATE.fullmatch(given["state"]):
+        raise damaged(path, f"names {given['state']!r} as its `state`, which no run writes")
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import user_path, write_whole
+from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular, user_path, write_whole
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.shapes import NUMBER, cause, of_version
 
@@ -154,7 +154,9 @@ class Calibration:
             ExecutionError: the file holds no calibration, one of another version, or one that cannot be.
         """
         try:
-            found = of_version(json.loads(user_path(path).read_bytes()), (_VERSION,), _SHAPE, path)
+            found = of_version(
+                parse_json(read_regular(user_path(path), LONGEST_TEXT)), (_VERSION,), _SHAPE, path
+            )
         except (OSError, ValueError) as error:
             raise ExecutionError(
                 f"{path} holds no calibration: {cause(error)}.", hint=_AGAIN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Window
 from timerl_nb.scope.kineto import kineto
@@ -64,7 +64,7 @@ def add_trace(
             hint=f"processes are there: {known}; name one of them, `process=`.",
         )
     try:
-        about: Mapping[str, Any] = json.loads(manifests[which].read_bytes())
+        about: Mapping[str, Any] = parse_json(read_regular(manifests[which], LONGEST_TEXT))
         joint = Joint(_anchor(about["begin"]), about["end"] and _anchor(about["end"]))
         trace = replace(trace, window=replace(trace.window, process=int(which)))
         joined = trace.joined(joint)

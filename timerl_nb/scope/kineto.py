@@ -6,7 +6,6 @@ sets are of categories of their own, with `device`, `stream` and `correlation`; 
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from decimal import Decimal
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import read_regular, unpack_gzip
 from timerl_nb.scope.devices import Sort
 from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.traces import Rows, Trace
@@ -22,9 +22,17 @@ TRACER: Final = "PyTorch's profiler"
 MARK: Final = "timerl mark "
 _RAN: Final = {"kernel": Sort.KERNEL, "gpu_memcpy": Sort.COPY, "gpu_memset": Sort.SET}
 _CALLED: Final = ("cuda_runtime", "cuda_driver", "hip_runtime")
+_LONGEST: Final = 8 << 30  # bytes of an unpacked trace
 _WRONG: Final = (
     *(OSError, EOFError, zlib.error),  # of the file
-    *(ValueError, ArithmeticError, KeyError, TypeError, AttributeError),  # of what it says
+    *(
+        ValueError,
+        ArithmeticError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ),  # of what it says
 )
 _ON_THREADS: Final = (*_CALLED, "cpu_op", "user_annotation")
 
@@ -36,8 +44,8 @@ def kineto(path: Path) -> Trace:
         ExecutionError: it is no such file.
     """
     try:
-        content = path.read_bytes()
-        text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        content = read_regular(path)
+        text = unpack_gzip(content, _LONGEST) if content[:2] == b"\x1f\x8b" else content
         return _read(json.loads(text, parse_float=Decimal))
     except _WRONG as error:
         raise ExecutionError(

@@ -21,7 +21,7 @@ from timerl_nb.scope.edges import (
     Library,
 )
 from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.shapes import cause
+from timerl_nb.scope.shapes import cause, content_of
 
 HOW: Final = "record anew, or read the folder as it was recorded."
 _WITH_IT: Final = 3
@@ -59,7 +59,7 @@ def read_edges(
     short = False
     for k, path in sorted(paths.items()):
         try:
-            content = np.frombuffer(path.read_bytes(), np.uint8)
+            content = np.frombuffer(content_of(path, size_of(k)), np.uint8)
         except OSError as error:
             raise ExecutionError(f"{path} cannot be read: {cause(error)}.", hint=HOW) from None
         edges = content[: len(content) // EDGE.itemsize * EDGE.itemsize].view(EDGE)

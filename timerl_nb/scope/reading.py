@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
@@ -19,14 +18,14 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import user_path
+from timerl_nb.files import LONGEST_TEXT, parse_json, user_path
 from timerl_nb.frontend.arguments import printable
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, NAMELESS
 from timerl_nb.scope.inherited import with_phases
 from timerl_nb.scope.lane_files import HOW, Last, lane_of, missed_of, read_edges
 from timerl_nb.scope.lanes import BLOCKED, Lane, Process
 from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.shapes import NUMBER, cause, fits, of_version
+from timerl_nb.scope.shapes import NUMBER, cause, content_of, fits, of_version
 from timerl_nb.scope.traces import read_trace
 from timerl_nb.scope.windows import windowed
 from timerl_nb.scope.writing import MANIFEST, VERSION, size_of
@@ -163,7 +162,7 @@ def _size(version: int, most: int, number: int) -> int:
 
 def _manifest(path: Traversable) -> Mapping[str, Any]:
     try:
-        about = json.loads(path.read_bytes())
+        about = parse_json(content_of(path, LONGEST_TEXT))
         found = of_version(about, range(1, VERSION + 1), _ABOUT, path)
         return {**found, "version": about["version"]}
     except (OSError, ValueError) as error:
@@ -185,8 +184,8 @@ class _Said(NamedTuple):
 def _said(path: Traversable) -> _Said:
     """What a process has said beside its edges; a last line without its end was being written."""
     try:
-        *lines, _ = path.read_bytes().split(b"\n")
-        found = [json.loads(line) for line in lines]
+        *lines, _ = content_of(path, LONGEST_TEXT).split(b"\n")
+        found = [parse_json(line) for line in lines]
         if not fits(found, [_LINE]):
             raise ValueError("a line of it is none that is written")
     except (OSError, ValueError) as error:

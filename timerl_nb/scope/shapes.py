@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import read_regular
 
 NUMBER: Final = (int, float)
 
@@ -57,6 +61,21 @@ def fits(value: Any, shape: Any) -> bool:
             return all(key in value and fits(value[key], one) for key, one in keys.items())
         case _:
             return value is shape
+
+
+def content_of(path: Traversable, most: int) -> bytes:
+    """Return the content of a file of a recording, in a folder or a zip.
+
+    Raises:
+        OSError: the file is no regular one, has more than `most` bytes, or cannot be read.
+    """
+    if isinstance(path, Path):
+        return read_regular(path, most)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return content
 
 
 def cause(error: Exception) -> str:

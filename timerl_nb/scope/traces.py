@@ -25,10 +25,11 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.files import write_whole
 from timerl_nb.scope.clock import Joint
 from timerl_nb.scope.devices import CALLED, RAN, Sort, Window
-from timerl_nb.scope.shapes import cause, of_version
+from timerl_nb.scope.shapes import cause, content_of, of_version
 
 VERSION: Final = 1
 # what `zipfile` raises of a damaged archive: the last where the way of packing is none that there is
+_LONGEST: Final = 8 << 30  # bytes of a trace
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 _WINDOW: Final = {
     "process": int,
@@ -157,7 +158,7 @@ def read_trace(path: Traversable) -> Trace:
         ExecutionError: it is none, one of another version, or was changed.
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+        with np.load(io.BytesIO(content_of(path, _LONGEST)), allow_pickle=False) as found:
             ran, called = found["ran"], found["called"]
             about = json.loads(found["about"].tobytes())
         window = of_version(about, (VERSION,), {**_WINDOW, "names": [str]}, path)
@@ -167,7 +168,7 @@ def read_trace(path: Traversable) -> Trace:
         for rows in (ran, called):
             if (rows["name"] >= len(names)).any() or (rows["end"] < rows["begin"]).any():
                 raise ValueError("its rows have no names, or end before they begin")
-    except (*_DAMAGED, OSError, ValueError, KeyError, TypeError) as error:
+    except (*_DAMAGED, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise ExecutionError(
             f"{path} holds no trace of devices: {cause(error)}.",
             hint="record anew, or remove that file: the rest can be read without it.",

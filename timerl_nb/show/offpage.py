@@ -19,6 +19,11 @@ from py_mini_racer import JSEvalException, JSPromise, JSTimeoutException, MiniRa
 
 from timerl_nb.errors import DrawingError
 
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None
+
 PROGRAM = Path(__file__).parent / "static/offpage.js"
 SECONDS = 60.0  # far more than any drawing takes
 
@@ -75,6 +80,7 @@ class Context:
     def _answer(self, ask: Callable[[], Any]) -> Any:
         with self._start:
             if self._thread is None:
+                _check_addresses()
                 init_mini_racer(
                     ignore_duplicate_init=True
                 )  # V8 is for threads of the one that does this
@@ -107,6 +113,27 @@ class Context:
         v8, self._v8 = self._v8, None
         if v8 is not None:
             v8.close()
+
+
+_RESERVED = 2 << 40  # bytes of addresses that V8 reserves at most; it uses some 50 MiB of them
+
+
+def _check_addresses() -> None:
+    """Refuse to begin V8 where too few addresses are left for it: there it would end the process.
+
+    Raises:
+        DrawingError: `ulimit -v` limits them.
+    """
+    if resource is None:
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _RESERVED:
+        raise DrawingError(
+            f"pictures cannot be drawn: this process may use {limit:,} bytes of addresses, and the "
+            f"drawing engine reserves up to {_RESERVED:,}.",
+            hint="run it without a limit of addresses (`ulimit -v unlimited`); text, such as "
+            "print(program.ast), needs no drawing.",
+        )
 
 
 def _loaded() -> MiniRacer:

@@ -14,12 +14,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import user_path, write_whole
+from timerl_nb.files import (
+    LONGEST_TEXT,
+    parse_json,
+    read_regular,
+    unpack_gzip,
+    user_path,
+    write_whole,
+)
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import ANY, Segment
 from timerl_nb.streams.stream import Stream
 
 FORMAT: Final = 1
+_LONGEST: Final = 4 << 30  # bytes of an unpacked stream
 _ANY: Final = -1
 _COSTS: Final = attrgetter("blocks", "operations", "nbytes", "registers")
 
@@ -83,7 +91,8 @@ def load(path: str | Path) -> Stream:
         OSError: it cannot be read.
     """
     try:
-        value = json.loads(gzip.decompress(user_path(path).read_bytes()))
+        packed = read_regular(user_path(path), LONGEST_TEXT)
+        value = parse_json(unpack_gzip(packed, _LONGEST))
         found = value["stream"]
         if found != FORMAT:
             raise ExecutionError(

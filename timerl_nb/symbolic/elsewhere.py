@@ -30,7 +30,7 @@ def ask_elsewhere(given: Mapping[str, str], operations: int) -> Mapping[str, str
             schedule is wanted; or of the "times" of something, of which the latest are.
         operations: how many elementary operations isl may spend.
     """
-    command = [sys.executable, "-I", "-c", _CHILD, __file__, *sys.path]
+    command = [sys.executable, "-I", "-c", _CHILD, __file__, *filter(None, sys.path)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     try:  # of a group of its own: an interrupt at the terminal is for who waits
         child = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # pyrefly: ignore[no-matching-overload]

@@ -1,0 +1,158 @@
+"""Files from somebody else: names of other folders, devices, pipes, archives that grow, modules in the way."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timerl_nb as trl
+from timerl_nb import files
+from timerl_nb.cli.asked import read_json
+from timerl_nb.cli.workers import _CHILD, _ROOT
+from timerl_nb.errors import ExecutionError
+from timerl_nb.runtime.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
+from timerl_nb.scope.calibration import Calibration
+from timerl_nb.streams.stored import load
+
+STATE = "state-2-0123abcd.safetensors"
+_HEADER = b'{"k":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+VALUES = len(_HEADER).to_bytes(8, "little") + _HEADER + bytes(4)
+
+
+def forge(folder: Path, **changes: Any) -> None:
+    """Write a manifest whose checksum is right."""
+    made = Manifest(
+        *("r", "p", "g", {}, "xla", 0, "1", 2, None, {}, ()),
+        *(STATE, len(VALUES), hashlib.sha256(VALUES).hexdigest()),
+    )
+    known = {name: value for name, value in changes.items() if hasattr(made, name)}
+    (folder / MANIFEST).write_text(json.dumps(replace(made, **known).to_json()))
+
+
+def test_a_state_is_a_file_of_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / STATE).write_bytes(VALUES)
+    forge(folder)
+    assert RunFolder(folder).read()[1]["k"].tolist() == [0]
+    (tmp_path / STATE).write_bytes(VALUES)
+    (folder / "sub").mkdir()
+    (folder / "sub" / STATE).write_bytes(VALUES)
+    others = [
+        str(tmp_path / STATE),
+        f"../{STATE}",
+        f"sub/{STATE}",
+        "/dev/zero",
+        "",
+        ".",
+        STATE + "\n",
+    ]
+    for other in others:
+        forge(folder, state=other)
+        with pytest.raises(ExecutionError, match="as its `state`, which no run writes"):
+            RunFolder(folder).read()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cut": {"part": "0", "turn": 1}},
+        {"bounds": {"T": "9"}},
+        {"resources": (1,)},
+        {"lines": {"x": 3}},
+        {"turn": -1},
+        {"nbytes": -4},
+    ],
+)
+def test_fields_of_other_kinds_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    forge(tmp_path)
+    body = json.loads((tmp_path / MANIFEST).read_text())
+    del body["checksum"]
+    body |= changes
+    body = json.loads(json.dumps(body))
+    (tmp_path / MANIFEST).write_text(json.dumps({**body, "checksum": checksum_of(body)}))
+    with pytest.raises(ExecutionError, match=MANIFEST):
+        RunFolder(tmp_path).manifest()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of Unix")
+def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    readers = [
+        trl.load,
+        trl.scope.read,
+        load,
+        Calibration.load,
+        lambda path: read_json(path, "x", 1),
+        trl.Result.load,
+    ]
+    for path in (pipe, Path("/dev/zero")):
+        for read in readers:
+            with pytest.raises((trl.errors.TimeRLError, OSError)):
+                read(path)
+        run = tmp_path / f"run of {path.name}"
+        run.mkdir()
+        (run / MANIFEST).symlink_to(path)
+        with pytest.raises(ExecutionError, match="a device or a pipe"):
+            RunFolder(run).manifest()
+        forge_into = tmp_path / f"state of {path.name}"
+        forge_into.mkdir()
+        forge(forge_into)
+        (forge_into / STATE).symlink_to(path)
+        with pytest.raises(ExecutionError, match="a device or a pipe"):
+            RunFolder(forge_into).read()
+
+
+def test_files_are_as_large_as_expected_at_most(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    forge(folder)
+    with open(folder / STATE, "wb") as file:
+        file.truncate(1 << 40)  # without any blocks on the disk
+    with pytest.raises(ExecutionError, match="expected at most"):
+        RunFolder(folder).read()
+    with open(folder / MANIFEST, "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ExecutionError, match="expected at most"):
+        RunFolder(folder).manifest()
+    with pytest.raises(OSError, match="more than 10 bytes"):
+        files.unpack_gzip(gzip.compress(bytes(11)), 10)
+    assert files.unpack_gzip(gzip.compress(bytes(10)), 10) == bytes(10)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        files.parse_json("[" * 1_000_000)
+
+
+def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    for name in ("tqdm", "json", "numpy", "timerl_nb"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()\nraise SystemExit(7)\n")
+    command = [sys.executable, "-P", "-c", _CHILD, _ROOT, "resume", "nowhere"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "no folder nowhere" in done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="addresses are limited on Linux")
+def test_drawing_without_enough_addresses_is_refused() -> None:
+    code = """
+import resource
+import timerl_nb as trl
+from timerl_nb.show import offpage
+resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
+try:
+    offpage.call("arranged", [])
+except trl.errors.DrawingError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "bytes of addresses" in done.stdout and "ulimit -v" in done.stdout
