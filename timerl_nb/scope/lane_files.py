@@ -12,6 +12,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import LONGEST_TEXT
 from timerl_nb.scope.edges import (
     EDGE,
     MISSED_OPERATION,
@@ -59,7 +60,7 @@ def read_edges(
     short = False
     for k, path in sorted(paths.items()):
         try:
-            content = np.frombuffer(content_of(path, size_of(k)), np.uint8)
+            content = np.frombuffer(content_of(path, max(size_of(k), LONGEST_TEXT)), np.uint8)
         except OSError as error:
             raise ExecutionError(f"{path} cannot be read: {cause(error)}.", hint=HOW) from None
         edges = content[: len(content) // EDGE.itemsize * EDGE.itemsize].view(EDGE)
