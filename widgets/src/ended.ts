@@ -5,7 +5,7 @@ import { html } from "./markup";
 /** The event that panes hear of when their kernel has ended. */
 export const ENDED = "trl-ended";
 
-const TEXT = "The kernel of this view has ended or restarted. Run the cell again for a live view.";
+const TEXT = "The kernel of this view has ended or restarted. Run the cell again for a new one.";
 const GONE = new Set(["restarting", "autorestarting", "terminating", "dead"]);
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a widget without a comm
 

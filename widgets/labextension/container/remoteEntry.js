@@ -7,7 +7,7 @@
 (() => {
   const ERROR = "Error displaying widget: model not found"; // of @jupyter-widgets/jupyterlab-manager
   const SVG = "image/svg+xml";
-  const NOTE = "The saved picture of this view. Run the cell for a live one.";
+  const NOTE = "The saved picture of this view. Run the cell for a new one.";
   let scope = {};
 
   /** Load a module that JupyterLab shares. */
