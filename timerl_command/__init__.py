@@ -6,6 +6,8 @@ included, which takes seconds.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -38,10 +40,41 @@ To begin with:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words say; returns the exit status.
+    """Run a command, and return the exit status.
 
-    0 is fine, 1 an error of ours (or of a script), 2 wrong usage, 130 interrupted by Ctrl-C.
+    0 is fine, 1 an error of ours (or of a script), 2 wrong usage, 130 interrupted by Ctrl-C, 141 that
+    the reader of the output has left (`| head`).
     """
+    status = 0
+    try:
+        status = _main(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return _READER_LEFT
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _drop_output()
+        print(f"timerl: the output cannot be written: {error.strerror}.", file=sys.stderr)
+        return status or 1
+    return status
+
+
+_READER_LEFT: Final = 141  # as shells say of SIGPIPE
+
+
+def _drop_output() -> None:
+    """Write the rest of the output nowhere, so that Python does not fail again as it ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):  # it is no file
+        return
+
+
+def _main(words: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if words is None else words)
     if not given or given[0] in ("-h", "--help", "help"):
         lines = [f"  {name:8}  {what}" for name, what in COMMANDS.items()]
@@ -50,9 +83,22 @@ def main(words: Sequence[str] | None = None) -> int:
     if given[0] == "--version":
         print(f"timerl {_version()}")
         return 0
+    if given[0] not in COMMANDS:
+        print(_unknown(given[0]), file=sys.stderr)
+        return 2
     from timerl_nb.cli import main as command  # takes seconds
 
     return command(given)
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    meant = f"did you mean {close[0]!r}? " if close else ""
+    known = f"{meant}one of {', '.join(map(repr, COMMANDS))}"
+    said = f"there is no command {name!r}: {known}.\n  timerl --help says what they do."
+    return f"timerl: {said}"
 
 
 def _version() -> str:

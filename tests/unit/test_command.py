@@ -113,6 +113,33 @@ print(sorted({"jax", "islpy", "numpy", "timerl_nb"} & sys.modules.keys()))
         assert f"  {name} " in done.stdout
 
 
+def test_an_unknown_command_imports_neither_jax_nor_isl() -> None:
+    code = """
+import sys, timerl_command
+assert timerl_command.main(["trian", "reinforce"]) == 2
+print(sorted({"jax", "islpy", "numpy", "timerl_nb"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n" and "did you mean 'train'?" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_output_that_nobody_reads_or_holds_ends_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "timerl_command", "--help"]
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writes)
+    assert done.returncode == 141 and not done.stderr
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1
+        assert done.stderr == "timerl: the output cannot be written: No space left on device.\n"
+
+
 def test_all_commands_are_there_and_explain_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(timerl_command.COMMANDS) == list(COMMANDS)
     for name in COMMANDS:

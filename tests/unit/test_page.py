@@ -15,7 +15,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.show import page as pages
 from timerl_nb.show.markup import element, joined
 
@@ -139,7 +139,7 @@ def test_a_page_is_written_whole_or_not_at_all(
         raise OSError("the disk is full")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk is full"):
+    with pytest.raises(ExecutionError, match="disk is full"):
         program.export_html(path, "another")
     assert path.read_text() == before and [p.name for p in path.parent.iterdir()] == [path.name]
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from timerl_nb.columns import counted
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import user_path
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
@@ -51,6 +51,7 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
 
     Raises:
         OptionError: the path is a folder, or ends otherwise.
+        ExecutionError: the file cannot be written; an earlier one of that name stays.
     """
     a_program(program)
     file = user_path(path)
@@ -59,7 +60,14 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
             f"{str(file)!r} is no HTML file.", hint="give a path such as 'runs/program.html'."
         )
     file = file if file.suffix else file.with_suffix(".html")
-    write_text(file, page(program, title))
+    text = page(program, title)
+    try:
+        write_text(file, text)
+    except OSError as error:
+        raise ExecutionError(
+            f"the page {file} cannot be written: {error.strerror or error}.",
+            hint="choose a folder that exists or can be made, with space left.",
+        ) from None
     return file
 
 
