@@ -26,7 +26,7 @@ SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	@mkdir -p $(dir $(SETTINGS))
 	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' >$(SETTINGS)
-	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) --ServerApp.root_dir=$(CURDIR) notebooks/00_the_one_line_change.ipynb
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) "--ServerApp.root_dir=$(CURDIR)" notebooks/00_the_one_line_change.ipynb
 
 # A session has dozens of processes, and to read sources takes each some seconds. Where Python is told
 # to leave nothing beside them, what it makes of them lies with what is installed.
