@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial, partialmethod
+from itertools import count
 from pathlib import Path
 from time import monotonic_ns
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.interrupts import interrupted, lines
 from tests.recorders import PYTHON_ALONE, own_lane
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
@@ -621,3 +624,22 @@ def test_a_recorder_built_of_another_source_is_not_used(monkeypatch: pytest.Monk
             continue
         with pytest.warns(TimeRLWarning, match="built from an older source"):
             assert native._built() is pure
+
+
+def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> None:
+    numbers = count()
+
+    def recorded() -> None:
+        with trl.scope.record(tmp_path / str(next(numbers)), taps=False):
+            pass
+
+    variables, parts = joining.handed_on(), ("scope/record.py", "scope/joining.py")
+    visited = [*lines(recorded, *parts), *lines(recorded, "scope/recorder.py")[::5]]
+    # an interrupt ahead of the first line of `__exit__` cannot be told from a block that goes on
+    first = inspect.getsourcelines(trl.scope.record.__exit__)[1] + 1
+    for line in visited:
+        if line == (inspect.getfile(trl.scope.record), first):
+            continue
+        interrupted(recorded, line, *parts, "scope/recorder.py")
+        assert joining.handed_on() == variables, line
+        recorded()  # another recording begins and ends

@@ -20,6 +20,7 @@ from timerl_nb.scope.tracing import Steps
 
 RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder or null, parent (the process that says so), taps, devices, calibrated, drawn
 _ASKED: Final = "taps", "devices", "calibrated", "drawn"
+_VARIABLES: Final = "PYTHONPATH", RECORDING
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
@@ -70,12 +71,15 @@ def environment(
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 
 
-def hand_on(folder: Path, **asked: Any) -> dict[str, str | None]:
-    """Have what this process starts join its recording, as `environment` is asked; what that said before."""
+def handed_on() -> dict[str, str | None]:
+    """The variables of the environment that `hand_on` changes."""
+    return {name: os.environ.get(name) for name in _VARIABLES}
+
+
+def hand_on(folder: Path, **asked: Any) -> None:
+    """Have processes that this one starts join its recording, as `environment` is asked."""
     new = environment(folder, os.environ, **asked)
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", RECORDING)}
-    os.environ.update({name: new[name] for name in before})
-    return before
+    os.environ.update({name: new[name] for name in _VARIABLES})
 
 
 def take_back(before: Mapping[str, str | None]) -> None:

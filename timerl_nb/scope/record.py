@@ -11,14 +11,14 @@ from timerl_nb.driver.onlooker import listen
 from timerl_nb.errors import OptionError
 from timerl_nb.files import user_path
 from timerl_nb.scope import recorder
-from timerl_nb.scope.joining import hand_on, take_back
+from timerl_nb.scope.joining import hand_on, handed_on, take_back
 from timerl_nb.scope.launches import heard
 from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recording import Recorded, Recording
 from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
-from timerl_nb.scope.writing import clocks
+from timerl_nb.scope.writing import Clocks, clocks
 
 
 class record(Recorded):
@@ -67,23 +67,39 @@ class record(Recorded):
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> record:
+        self._before = handed_on()
+        try:
+            self._begin()
+            return self
+        except BaseException:  # also an interrupt
+            self._end(clocks())
+            raise
+
+    def _begin(self) -> None:
         clock = timed if self._calibrated else None
-        recorder.begin(self.folder, timed=clock, at_once=False)
+        recorder.begin(self.folder, timed=clock, at_once=False, owner=self)
         asked = {"devices": self._steps.count, "calibrated": self._calibrated}
-        self._before = hand_on(self.folder, taps=self._taps, **asked)
+        hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
         heard()
         self._tapping.on()
         recorder.begin_lane()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        ended = clocks()
-        self._tapping.off()
-        listen(None)
-        take_back(self._before)
-        self._steps.end()
-        recorder.end(ended)
+        try:
+            self._end(clocks())
+        except BaseException:  # an interrupt: each step may be taken twice
+            self._end(clocks())
+            raise
+
+    def _end(self, at: Clocks) -> None:
+        """Undo `_begin`, or the part of it that has run."""
+        if recorder.is_owned_by(self):
+            self._tapping.off()
+            listen(None)
+            take_back(self._before)
+            self._steps.end()
+            recorder.end(at, self)
 
     def read(self) -> Recording:
         """What was recorded, so far or in all."""

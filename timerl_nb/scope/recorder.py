@@ -52,6 +52,7 @@ def begin(
     timed: Timed | None = None,
     drawn: bool = True,
     at_once: bool = True,
+    owner: object = None,
 ) -> None:
     """Begin a recording into a folder; one at a time in a process.
 
@@ -61,6 +62,7 @@ def begin(
             that a calibration can be made.
         drawn: whether they are, or are all recorded.
         at_once: what is known of this thread begins now, and not by `begin_lane`.
+        owner: the object that ends the recording; see `end`.
 
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
@@ -76,7 +78,7 @@ def begin(
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn))
+        _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn, owner=owner))
         if at_once:
             begin_lane()
 
@@ -116,14 +118,35 @@ def each_step(told: Stepped) -> None:
         native.module.each_step(ended)
 
 
-def end(at: Clocks | None = None) -> None:
-    """End the recording that goes on; what has run since some moment, by default now, is no part of it."""
+def is_owned_by(owner: object) -> bool:
+    """Whether the recording that goes on was begun by an object."""
+    return _now is not None and _now.owner is owner
+
+
+def end(at: Clocks | None = None, owner: object = None) -> None:
+    """End the recording that goes on; code that has run since some moment, by default now, is no part of it.
+
+    Args:
+        owner: the recording is ended only if this object has begun it; None ends any.
+    """
+    global _now
+    recorder = _now
+    if recorder is None or (owner is not None and recorder.owner is not owner):
+        return
+    ended = at or clocks()
+    try:
+        _stop(recorder, ended)
+    except BaseException:  # an interrupt, which must not leave a folder that nobody can read
+        _stop(recorder, ended)
+        raise
+
+
+def _stop(recorder: _Recorder, at: Clocks) -> None:
     global _now
     with _SWITCH:
-        recorder, _now = _now, None  # in a forked child its own
+        _now = None
         native.module.stop()
-    if recorder is not None:
-        recorder.end(at or clocks())
+    recorder.end(at)
 
 
 def _go_on(recorder: _Recorder) -> None:
@@ -329,7 +352,9 @@ class _Ends:
         self._lane = lane
 
     def __del__(self) -> None:
-        lane = self._lane
+        lane = getattr(self, "_lane", None)
+        if lane is None:  # an interrupt came as this was made
+            return
         recorder = lane.recorder
         # else the recording has ended, or this is a forked child
         if recorder is _now and not recorder.failed and lane.thread == get_ident():
@@ -357,8 +382,9 @@ class _Recorder:
         *,
         timed: Timed | None = None,
         drawn: bool = True,
+        owner: object = None,
     ) -> None:
-        self.folder, self.failed = folder, False
+        self.folder, self.failed, self.owner = folder, False, owner
         self.drawn = drawn
         self.asked = timed
         self.own = threading.local()
