@@ -352,7 +352,7 @@ class _Ends:
         self._lane = lane
 
     def __del__(self) -> None:
-        lane = getattr(self, "_lane", None)
+        lane: ThreadLane | None = getattr(self, "_lane", None)
         if lane is None:  # an interrupt came as this was made
             return
         recorder = lane.recorder
