@@ -33,7 +33,6 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
         {"fuse_iterations": 3, "executor": "interpret"},
         "fuse_iterations=3 does nothing: the interpreter runs",
     ),
-    "blocks beside check_nan": ({"tile": "auto", "check_nan": True}, "check_nan=True says"),
     "a kernel without blocks": ({"tile_kernel": "interpret"}, "no loop runs in blocks"),
     "calls without an end": ({"fuse_iterations": 2, "endless": True}, "fuse_iterations=2 does"),
     "nothing to choose": (

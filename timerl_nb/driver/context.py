@@ -260,8 +260,7 @@ class Context(Frontend):
 
             given = options or Options()
             if self._checks_nan:
-                idle = {"tile": False, "tile_kernel": False, "fuse_iterations": 1}
-                given = given.with_(check_nan=True, **idle)  # these are XLA's
+                given = given.with_(check_nan=True)
 
             def compiled(graph: Pdg) -> Program:
                 if seeds is None:

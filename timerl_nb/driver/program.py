@@ -1153,15 +1153,13 @@ def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
         "tile_kernel": options.tile_kernel is not False,
         "fuse_iterations": options.fuse_iterations > 1,
     }
-    interpreted = 'executor="interpret"' if options.asks_for_interpreter else ""
-    interpreted = "check_nan=True" if options.check_nan else interpreted
     why = hint = ""
     for name in (name for name in given if given[name]):
-        if interpreted:
-            why = f"the interpreter runs the program, as {interpreted} says"
+        if (
+            options.asks_for_interpreter and not options.check_nan
+        ):  # a search for a NaN changes one option
+            why = 'the interpreter runs the program, as executor="interpret" says'
             hint = f'leave out {name}, or let executor="xla" run the program.'
-            if options.check_nan:
-                hint = f"leave out {name}, or check_nan."
         elif name == "tile_kernel" and options.tile is False:
             why, hint = "no loop runs in blocks without tile", 'give a tile, such as tile="auto".'
         elif name == "fuse_iterations" and any(isinstance(n, Endless) for n in bounds.values()):
