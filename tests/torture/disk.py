@@ -70,7 +70,9 @@ class Disk:
             if mode in ("xb", "wb", "ab") and not isinstance(file, int):
                 if "opener" not in more:  # which asks by itself
                     disk.ask("open", file)
-                return io.BufferedWriter(Raw(file, mode, **more))
+                is_buffered = more.pop("buffering", -1) != 0
+                raw = Raw(file, mode, **more)
+                return io.BufferedWriter(raw) if is_buffered else raw
             return plain(file, mode, *args, **more)
 
         def open_(path: Any, *args: Any, **more: Any) -> int:
