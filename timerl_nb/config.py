@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -300,4 +301,18 @@ def _wrong(name: str, value: object, legal: str) -> OptionError:
     return OptionError(f"{name}={value!r} is not possible.", hint=f"{name} is {legal}.")
 
 
-__all__ = ["ENVIRONMENT", "Options", "cache_folder", "progress_by_default", "xla_flags"]
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for processes that start within the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+__all__ = ["ENVIRONMENT", "Options", "cache_folder", "progress_by_default", "variable", "xla_flags"]

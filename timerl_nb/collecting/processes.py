@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.collecting.host import Stepping
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.task import Task
+from timerl_nb.config import variable
 from timerl_nb.env import numbered, share
 from timerl_nb.env.gym import GymEnvironment, distinct_seeds, gymnasium
 from timerl_nb.errors import EnvError
@@ -143,7 +143,6 @@ class ProcessStepping:
         self._remove()
 
 
-_SAFE_PATH = "PYTHONSAFEPATH"
 _ONE_AT_A_TIME = Lock()  # modules are registered for all threads
 
 
@@ -155,14 +154,11 @@ def _by_value() -> Iterator[None]:
     with _ONE_AT_A_TIME:
         for module in (numbered, share):
             cloudpickle.register_pickle_by_value(module)
-        safe = os.environ.get(_SAFE_PATH)
-        os.environ[_SAFE_PATH] = "1"  # spawned Pythons import nothing from the current folder
         try:
-            yield
+            with variable(
+                "PYTHONSAFEPATH", "1"
+            ):  # spawned Pythons import nothing from the current folder
+                yield
         finally:
-            if safe is None:
-                os.environ.pop(_SAFE_PATH, None)
-            else:
-                os.environ[_SAFE_PATH] = safe
             for module in (numbered, share):
                 cloudpickle.unregister_pickle_by_value(module)
