@@ -31,8 +31,8 @@ def converted(
         x: anything that NumPy takes as an array.
         kind: the element type.
         error: the class of the error.
-        hint: what to do about a type that does not fit.
-        origin: the line to name, where it is not the one that runs.
+        hint: the remedy for a type that does not fit.
+        origin: the line that errors name; by default the current one.
 
     Raises:
         TimeRLError: `x` is no array of numbers, or its type or values do not fit.

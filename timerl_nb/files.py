@@ -187,7 +187,7 @@ def _open_at_once(name: str, flags: int) -> int:
 
 
 def _close_inherited() -> None:
-    """Close lock files after a fork, so that a lock ends with the process that took it."""
+    """Close inherited lock files in a forked child, so a lock ends with its own process."""
     for file in [*_HELD]:
         file.close()
 

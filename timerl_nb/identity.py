@@ -107,7 +107,7 @@ class _Writer:
         return "" if type(value) in plain else self.text(type(value))
 
     def parts(self, value: Any) -> dict[str, Any]:
-        """Return the attributes that make up an object, or the arguments by which it was made.
+        """Return an object's attributes, or the arguments of its constructor.
 
         Raises:
             OptionError: it says neither.

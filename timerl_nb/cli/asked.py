@@ -148,7 +148,7 @@ class Asked:
         return replace(self, bounds={**self.bounds, name: count})
 
     def write_again(self, folder: Path) -> None:
-        """Keep it in the folder of its run, in the place of what was asked for before."""
+        """Write the request into the folder of its run, over the previous request."""
         write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
 
     def take_back(self, folder: Path, *, is_new: bool) -> None:

@@ -20,15 +20,15 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
 from timerl_nb.symbolic.domain import Domain
 
-# What a policy makes of observations, by name: the action, and what it adds.
+# A policy's results for observations, by name: the action and its extras.
 Acted = dict[str, Any]
-# What a policy writes into a program, and what it writes once the environment has been stepped.
+# Tensors that a policy writes into a program, and a function to call after the environment's step.
 Written = tuple[dict[str, RecurrentTensor], Callable[[Any], None]]
 
 
 @dataclass(frozen=True)
 class Came:
-    """What the last step of environments on the host returned beside observations, [envs].
+    """Results of the last step of environments on the host, without observations, [envs].
 
     Attributes:
         begins: whether the observation is an episode's first one.
@@ -61,12 +61,12 @@ class OnHost(Protocol):
         came: Came | None = None,
         /,
     ) -> Acted:
-        """What it makes of the observations of all environments at a step.
+        """Return the action and extras for the observations of all environments at a step.
 
         Args:
-            number: of the step: a policy of ours draws the same at the same step.
-            came: what came with the observations; None where all begin an episode, or the policy does
-                not look back.
+            number: of the step. A policy of ours draws the same numbers at the same step.
+            came: the results of the last step; None if all environments begin an episode, or the
+                policy does not look back.
         """
         ...
 
@@ -83,7 +83,7 @@ class Acting(ABC):
     writes: ClassVar[bool] = False  # whether it may write into the observations that it is given
 
     def check(self, observations: Any) -> None:  # noqa: B027 (most have nothing to refuse)
-        """Refuse what can be refused before the policy acts.
+        """Find errors of the policy before it acts.
 
         Args:
             observations: their space.
@@ -99,7 +99,7 @@ class Acting(ABC):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the policy reads what the last step returned beside observations."""
+        """Whether the policy reads rewards or flags of the last step."""
         return False
 
     @abstractmethod

@@ -250,10 +250,10 @@ def check_names(extras: Mapping[Any, Any]) -> None:
 
 
 class _Beside:
-    """What a batch has beside its arrays, as JAX keeps it.
+    """Attributes of a batch that are not arrays, as auxiliary data of its JAX pytree.
 
-    All are equal, so that a function that JAX compiles for one batch is compiled for all. The episodes
-    belong to exactly those arrays of which they were counted: other leaves come without them.
+    All instances are equal, so JAX compiles a function once for all batches. Episodes are counted
+    from the batch's arrays, so a batch that is rebuilt with other arrays has none.
     """
 
     def __init__(self, batch: Batch | None) -> None:

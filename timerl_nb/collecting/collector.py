@@ -164,7 +164,7 @@ class Collector:
 
     @property
     def weights(self) -> dict[str, Any]:
-        """Those that it acts by, by name: copies."""
+        """Copies of the current weights, by name."""
         return {name: own(x) for name, x in self._weights.items()}
 
     def _open(self) -> Source:

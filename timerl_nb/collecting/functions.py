@@ -133,7 +133,7 @@ class JaxFunction(Acting):
         except OptionError:  # of a name
             raise
         except Exception:
-            return  # parameters may come later; what else is wrong is told where it acts
+            return  # parameters may come later; other errors are raised as it acts
 
     def taken(self, values: Any) -> dict[str, Any]:
         return super().taken(graph.leaves(values))

@@ -71,14 +71,14 @@ def memory(shape: Sequence[int], kind: Any) -> Array:
 
 
 class _Carried(NamedTuple):
-    """What environments carry from batch to batch.
+    """State of the environments between two batches.
 
     Attributes:
         obs: their observations; None before they are reset.
         over: which of them only reset at the next step.
         returns, lengths: of the episodes in progress.
         done: steps so far, of each environment.
-        came: what came with the observations, for a policy that looks back.
+        came: the results of the last step, for a policy that looks back.
     """
 
     obs: Array | None
@@ -100,9 +100,9 @@ class _Part:
     """A batch in the making. An interrupt leaves it whole: the next call completes it.
 
     Attributes:
-        at: the step, what the policy made at it, and what the environments did; None for what is
-            still to do. It is assigned as one value, so that it is always true.
-        whole: the batch and what the environments carry on from it, once both are there.
+        at: the step, the policy's result and the environments' result; a missing result is None.
+            All three are assigned as one value, so an interrupt leaves them consistent.
+        whole: the finished batch and the state of the environments after it.
     """
 
     def __init__(self, task: Task, seen: tuple[Any, Any], acts: tuple[Any, Any]) -> None:
@@ -135,7 +135,7 @@ class HostTurns:
         self._known: Any = None  # the last kind of actions that was looked at
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._lost = 0  # how often an interrupt came within a step
-        # what the last batch left, and the batch that is being made
+        # the state after the last batch, and the unfinished batch
         self._now: tuple[_Carried, _Part | None] = (_Carried.first(task.envs), None)
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
@@ -232,7 +232,7 @@ class HostTurns:
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
 
     def _came(self, part: _Part, carried: _Carried, t: int) -> Came | None:
-        """What the policy is told with the observations at a step."""
+        """Return the last step's results, which the policy gets with the observations."""
         if t == 0:
             return carried.came
         over = part.ended[:t] | part.cut[:t]
@@ -274,7 +274,7 @@ class HostTurns:
                 hint="a policy is given the observations of all environments, and returns an "
                 "action for each.",
             )
-        if self._allowed.sizes is not None:  # whose range is checked at each step
+        if self._allowed.sizes is not None:  # the range is checked at each step
             return made
         return narrowed("the policy's action", made, kind)
 

@@ -26,7 +26,7 @@ from timerl_nb.symbolic.domain import ENDLESS
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
 _PLAIN = ("obs", "action", "reward", "last_obs")
-_ADDED = "policy_"  # before the names that a policy gives, which may be any of ours
+_ADDED = "policy_"  # prefix of the policy's names, so that they differ from ours
 
 
 def collecting(task: Task, options: Options) -> Program:
@@ -88,7 +88,7 @@ def _same_step(env: Simulation) -> Simulation:
 
 
 class _Supply:
-    """The weights of each turn: those that are current when it begins."""
+    """The weights for each iteration: the current ones as it begins."""
 
     def __init__(self) -> None:
         self.weights: Weights = {}

@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
     def handed_out(self) -> None:
-        """What `next` returned last has reached its reader."""
+        """Note that the reader has received the last result of `next`."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Source(Protocol):
 
     @property
     def speed(self) -> float | None:
-        """Steps a second of the last batch, without what is done once; None if it was not measured."""
+        """Steps a second of the last batch, without setup and compilation; None if not measured."""
         ...
 
     @property

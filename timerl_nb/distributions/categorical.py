@@ -183,7 +183,7 @@ class Bernoulli(Distribution):
 
 
 def _divergence(p: RecurrentTensor, log_p: RecurrentTensor, log_q: RecurrentTensor) -> Any:
-    """p * (log p - log q), whose value and gradients are 0 where p is."""
+    """p * (log p - log q); for p = 0 its value and gradients are 0."""
     none = p <= 0.0
     return p * (where(none, 0.0, log_p) - where(none, 0.0, log_q))
 

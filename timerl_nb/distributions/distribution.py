@@ -79,7 +79,7 @@ class Distribution(ABC):
 
 
 def _recorded(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that draws, whose draws the context records."""
+    """Wrap a method so that the context records its draws."""
 
     @wraps(draw)
     def drawing(self: Distribution, *args: Any, **options: Any) -> Any:

@@ -291,7 +291,7 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
     """How memory is planned under the options.
 
     Args:
-        beyond: bytes that XLA states beyond the estimate, which values must leave free.
+        beyond: bytes to leave free, by which XLA's figure exceeds the estimate.
     """
     limit = device_limit(options)
     return Planner(

@@ -652,7 +652,7 @@ class Program:
 
     @property
     def _acting(self) -> Acting:
-        """Where the program is written, and its bounds."""
+        """The program's context and its bounds."""
         return self._owner, self.bounds
 
     def _watched(self, kept: KeptRun, *, recorded: bool) -> Watched:
@@ -876,7 +876,7 @@ class Program:
         return stated_text(memory, lowered.temporaries)
 
     def _confirmed(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
-        """The refusal of a budget, whose figure does by what XLA states for the program within it."""
+        """Raise the figure of a refusal until XLA compiles the program within it."""
         needed = error.needed
         self._compiler.correct(None, self.options, self.bounds, 0)
         for _ in range(_ROUNDS):
@@ -1089,8 +1089,8 @@ def a_program(program: Any) -> Program:
     return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
-_ROUNDS: Final = 4  # of searching again, with what XLA states
-# Users are warned where a program takes so many times the memory that was expected, and so many bytes more.
+_ROUNDS: Final = 4  # of searching again with XLA's figure
+# A warning is due if memory exceeds the estimate by both this factor and this number of bytes.
 _PROMISED, _UNTOLD = 1.2, 1 << 20
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
 

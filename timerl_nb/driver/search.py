@@ -159,9 +159,9 @@ class Search:
     def _others(self) -> list[Search]:
         """Searches with one option changed, for a program that no decision of this search fits.
 
-        Each change keeps dimensions in their loops, or leaves out a pass, so that the program takes
-        longer. None is made where the user has changed one of these options already. Programs of many
-        dimensions take minutes to search, so that passes are left out of those with few alone.
+        Each change keeps dimensions in their loops or leaves out a pass, and makes the program
+        slower. Options that the user has changed already are not varied. Programs of many
+        dimensions take minutes to search, so only small programs are searched without passes.
         """
         options, names = self._options, [dim.name for dim in self._pdg.dims]
         if options.vectorize is not True or not all(getattr(options, one) for one in _PASSES):
@@ -565,7 +565,7 @@ class Search:
         return max(self._floor(one), self._unscheduled.get(one, 0), self._least_of.get(one, 0))
 
     def _least(self) -> tuple[Search, Decision]:
-        """The decision that needs least, of those that this and the other searches tried; none fits."""
+        """The decision with the lowest memory in this and the other searches, if none fits."""
         searches = [self, *self._others]
         able = [
             (search, one)
@@ -599,7 +599,7 @@ class Search:
         return self, Decision(ways, self._again[0], (), swap=False)
 
     def _written(self, decision: Decision) -> str | None:
-        """A text that the graphs of two decisions share where they are the same."""
+        """Return a text of the decision's graph; equal graphs have equal texts."""
         pdg = self._graph(decision)
         written = None if pdg is None else digest(pdg)
         return None if written is None else written.text

@@ -30,7 +30,7 @@ from timerl_nb.symbolic.expr import Lin, ge, sym
 Tensor = RecurrentTensor
 State = Any  # a tensor, or a tuple of them
 Autoreset = Literal["next_step", "same_step"]
-# what a step shows by name, in the order in which a tensor that has several names is called
+# names of a step's tensors; a tensor with several names gets the first
 _SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
 

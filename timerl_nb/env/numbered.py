@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Numbered:
-    """One environment of many, which says which it is as it steps: it may raise, or end its process.
+    """One environment of many, which writes its number as it steps: it may raise, or end its process.
 
     The last observation of an episode is copied: a vector resets the environment before it reads it, and
     many environments return an array of their own, which the reset overwrites.

@@ -1,9 +1,9 @@
 """The policy of a program: the slice of its graph between an environment's observation and its action.
 
 The slice is written once more as a graph without dimensions (`PolicyGraph`). A read of the current
-step becomes a read of an input, a read of an earlier step becomes a read of the policy's state, and
-whatever all environments share becomes a weight or a frozen value. The graph is evaluated by the
-kernels' own rules, or written into another program (`written`).
+step becomes a read of an input. A read of an earlier step becomes a read of the policy's state.
+Values shared by all environments become weights or frozen values. The kernels' rules evaluate the
+graph, or `written` writes it into another program.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class State:
 
 @dataclass(frozen=True)
 class PolicyGraph:
-    """A policy as a graph without dimensions, from what an environment shows to an action.
+    """A policy as a graph without dimensions, from an environment's outputs to an action.
 
     Attributes:
-        inputs: the operations that represent what the environment shows, by name: "obs", and others
-            such as "reward" where the policy reads them.
+        inputs: the operations that represent outputs of the environment, by name: "obs", and others
+            such as "reward" if the policy reads them.
         weights: the operations that represent the parameters, by name.
         frozen: the operations that represent values of the last iteration, by name.
         indices: the operations that represent dimensions and bounds at the last iteration, by name.
-        state: what it carries from step to step, by name.
-        made: "action"; where it is drawn from a distribution also "log_prob"; "value" of a critic.
+        state: the policy's state between steps, by name.
+        made: "action"; "log_prob" if it is drawn from a distribution; "value" of a critic.
         draws: whether the action depends on random bits.
         unlikely: the line of random bits that have no most likely value; None where all have one.
         origin: the line of the program that takes the action.
@@ -114,7 +114,7 @@ class PolicyGraph:
 
     @property
     def given(self) -> dict[str, int]:
-        """All operations that represent values which are the same for all environments, by name."""
+        """Operations that represent values shared by all environments, by name."""
         return {**self.weights, **self.frozen, **self.indices}
 
     def shape_of(self, op_id: int) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ def over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
 
 @dataclass
 class InProgram:
-    """A policy that is being written into a program: the action first, then what the step made of it.
+    """A policy written into a program: first its action, then its state after the step.
 
     Args:
         graph: the policy.
@@ -177,7 +177,7 @@ class InProgram:
 
     def __post_init__(self) -> None:
         graph, ctx, domain = self.graph, self.o.ctx, self.o.domain
-        # what an environment shows beside the observation comes from the step before
+        # rewards and flags come from the previous step
         self._came = {n: self._carried(n, k) for n, k in graph.inputs.items() if n != "obs"}
         self._state = {n: self._carried(n, s.op_id) for n, s in graph.state.items()}
         bound = {k: self.given[name] for name, k in graph.given.items()}
@@ -193,10 +193,10 @@ class InProgram:
         return tensor_of(self.o.ctx, merge)
 
     def goes_on(self, step: Any, *, restarts: bool) -> None:
-        """Let the state follow from what the policy and the environment have made.
+        """Write the next state, from results of the policy and the environment.
 
         Args:
-            step: what the environment's step returned.
+            step: the result of the environment's step.
             restarts: an episode that ends is followed by another at the next step.
 
         Raises:
@@ -370,7 +370,7 @@ class _Source:
         return reached_from(starts, self._onward)
 
     def _flags(self) -> dict[int, frozenset[str]]:
-        """What each operation depends on: random bits, weights, what the environment shows."""
+        """Dependences of each operation: on random bits, weights, outputs of the environment."""
         readers: dict[int, list[int]] = {k: [] for k in self.cone}
         self.readers = readers
         found: dict[int, set[str]] = {k: set() for k in self.cone}
@@ -435,7 +435,7 @@ class _Source:
         return not set(domain) & set(self.instances)
 
     def is_frozen(self, op: Op) -> bool:
-        """Whether an operation makes what all environments share and iterations change."""
+        """Whether all environments share an operation's value, and iterations change it."""
         if op.id not in self._frozen:
             self._frozen[op.id] = self._makes_frozen(op)
         return self._frozen[op.id]
@@ -509,7 +509,7 @@ class _Source:
         )
 
     def _avail(self) -> dict[int, int]:
-        """How many steps after its own an operation's value is known: 1 if it needs what a step returns."""
+        """Return the delay of each value in steps: 1 if it needs the result of a step."""
         found = dict.fromkeys(self.cone, 0)
         for _ in range(len(found) + 1):
             changed = False
@@ -543,7 +543,7 @@ class _Source:
 
 
 def _holds(cond: Cond) -> bool | None:
-    """Whether a condition holds; None where that depends on symbols."""
+    """Whether a condition holds; None if it depends on symbols."""
     if isinstance(cond, Cmp):
         if not cond.arg.is_const:
             return None
@@ -591,7 +591,7 @@ class _Writer:
         return self._pruned({name: x.read for name, x in made.items()})
 
     def _beside(self) -> dict[str, RecurrentTensor]:
-        """The log-probability of what was drawn, and the value of the critic."""
+        """The log-probability of the drawn action, and the value of the critic."""
         source, found = self.source, dict[str, RecurrentTensor]()
         mine = [t for t in self.drawn if not source.is_noise(t[0]) or _WEIGHTS not in source.acting]
         if self.how != "mode" and mine and all(t in source.log_probs for t in mine):
@@ -606,7 +606,7 @@ class _Writer:
         return found
 
     def _written(self, read: Read) -> RecurrentTensor:
-        """What a read at the current step is."""
+        """Return the tensor of a read at the current step."""
         while True:
             try:
                 return self._read(read, 0, start=False)
@@ -636,7 +636,7 @@ class _Writer:
         return self.memo[node]
 
     def _close(self) -> None:
-        """Write what the state becomes, which may need more state."""
+        """Write the next value of each state tensor; this may add state."""
         while True:
             slot = next((s for s in self.slots.values() if isinstance(s.after, _Node)), None)
             if slot is None:
@@ -806,7 +806,7 @@ class _Writer:
         return self._add(op.kind, xs, attrs, op)
 
     def _given(self, op: Op, node: _Node) -> RecurrentTensor:
-        """What somebody gives beside the observation, such as a mask of actions."""
+        """Make an input of given data, such as a mask of actions."""
         if not isinstance(op.attrs.function, Given) and op.attrs.resource is None:
             raise self._refused(
                 op,
@@ -835,7 +835,7 @@ class _Writer:
         return self.how == "sample" and bool(self.source.own.intersection(bits))
 
     def _without_exploration(self, op: Op) -> int | None:
-        """Which choice is the policy's, where chance alone chooses."""
+        """Return the policy's branch if random bits alone choose between the branches."""
         flags = self.source.flags
         cond, *choices = (r.source for r in op.inputs)
         of = flags.get(cond, frozenset())
@@ -934,7 +934,7 @@ class _Writer:
     def _read(
         self, read: Read, ago: int, *, start: bool, fill: str | None = None
     ) -> RecurrentTensor:
-        """What an operation reads.
+        """Return the tensor of a read, `ago` steps back.
 
         Args:
             fill: the reduction of a window's axis, which may begin before the episode does.
@@ -990,7 +990,7 @@ class _Writer:
     def _window(
         self, read: Read, op: Op, entry: Slice, ago: int, fill: str | None
     ) -> RecurrentTensor:
-        """Several steps in a row, the oldest first; before the episode's first step what is neutral."""
+        """Stack consecutive steps, oldest first; steps before the episode are neutral elements."""
         now = sym(self.source.now)
         oldest, newest = now - entry.lo, now - (entry.hi - 1)
         most = oldest.const if oldest.is_const else self._clamped(entry.lo)
@@ -1041,7 +1041,7 @@ class _Writer:
         return self._need(_Node(read.source, read.out, ago, start))
 
     def _begun(self, name: str, kind: TensorType, op: Op, *, start: bool) -> RecurrentTensor:
-        """What an environment showed at the episode's first step."""
+        """Return an input's value at the episode's first step."""
         now = self._input(self.inputs, name, kind, op)
         if start:
             return now
@@ -1157,7 +1157,7 @@ class _Writer:
 
 
 def policy_of(ctx: Context) -> Slicer | Actor:
-    """How the program of a context acts: by a slice of itself, or by what `ctx.policy` says.
+    """How the program of a context acts: by a slice of its graph, or as `ctx.policy` says.
 
     Raises:
         OptionError: no environment is stepped in it, or several are.

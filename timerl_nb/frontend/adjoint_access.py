@@ -301,7 +301,7 @@ def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor 
 
 
 def _reduced(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: Inverse) -> Tensor:
-    """Return the part of that which comes from the readers of one inverse."""
+    """Return the adjoint's part from the readers of one inverse."""
     op, read = node.op, node.op.inputs[0]
     if op.kind == "discounted_sum":
         return _through_discount(graph, node, g, inverse)

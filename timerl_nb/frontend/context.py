@@ -104,8 +104,8 @@ class Context:
         self.policies: list[Actor] = []  # what the program may act by
         self.environments: list[Any] = []  # those that were reset
         self.played: list[Played] = []  # how environments are stepped
-        self.draws: dict[Tensor, Draw] = {}  # from distributions, by what was drawn
-        self.critics: dict[Tensor, Callable[[], Any]] = {}  # by what the same network makes of it
+        self.draws: dict[Tensor, Draw] = {}  # from distributions, by drawn tensor
+        self.critics: dict[Tensor, Callable[[], Any]] = {}  # by another output of its network
         self._drawing = 0  # calls of distributions that are open
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
@@ -405,7 +405,7 @@ class Context:
 
     @contextmanager
     def described(self) -> Iterator[None]:
-        """Take back what is written inside, which only describes the program."""
+        """Discard operations written inside, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
         token = _CURRENT.set(self)
         try:

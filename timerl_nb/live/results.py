@@ -166,8 +166,8 @@ class Result(Mapping[str, Array]):
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
         """What was learnt, as a function of arrays: `a = result.policy()(observation)`.
 
-        It is the part of the program between an environment's observation and the action, or what
-        `ctx.policy` says. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
+        It is the part of the program between an environment's observation and the action, or the policy
+        of `ctx.policy`. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
 
         Args:
             step: of which checkpoint that was kept: the iteration, or a point, {"i": 9}; as the last

@@ -12,7 +12,7 @@ from timerl_nb.ir.turns import TurnByTurn
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.run_state import RunState
 
-# Makes a run that begins, or goes on from a state after so many turns, and what supplies it.
+# Makes a run and its supply, from the beginning or from a state after so many turns.
 Again = Callable[[int, RunState | None], tuple[RunProtocol, TurnByTurn | None]]
 
 
@@ -89,7 +89,7 @@ class Turns(Iterator[dict[str, Any]]):
         return made
 
     def hold(self) -> None:
-        """Copy what the next turn needs of those before, so that `back` can have it made anew."""
+        """Copy the values that the next turn reads, so that `back` can repeat it."""
         if self._held is None or self._held[0] != self.turn:
             self._held = self.turn, self._run.hold(self.turn) if self.turn else None
 

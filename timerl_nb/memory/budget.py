@@ -168,7 +168,7 @@ def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> BudgetError:
-    """The error of a plan that does not keep to the budget: who needs how much, and when.
+    """The error of a plan beyond the budget: it lists the largest values at the peak.
 
     Args:
         beyond: bytes that XLA states beyond the estimate.

@@ -40,7 +40,7 @@ _SLACK = 2
 
 # Programs of more executed points are planned by a few of their turns where that can be.
 EXACT: Final = 200_000
-# And those of which that is not known are refused from here on: a million points take about a second
+# Beyond this, programs are refused unless they are periodic. An exact plan of a million points takes about a second
 # and 150 MB.
 MOST_EXACT: Final = 15_000_000
 

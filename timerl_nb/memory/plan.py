@@ -347,9 +347,9 @@ class MemoryPlan(Inspectable):
     def details(self) -> Mapping[str, int]:
         """The parts of `needed` in bytes, as far as they are known before the program runs.
 
-        `values` are live values at the peak, `buffers` the buffers of XLA's program that hold them (0
-        where the interpreter runs it), `temporaries` the estimate of what the largest kernel takes,
-        `given` arrays that the program was given, and `moving` values on their way to or from the host.
+        `values` are live values at the peak. `buffers` are XLA's buffers for them, and 0 in the
+        interpreter. `temporaries` is the estimate for the largest kernel. `given` are the arrays
+        of given data. `moving` are values on their way to or from the host.
         """
         return MappingProxyType(
             {

@@ -93,7 +93,7 @@ def temporaries(
             or _is_stored(sizes, op, inner, found, contracting)
         ):
             stored.add(inner.id)
-        if inner.id in stored:  # what reads a stored elementwise value reads memory
+        if inner.id in stored:  # readers of a stored elementwise value read memory
             together = frozenset() if inner.kind in FUSED else frozenset({inner.id})
         roots[inner.id] = together
     change = [0] * (end + 2)

@@ -542,7 +542,7 @@ class Replay:
             )
 
     def _epochs_after(self, about: Mapping[str, Any]) -> tuple[Epoch, ...]:
-        """Return the epochs after a load: those of the saved buffer that left rows, and a new one."""
+        """Return the epochs after a load: a new one, and saved ones that still have rows."""
         before = [Epoch(*one) for one in about.get("epochs", [[about["name"], 0]])]
         made = [*before, Epoch(secrets.token_hex(8), about["inserted"])]
         first = about["inserted"] - self.capacity

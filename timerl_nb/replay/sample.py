@@ -17,8 +17,8 @@ from timerl_nb.runtime.backends import jax_graph as graph
 class Epoch:
     """The time between two loads of a buffer, which begins at a number of inserted rows.
 
-    Two buffers that load the same file, or one that loads it twice, insert other rows under the same serial numbers.
-    An epoch tells these apart.
+    Two buffers that load the same file insert different rows under the same serial numbers; so does one
+    buffer that loads it twice. The epoch distinguishes these rows.
     """
 
     name: str

@@ -75,8 +75,8 @@ Graphs = Mapping[How, PolicyGraph | TimeRLError]
 class LearntPolicy:
     """A policy with the weights that a run has learnt, outside of its program.
 
-    It acts as the program did: by the same operations between an observation and the action. What the
-    program adds to explore (random actions, noise) is left out unless `explore=True`. A policy that
+    It acts as the program did, by the same operations between an observation and the action. The
+    program's exploration (random actions, noise) is left out unless `explore=True`. A policy that
     looks back is recurrent: it takes and returns its state.
 
     Attributes:
@@ -286,7 +286,7 @@ class LearntPolicy:
     def _beside(
         self, found: PolicyGraph, given: Mapping[str, Any], batch: tuple[int, ...]
     ) -> dict[str, Any]:
-        """What else the policy reads, one after the other."""
+        """The policy's inputs besides the observation, by name."""
         reads = {name: k for name, k in found.inputs.items() if name != "obs"}
         unknown = [name for name in given if name not in reads]
         if unknown:
@@ -339,7 +339,7 @@ class LearntPolicy:
         return x.astype(NUMPY[kind.dtype]).reshape((prod(batch), *found.shape_of(op_id)))
 
     def _function(self, how: How) -> Any:
-        """What makes actions of rows, and the state after them."""
+        """Return a function from rows of observations to actions and the next state."""
         if how in self._functions:
             return self._functions[how]
         found = self.graph(how)
@@ -356,7 +356,7 @@ class LearntPolicy:
         return self._functions[how]
 
 
-# what an environment has to say of the end of an episode, which is said by a new state here
+# may be missing: here a new state begins an episode
 _ENDED: Final = ("terminated", "truncated")
 
 
@@ -380,7 +380,7 @@ def _fits(given: Any, dtype: str, *, plain: bool) -> bool:
 
 
 def _written(actor: Actor, how: How) -> PolicyGraph:
-    """The policy that `ctx.policy` names, or that a network is, as a graph without dimensions."""
+    """The policy of `ctx.policy`, or a network, as a graph without dimensions."""
     with Frontend() as ctx:
         o = data(np.zeros(actor.shape, NUMPY[actor.dtype]), dtype=actor.dtype).named("obs")
         weights: dict[str, RecurrentTensor] = {}

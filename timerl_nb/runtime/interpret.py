@@ -320,7 +320,7 @@ class Run:
         return found
 
     def _held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
-        """Those of some points that are held in a store, and their values."""
+        """Find the points that a store holds, and their values."""
         plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
         there = np.zeros(len(points), np.bool_)

@@ -79,7 +79,7 @@ class RunProtocol(Protocol):
     # between two turns: what it holds at points, by tensor; and the seed, the bound's lengths, the host's
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
 
-    # after so many turns: copy what the next one needs; the state comes of it whenever it is asked for
+    # after so many turns: copy the values that the next one reads; the function makes a state of them later
     def hold(self, turn: int) -> Callable[[], RunState]: ...
 
     # ahead of its first turn: go on from there instead

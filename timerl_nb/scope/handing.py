@@ -1,6 +1,6 @@
 """Threads and tasks of thread pools: the recording says which thread began or submitted each of them.
 
-Reading then has phases cover what was begun in them (`inherited`).
+As the recording is read, `inherited` extends phases to these threads and tasks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def of_pools(taps: Taps, module: ModuleType) -> None:
 
 
 def _run(number: int, function: Any, *args: Any, **named: Any) -> Any:
-    """Call what is task `number`."""
+    """Call the function of task `number`."""
     lane = this_lane() if number else None
     if lane is None:
         return function(*args, **named)

@@ -1,4 +1,4 @@
-"""Phases that cover other threads: those that were begun in a phase, and tasks that were submitted in one.
+"""Phases that cover other threads: threads begun in a phase, and tasks submitted in one.
 
 A phase covers such a thread or task until it ends in the thread that opened it.
 """
@@ -22,7 +22,7 @@ _SAID: Final = (Kind.PHASE_ENTER, Kind.PHASE_EXIT, Kind.TAKES)
 
 
 def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
-    """Lanes, as written, in which phases cover what was begun or submitted in them."""
+    """Extend the phases of lanes to threads begun and tasks submitted in them."""
     found = list(lanes)
     handed: dict[tuple[int, int], tuple[int, int]] = {}  # by process and number: lane, time
     for k, lane in enumerate(lanes):
@@ -61,7 +61,7 @@ def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
 
 
 def _covered(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
-    """A lane with the phases that are open where its thread was begun, or its tasks were submitted."""
+    """A lane with the open phases of the code that began its thread or submitted its tasks."""
     edges = lane.edges.copy()
     own: list[int] = []  # tops of its phases
     given: list[_Open] = []

@@ -32,7 +32,7 @@ _WRONG: Final = (
         TypeError,
         AttributeError,
         RecursionError,
-    ),  # of what it says
+    ),  # of its contents
 )
 _ON_THREADS: Final = (*_CALLED, "cpu_op", "user_annotation")
 

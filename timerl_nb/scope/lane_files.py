@@ -80,7 +80,7 @@ def read_edges(
     written = 0 if last is None else last.edges
     if len(ended):
         at = int(ended[0])
-        # a wait, and what has passed, are written with it
+        # edges of a wait and of passed calls are written with it
         is_cut = at + 1 != len(edges) or (at - int(edges["top"][at])) & 0xFFFFFFFF > _WITH_IT
     else:
         # an empty file is one whose process was killed as it was made

@@ -1,4 +1,4 @@
-"""Contents of a recording: a lane of edges for each thread, what devices ran, and the names that these mean."""
+"""Contents of a recording: a lane of edges for each thread, operations of devices, and names."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Readable(ABC):
 
 
 def lanes_of(given: object) -> Lanes:
-    """The recording that a function was given, also by the object that `record` returns.
+    """Return the recording of an argument, which may also be the object returned by `record`.
 
     Raises:
         CallError: it is none.

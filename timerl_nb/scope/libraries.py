@@ -45,7 +45,7 @@ _OPERATOR: Final = re.compile(
     "__[ri]?(add|and|divmod|floordiv|lshift|matmul|mod|mul|or|pow|rshift|sub|truediv|xor)__"
     "|__(abs|eq|ge|getitem|gt|invert|le|lt|ne|neg|pos|round)__"
 )
-# Objects of JAX that call jitted functions which no module binds.
+# Objects of JAX that call jitted functions outside of any module's namespace.
 _CALLED: Final = (
     ("jax._src.numpy.ufunc_api", "ufunc"),
     ("jax._src.custom_derivatives", "custom_jvp"),
@@ -190,7 +190,7 @@ def _jax(taps: Taps, module: ModuleType) -> None:
 
 
 def _eager(taps: Taps, array: Any) -> None:
-    """Operations outside of jitted functions; arrays that are copied to the host, which wait for their values."""
+    """Wrap operations outside of jitted functions, and copies of arrays to the host, which wait."""
     dispatch = sys.modules.get("jax._src.dispatch")
     find = getattr(dispatch, "xla_primitive_callable", None)
     if find is not None:  # of a primitive and its parameters: a jitted function that JAX keeps
@@ -312,9 +312,7 @@ class ToCome:
         if name not in self._which:
             return None
         for finder in sys.meta_path:
-            find = getattr(
-                finder, "find_spec", None
-            )  # which Python passes over where it is missing
+            find = getattr(finder, "find_spec", None)  # Python skips finders without it
             if finder is self or find is None or (spec := find(name, path, target)) is None:
                 continue
             if _can_execute(spec.loader):

@@ -143,7 +143,7 @@ def _by_number(
     starts: Mapping[int, list[tuple[Moment, str]]],
     joins: Mapping[int, list[Moment]],
 ) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
-    """The same by the number in the recording: marks say that of the system, which it uses again.
+    """The same by the recording's process numbers; marks have the system's, which it reuses.
 
     A process goes on as another one after `os.execv`, which starts none.
     """

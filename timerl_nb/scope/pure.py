@@ -222,7 +222,7 @@ class Lane:
 
         Args:
             cpu: the thread's CPU time at `ts`, in nanoseconds.
-            ready: nanoseconds that it had waited for a processor by then, which is no blocking.
+            ready: nanoseconds in the run queue by then; such a wait is no blocking.
             switches: how often it had given its processor up to wait; -1 where the system does not say.
         """
         if not self._wall or self.library or self.silent:
@@ -239,7 +239,7 @@ class Lane:
         return blocked if blocked >= LEAST else 0
 
     def _before_word(self, at: int) -> int:
-        """When the edge ahead of a word was written; those of what has passed come with the next one."""
+        """The time of the edge before a word. Counts of passed calls have none: they are written with the next edge."""
         while at:
             at -= 2
             if self.words[at + 1] >> 32 & 0xFFFF != Kind.PASSED:
@@ -261,14 +261,14 @@ class Lane:
         self.counts[which] = self.counts.get(which, 0) + 1
 
     def flush(self) -> None:
-        """Add the counts of the innermost operation to what is known of its name."""
+        """Add the counts of the innermost operation to the sums of its name."""
         sums = self._missed.setdefault(self.operations[-1].name if self.operations else "", {})
         for which, count in self.counts.items():
             sums[which] = sums.get(which, 0) + count
         self.counts.clear()
 
     def missed(self) -> list[tuple[str, int, int]]:
-        """Take the counts of what was not written: operation, `ENTERED` or `LIBRARIES * left + entered`, and how often."""
+        """Take the counts of unwritten edges: operation, `ENTERED` or `LIBRARIES * left + entered`, and number."""
         self.flush()
         taken, self._missed = self._missed, {}
         return [(name, *pair) for name, sums in taken.items() for pair in sums.items()]

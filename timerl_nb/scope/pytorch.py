@@ -25,7 +25,7 @@ LEARN: Final = "learn"
 
 _PARTS: Final = ("_fft", "_linalg", "_nested", "_nn", "_sparse", "_special")
 _DESCRIPTORS: Final = (types.MethodDescriptorType, types.WrapperDescriptorType)
-# Functions that only report what a tensor is: a wrapper would cost more than the call.
+# Functions that only report a tensor's attributes: a wrapper would cost more than the call.
 _ASKED: Final = """
     __delattr__ __getattribute__ __init__ __new__ __setattr__ __torch_dispatch__ __torch_function__
     _has_compatible_shallow_copy_type _is_view as_subclass data_ptr dim element_size get_device has_names
@@ -33,12 +33,12 @@ _ASKED: Final = """
     is_neg is_signed ndimension numel set_grad_enabled size storage_offset stride typename
 """
 _LEFT: Final = frozenset(_ASKED.split())
-# Operators of tensors that PyTorch writes in Python around native functions that are looked up nowhere.
+# Operators that PyTorch writes in Python; their native functions are looked up nowhere.
 _OPERATORS: Final = """
     __rsub__ __rdiv__ __rtruediv__ __pow__ __ipow__ __rmod__ __rpow__ __floordiv__ __rfloordiv__ __rlshift__
     __rrshift__ __rmatmul__ __len__
 """
-# Properties that make a tensor or change one; the others report what a tensor is.
+# Properties that make or change a tensor; the others only report its attributes.
 _PROPERTIES: Final = ("H", "T", "data", "grad", "imag", "mH", "mT", "real", "requires_grad")
 _RANDOM: Final = ("fork_rng", "get_rng_state", "initial_seed", "seed", "set_rng_state")
 _MODES: Final = """

@@ -136,7 +136,7 @@ def end(at: Clocks | None = None, owner: object = None) -> None:
     ended = at or clocks()
     try:
         _stop(recorder, ended)
-    except BaseException:  # an interrupt, which must not leave a folder that nobody can read
+    except BaseException:  # an interrupt must not leave an unreadable folder
         _stop(recorder, ended)
         raise
 
@@ -269,7 +269,7 @@ class ThreadLane:
         self.writer.silent = silent
 
     def tell_missed(self) -> None:
-        """Write how often what was not written has happened."""
+        """Write the counts of unwritten edges."""
         for name, which, count in self.writer.missed():
             left, entered = divmod(which, pure.LIBRARIES)
             if which == pure.ENTERED:
@@ -344,7 +344,7 @@ class ThreadLane:
 
 
 class _Ends:
-    """Ends a thread's lane as the thread goes, and with it what is local to it."""
+    """Ends a thread's lane as the thread's local variables are released."""
 
     __slots__ = ("_lane",)
 
@@ -399,7 +399,7 @@ class _Recorder:
             self.process = self.names.process
             if (
                 parent is None or parent == self.process
-            ):  # who was to be its parent became this process
+            ):  # by `os.execv` the parent became this process
                 parent = os.getppid()
             self._made_by = parent, thread
             try:

@@ -19,7 +19,7 @@ def with_waits(lane: Lane, names: Sequence[str]) -> Lane:
     """A lane with its waits as calls of the library "waiting", where Python is on top.
 
     Args:
-        names: those of the recording, which `BLOCKED` is among.
+        names: names of the recording, with `BLOCKED`.
     """
     if not lane.blocked.size:
         return lane

@@ -32,7 +32,7 @@ from typing import Any, Final
 from timerl_nb.files import write_whole
 from timerl_nb.scope.edges import EDGE, NAME_BITS, RENEWED
 
-# 1 does not say what has passed; up to 2 all segments have the same size, and the kinds from BLOCKED on are missing
+# 1 has no counts of passed calls; up to 2 all segments have one size, and the kinds from BLOCKED on are missing
 VERSION: Final = 3
 MANIFEST: Final = re.compile(r"\d+\.json")
 SEGMENT: Final = 1 << 20  # bytes, of the largest ones

@@ -1,4 +1,4 @@
-"""Comparison of the memory that a kernel changes, or is given, with the memory that it declares."""
+"""Comparison of the memory that a kernel can reach or changes with its declared memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timerl_nb.streams.segments import ANY, HOST, Segment, segments_of
 
 
 class CheckError(ExecutionError):
-    """A kernel that accesses memory that it does not declare."""
+    """Access of a kernel to memory outside its declaration."""
 
 
 def run_checked(kernel: Kernel) -> None:
@@ -88,7 +88,7 @@ def _ranges(value: Any) -> tuple[Segment, ...]:
 
 
 def _place(value: Any) -> object:
-    """Return what differs when a name stands for other memory than before."""
+    """Return a value that changes if a name is bound to other memory."""
     if hasattr(value, "addressable_shards"):
         return id(value)
     try:

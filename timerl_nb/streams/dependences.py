@@ -17,7 +17,7 @@ from timerl_nb.errors import OptionError, one_of
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import ANY, Segment
 
-KEPT: Final = 4_096  # segments, before those of kernels that have run are dropped
+KEPT: Final = 4_096  # segments; beyond this number those of finished kernels are dropped
 
 MOST_KEYS: Final = 64  # ranges of addresses that a group is found by
 
@@ -224,7 +224,7 @@ class _Group:
 
 
 class _Groups(dict["int | _Key", _Group]):
-    """Groups by the number of a buffer, or by a range of addresses; `enter` makes those that are missing."""
+    """Groups by the number of a buffer, or by a range of addresses; `enter` makes missing groups."""
 
     def __init__(self, enter: Callable[[Any], _Group]) -> None:
         self._enter = enter
@@ -236,8 +236,8 @@ class _Groups(dict["int | _Key", _Group]):
 class Buffers:
     """Finder by group: its last writer, and the readers since, whatever ranges they access.
 
-    A lookup finds the group of a range of addresses that a kernel in the window has named before. Groups of a name space are
-    disjoint and sorted, so that bisection finds those that a new range overlaps.
+    A range of addresses that a kernel in the window has used before is found by a lookup. Groups of a name space are
+    disjoint and sorted, so bisection finds the overlaps of a new range.
     """
 
     def __init__(self) -> None:
@@ -297,7 +297,7 @@ class Buffers:
             self._tidy()
 
     def _enter(self, key: int | _Key) -> _Group:
-        """Make the group of a buffer; or find that of a range of addresses, and join groups that it connects."""
+        """Make the group of a buffer, or the group of a range, joined with all groups it overlaps."""
         if isinstance(key, int):
             found = self._groups[key] = self._group(0, 0)
             return found

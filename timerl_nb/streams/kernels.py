@@ -95,7 +95,7 @@ class Taker:
         self.take: Callable[[Kernel], object] | None = take
         self.thread = get_ident()
         self.before = current_taker()
-        # Not the frame itself: it would keep alive a generator that nobody has, whose end closes the block.
+        # Not the frame itself: it would keep an unreferenced generator alive, and so the block open.
         self.frame = 0 if frame is None else id(frame)
 
     def open(self) -> None:
@@ -149,7 +149,7 @@ def is_taken() -> bool:
 
 
 def refuse(inner: Kernel) -> None:
-    """Refuse a kernel that a kernel calls: what it accesses was unknown as the outer one was launched."""
+    """Refuse a kernel called by a kernel: its accesses were unknown at the outer one's launch."""
     raise ExecutionError(
         f"the kernel {inner.name!r} is called by a kernel, which did not say what it reads and writes.",
         hint="call its plain function there, kernel.function(...), or call both kernels one after the other.",
@@ -251,7 +251,7 @@ class KernelFunction(Generic[P, R]):
         )
 
     def _with_defaults(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call `reads`, `writes` and `blocks` with all arguments, also those that the call leaves out."""
+        """Call `reads`, `writes` and `blocks` with all arguments, defaults included."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except ValueError:  # a built-in function without a signature
@@ -284,7 +284,7 @@ def _check_function(function: Any) -> None:
 
 
 def unfinished(function: Any) -> str:
-    """Return what a call of a function makes in place of running it, or "" if it runs."""
+    """Return "coroutine" or the like if a call only makes such an object, "" if it runs."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, staticmethod | classmethod):
@@ -317,7 +317,7 @@ def kernel(
     ```
 
     The function may be a method (`reads` and `writes` get `self` first), a partial function, or any other object that can be
-    called. Within a window a call returns None: results are what it writes.
+    called. Within a window a call returns None: results are the memory it writes.
 
     Args:
         reads, writes: memory that it may read, and may change: arrays of NumPy, PyTorch or (to read) JAX,

@@ -1,4 +1,4 @@
-"""Arrays that a kernel can reach: through its arguments, what they hold, and the variables that its code names."""
+"""Arrays that a kernel can reach: through its arguments, their contents, and variables of its code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Walk:
     """
 
     def __init__(self, function: Any, given: Mapping[str, Any]) -> None:
-        self._names: set[str] = set()  # in the code of the function, and of those that it calls
+        self._names: set[str] = set()  # in the code of the function and its callees
         self._followed: set[int] = set()
         self.captured: dict[str, Any] = {}
         self._module = getattr(_plain(function), "__globals__", None)

@@ -43,7 +43,7 @@ Lane = Callable[[Callable[[], object]], object]
 class _Exit:
     """`__exit__` of a window, as a new object for every block.
 
-    A `with` statement holds that object until control has left the block, in whatever way. An interrupt may come before the
+    A `with` statement holds that object until control has left the block, also by an error. An interrupt may come before the
     first line of `__exit__`; the window then ends as the object is released.
     """
 
@@ -250,7 +250,7 @@ class Threads:
         return not self._queue and self._entered == self._completed
 
     def _close(self, drop: bool) -> None:
-        """End the threads after all kernels; with `drop`, after those that are running."""
+        """End the threads after all kernels; with `drop`, after the running ones."""
         try:
             if self._taker is not None:
                 self._taker.close()

@@ -26,8 +26,8 @@ from timerl_nb.symbolic.expr import (
 
 _NO_TEXTS: Final[Mapping[str, str]] = {}
 
-# What generated programs name besides symbols (`runtime.source`): names that end in the number of an operation or
-# of a lifetime, and a few more.
+# Other names in generated programs (`runtime.source`): most end in the number of an operation or
+# of a lifetime.
 _OURS: Final = re.compile(r"(rt(_.*)?|program|range|min|max|__debug__|.*_V?\d+)_*")
 
 
@@ -80,7 +80,7 @@ _COMPILED: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
-    """Return a function of the named symbols, in that order, that evaluates `source`."""
+    """Return a function of the named symbols, in that order, with the value of `source`."""
     params = ", ".join(map(variable, names))
     found = _COMPILED.get((params, source))
     if found is None:

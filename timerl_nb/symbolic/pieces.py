@@ -21,7 +21,7 @@ from timerl_nb.symbolic.expr import TRUE, And, Atom, Cmp, Cond, Div, Extremum, L
 _SET, _IN, _PARAM = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.param
 
 
-# Words of isl's language, in either case, and the names that isl gives to what has none: dimensions and divisions.
+# Words of isl's language, in either case, and isl's names for unnamed dimensions and divisions.
 _OF_ISL: Final = re.compile(
     r"((?i:and|or|not|exists|implies|mod|floord?|ceild?|min|max|infinity|infty|nan|rat|true|false)|[eio]\d+)_*"
 )

@@ -109,7 +109,7 @@ def by_keys(
 
 
 def type_of(function: Callable[..., Any], *args: Any) -> Any:
-    """The types of what a function returns for arguments of these types, found by tracing."""
+    """Return the types of a function's results for argument types, by tracing."""
     return jax.eval_shape(function, *args)
 
 
@@ -128,8 +128,8 @@ def register_tree(
 
     Args:
         names: the attributes that are its children.
-        flatten: returns an instance's children, and what it has beside them.
-        unflatten: makes an instance of what it has beside its children, and these.
+        flatten: returns an instance's children and its auxiliary data.
+        unflatten: makes an instance of auxiliary data and children.
     """
     keys = tuple(map(jax.tree_util.GetAttrKey, names))
 

@@ -127,7 +127,7 @@ class Counting:
         return Work(1, *self._arithmetic(one, around), self._moved(one, around))
 
     def touched(self, one: Instruction, around: Computation) -> int:
-        """Elements that a launch makes of the largest array: of what it changes in place, or scatters into, the new values."""
+        """Elements that a launch writes of its largest array; in-place updates and scatters count new values."""
         if one.kind == "fusion":
             inner = self._computations[one.called("calls")]
             return max((n for n, _ in inner.written(inner.root)), default=1)
@@ -138,7 +138,7 @@ class Counting:
     def _arithmetic(
         self, one: Instruction, around: Computation, needed: int | None = None
     ) -> tuple[int, int]:
-        """Products and elements of an instruction, or of those that are fused in it.
+        """Products and elements of an instruction, or of its fused computation.
 
         Args:
             needed: elements of its result that a fusion computes; by default all.

@@ -127,7 +127,7 @@ class Computation(Mapping[str, Instruction]):
 
     @cached_property
     def needed(self) -> Mapping[str, int]:
-        """How many elements of each instruction a fusion computes: of what is sliced or gathered, those elements."""
+        """Number of elements that a fusion computes of each instruction; slices and gathers need fewer."""
         found = dict.fromkeys(self, 0)
         found[self.root.name] = self.root.elements
         for user in reversed(list(self.values())):
@@ -160,7 +160,7 @@ class Computation(Mapping[str, Instruction]):
         return one.kind == "parameter" or bool(self.replaced(one))
 
     def updates(self, one: Instruction) -> Sequence[Instruction]:
-        """The operands that hold new values of what an instruction changes in place."""
+        """The operands with the new values of an in-place update."""
         if one.kind == "scatter":
             return [self[name] for name in one.operands[len(one.operands) // 2 + 1 :]]
         return [self[one.operands[1]]]
@@ -171,7 +171,7 @@ class Computation(Mapping[str, Instruction]):
         return one.nbytes * self.needed[name] // max(1, one.elements)
 
     def written(self, one: Instruction) -> Sequence[tuple[int, int]]:
-        """Elements and bytes that a fusion writes of each array: of what it changes in place, the new values."""
+        """Elements and bytes that a fusion writes of each array; in-place updates count new values."""
         if one.kind == "tuple":
             return [part for name in one.operands for part in self.written(self[name])]
         if one.kind == "bitcast" and self._is_memory(one):

@@ -38,7 +38,7 @@ from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
 
-_FIRST = 2  # turns that may read what is ahead of all
+_FIRST = 2  # turns that may read values of the prologue
 
 
 class LoweredRun:
