@@ -1,4 +1,4 @@
-"""Claims of lessons: sentences with a number or a comparison, and the assertions that carry their words."""
+"""Claims of lessons: sentences with a number or a comparison, and assertions with their words."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COMPARISON = (
     r"|\b(?:grows?|gains|moves|rises?|falls?|doubles?|halves|pays off|the same|as often|as many|as much)\b"
 )
 _CLAIM: Final = re.compile(f"{_NUMBER}|{_COMPARISON}", re.IGNORECASE)
-# Names, code, links and publications say numbers that are no results.
+# Numbers in names, code, links and publications are no results.
 _NAMES: Final = re.compile(
     r"`[^`]*`|\]\([^)]*\)|\(\d{4}\)|\(\w+ et al\., \d{4}\)|\w+_[0-9a-f]{16}|Eq\. \d"
 )
 _SENTENCE: Final = re.compile(r"(?<=[.!?])[*_)]*\s+(?=[*_(`]*[A-Z`])")
-# Sentences about a publication, questions, and requests to the reader report nothing that a lesson observed.
+# Sentences about a publication, questions, and requests to the reader report no observation of a lesson.
 _NO_RESULT: Final = re.compile(
     r"\bpaper\b|\?[*_]*$|^[*_]*(?:Try|Click|Press|Drag|Move|Change|Let)\b"
 )
@@ -32,7 +32,7 @@ _NO_RESULT: Final = re.compile(
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a lesson that a cell beside it must assert."""
+    """A sentence of a lesson, to be asserted by a cell beside it."""
 
     lesson: str
     cell: int
@@ -63,7 +63,7 @@ def _plain(text: str) -> str:
 
 
 def _sentences(markdown: str) -> Iterator[str]:
-    """Yield the sentences that state a result."""
+    """Yield all sentences with a result."""
     results = re.split(r"^## Try", markdown, flags=re.MULTILINE)[0]
     blocks = re.split(
         r"\n\s*\n|\n(?=[-|#])", re.sub(r"^\*\*\d\. ", "", results, flags=re.MULTILINE)

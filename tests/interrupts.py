@@ -1,6 +1,6 @@
-"""Interrupts at every line of a part of the package that a call runs on its own thread.
+"""Interrupts at every line of the package in a call's own thread.
 
-`lines` notes the lines that a call visits below a folder, and `interrupted` raises KeyboardInterrupt as the call first comes to
+`lines` notes the visited lines of a call below a folder, and `interrupted` raises KeyboardInterrupt as the call first comes to
 one of them. A resource's owner has to close it then, or to stay usable.
 """
 
@@ -21,7 +21,7 @@ _ROOT = Path(timerl_nb.__file__).parent
 
 
 class Hangs(AssertionError):
-    """A call that does not return."""
+    """A call without end."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def traced(parts: tuple[str, ...], visit: Callable[[Line], None]) -> Iterator[No
 
 
 def lines(call: Callable[[], object], *parts: str) -> list[Line]:
-    """The lines that a call visits, each once, in the order of the first visits."""
+    """The visited lines of a call, each once, in the order of the first visits."""
     found: dict[Line, None] = {}
     with traced(parts, lambda line: found.setdefault(line)):
         call()

@@ -1,4 +1,4 @@
-"""Programs whose dimensions, tensors and outputs have other names than their source gives them."""
+"""Programs with other names of dimensions, tensors and outputs than in their source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timerl_nb.frontend.context import Context
 
 @dataclass(frozen=True)
 class Renaming:
-    """Other names for what a program names.
+    """New names for the dimensions, tensors and outputs of a program.
 
     Attributes:
         dims: for its dimensions.
@@ -28,7 +28,7 @@ class Renaming:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let every context that is made inside have the other names."""
+        """Rename in every context made inside."""
         init, label, merge, output = (
             Context.__init__,
             Context.set_label,
@@ -62,7 +62,7 @@ class Renaming:
         return {to.get(name, name): value for name, value in given.items()}
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options that name dimensions by their other names."""
+        """Options with renamed dimensions."""
 
         def other(value: Any) -> Any:
             if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Words that may name a dimension: legal ones that mean something to the compiler, or to what it builds on."""
+"""Words that may name a dimension: legal names with a meaning in the compiler, Python or isl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# Words of isl's language, and names that isl gives to what has none.
+# Words of isl's language, and isl's names for unnamed dimensions.
 OF_ISL: Final = _words("""
     exists implies all mod floor floord ceil ceild min max infinity infty nan true false rat int
     e0 e1 i0 i1 o0 o1 p0 c0 c1 c2 S0 S1 domain schedule

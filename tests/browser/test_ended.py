@@ -1,4 +1,4 @@
-"""Views whose kernel is killed or restarts, and a saved notebook that is opened again."""
+"""Views after their kernel is killed or restarted, and in a reopened notebook."""
 
 from __future__ import annotations
 

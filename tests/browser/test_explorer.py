@@ -262,7 +262,7 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     page.keyboard.press("Control+s")
     dirty = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
     page.wait_for_function(f"() => !({dirty})()", timeout=10_000)
-    # a switch and a field whose change failed return to the value that is shown
+    # after a failed change a switch and a field return to the displayed value
     run_cell(page, REFUSE)
     switch = page.locator('[data-key="switch-lift"]')
     switch.click()

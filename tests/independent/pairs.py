@@ -1,4 +1,4 @@
-"""Whether two writings of a program give the same: every bit, or what roundings allow, or two refusals."""
+"""Whether two writings of a program give the same: every bit, or up to rounding, or two refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.independent.verdict import NOISE, Trial
 
 @dataclass(frozen=True)
 class Pair:
-    """What came of two writings.
+    """Comparison of two writings of a program.
 
     Attributes:
         kind: "same", "both refused", "one refused" or "other values".
@@ -75,7 +75,7 @@ def run(text: str) -> Any:
 
 
 def differing(program: Program, want: Any, have: Any, other: Rewriting) -> list[str]:
-    """The outputs that differ by more than they may."""
+    """Outputs with differences beyond the tolerance."""
     found: list[str] = []
     for name in program.outputs:
         x, y = np.asarray(want[name]), np.asarray(have[other.names[name]])

@@ -1,7 +1,7 @@
-"""The same program, written otherwise: what a compiler may not care about.
+"""The same program, written otherwise: a compiler must give both the same values.
 
 A rewriting changes the statements of a program, its names or its options, and no value. A draw has a
-stream of its own, so that a different order of statements draws the same numbers.
+stream of its own, so another order of statements draws the same numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.independent.programs import (
     array_of,
 )
 
-# Words that mean something to Python, to isl or to the compiler, beside the dimensions' own.
+# Reserved words of Python, isl and the compiler, besides the dimensions' own.
 _TEXT: Final = """
     v x e0 c0 T_ I n seed turn value length rt mod min floor rat exists print sum range kernel_1 v1_0
     b_block t_block part_length S0 b i t u B U step axis lambda_ None_ d0 x_3 all
@@ -36,7 +36,7 @@ WORDS: Final = tuple(_TEXT.split())
 
 @dataclass(frozen=True)
 class Written(Statement):
-    """A statement whose lines are given: after those of its declaration."""
+    """A statement with given lines: after those of its declaration."""
 
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
@@ -61,9 +61,9 @@ class Rewriting:
     """A program written otherwise.
 
     Attributes:
-        kinds: what was changed.
+        kinds: the changes.
         text: the new program.
-        names: by what its source calls an output, the name that the result has it by.
+        names: name of each output in the result, by its name in the source.
         exact: whether every bit must be the same.
     """
 
@@ -75,7 +75,7 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class NamedDraw(Draw):
-    """Random values of a stream that has the statement's name."""
+    """Random values of a stream with the statement's name."""
 
     def code(self) -> Iterator[str]:
         about = f'domain={self.domain}, stream="{self.name}"'
@@ -85,7 +85,7 @@ class NamedDraw(Draw):
 def with_streams(program: Program) -> Program:
     """Return the program with a stream of its own for every draw, and without a budget.
 
-    What fits a budget may not fit it when it is written otherwise.
+    A budget for one writing may be too small for another.
     """
 
     def changed(s: Statement) -> Statement:
@@ -101,7 +101,7 @@ def with_streams(program: Program) -> Program:
 
 
 def _plain_lets(program: Program, random: Random) -> list[Let]:
-    """Some of the named expressions that are defined everywhere and vary over something."""
+    """Some named expressions, defined everywhere, of at least one dimension."""
     found = [s for s in program.statements if isinstance(s, Let) and not s.where and s.dims]
     return random.sample(found, min(len(found), 2))
 
@@ -112,7 +112,7 @@ def _instead(program: Program, changes: dict[str, list[Statement]]) -> Program:
 
 
 def _defined(let: Let, lines: Callable[[str], list[str]]) -> list[Statement]:
-    """A named expression as a tensor that branches define, from another one of its value."""
+    """A tensor defined by branches, equal to a named expression."""
     other = f"{let.name}_once"
     kind = f'trl.tensor({let.shape}, "{DTYPES[let.dtype]}", domain={let.domain})'
     first = Written(
@@ -142,7 +142,7 @@ def cut(program: Program, random: Random) -> Program:
 
 
 def reverse(program: Program, random: Random) -> Program:
-    """An expression that is written from the far end of a dimension."""
+    """An expression written from the far end of a dimension."""
 
     def lines(let: Let, other: str) -> list[str]:
         d = random.choice(let.dims)
@@ -189,7 +189,7 @@ def split(program: Program, random: Random) -> Program:
 
 
 def dead(program: Program, random: Random) -> Program:
-    """What nobody needs, between the statements."""
+    """Insert unused statements between the others."""
     statements: list[Statement] = []
     for s in program.statements:
         statements.append(s)
@@ -201,7 +201,7 @@ def dead(program: Program, random: Random) -> Program:
 
 
 def constants(program: Program, random: Random) -> Program:
-    """Given data as a constant that every point picks its part of."""
+    """Given data as a constant; every point picks its part."""
 
     def changed(s: Statement) -> Statement:
         if not isinstance(s, Data) or len(s.dims) != 1 or s.dims[0] == program.ending:
@@ -216,7 +216,7 @@ def constants(program: Program, random: Random) -> Program:
 
 
 def order(program: Program, random: Random) -> Program:
-    """Statements in another order, each behind what it reads; gradients stay behind all others."""
+    """Statements in another order, each after its operands; gradients stay behind all others."""
     late = {s.name for s in program.statements if isinstance(s, Gradient | Step | Parameter)}
     for s in program.statements:
         if s.reads & {*late, *(f"{name}_next" for name in late)}:
@@ -280,7 +280,7 @@ def renamed(program: Program, random: Random) -> tuple[str, dict[str, str]]:
 
 
 def rewritten(program: Program, random: Random, *, names: bool) -> Rewriting:
-    """Return a program that has streams, written otherwise: by other `names` alone, or in a few ways."""
+    """Rewrite a program with streams: by other `names` alone, or in a few ways."""
     if names:
         text, others = renamed(program, random)
         return Rewriting(("names",), text, others, exact=True)

@@ -1,4 +1,4 @@
-"""Random valid recurrences: equations over one or two dimensions that some order of execution satisfies.
+"""Random valid recurrences: equations over one or two dimensions with a legal order of execution.
 
 A recurrence is data: index expressions as texts, which `build` evaluates with symbols and `order`
 with integers. `order` walks its points one by one, so a recurrence is valid exactly where it answers.
@@ -22,11 +22,11 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Recurrence:
-    """`s[p] = x[p] + sum of w * sin(s[read of p])`, with other reads where other conditions hold.
+    """`s[p] = x[p] + sum of w * sin(s[read of p])`, with other reads under other conditions.
 
     Attributes:
         dims: the dimensions' sizes, by name.
-        conditions: of the branches, as texts; each holds where none before it does.
+        conditions: of the branches, as texts; each holds if none before it does.
         reads: by branch, index texts of its reads; the last branch is for all other points.
         is_reversed: the branches are assigned last to first.
         is_linear: without the sine.
@@ -137,7 +137,7 @@ class Recurrence:
 
 
 class _Entry:
-    """An object that returns its index."""
+    """An object that is its index."""
 
     def __getitem__(self, index: Any) -> Any:
         return index
@@ -189,7 +189,7 @@ def _read(draw: Random, names: Sequence[str], sizes: Sequence[int]) -> tuple[str
 
 
 def drawn(seed: int) -> Recurrence:
-    """Return the first valid recurrence that a seed leads to."""
+    """Return the first valid recurrence of a seed."""
     draw = Random(seed)
     while True:
         names = draw.choice([("a",), ("c", "j"), ("j", "c")])

@@ -1,8 +1,8 @@
-"""Gradients of valid recurrences have the right values, and are scheduled where the forward pass is.
+"""Gradients of valid recurrences have the right values, and a schedule if the forward pass has one.
 
 The tests compare a recurrence and its gradient with a plain walk over the points (`recurrences`). A
-few gradients are still refused: one statement holds all points of a tensor that several branches
-define, and no affine order may exist for it.
+few gradients are still refused: one statement holds all points of a tensor with several
+branches, and no affine order may exist for it.
 """
 
 from __future__ import annotations

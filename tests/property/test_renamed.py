@@ -21,7 +21,7 @@ from tests.words import WORDS, are_legal
 
 DIMS = ("b", "i", "t", "s", "u")
 TRIES = 4 if "TIMERL_FUZZ" in os.environ else 1
-# Programs that ask for their bounds by the names in their source, or that make their contexts elsewhere.
+# Programs with bounds named as in their source, or with contexts made elsewhere.
 BY_NAME = ("clipped ppo", "episodes", "episodes, n-step")
 
 

@@ -1,4 +1,4 @@
-"""Programs that mean the same give the same, however they are written; `make fuzz` tries more."""
+"""Equivalent programs give equal results; `make fuzz` tries more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST = int(os.environ.get("TIMERL_SEED", "0")) if "TIMERL_FUZZ" in os.environ e
 
 @pytest.mark.parametrize("start", range(FIRST, FIRST + PROGRAMS, AT_ONCE))
 def test_two_writings_of_a_program_give_the_same(start: int) -> None:
-    """Every bit where names alone differ, and what roundings allow otherwise; or both are refused."""
+    """Every bit is equal if names alone differ, values up to rounding otherwise; or both are refused."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     counts, kinds, wrong = Counter[str](), Counter[str](), list[str]()

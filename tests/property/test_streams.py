@@ -56,7 +56,7 @@ class Memory:
 
 
 def bytes_of(s: Segment) -> list[tuple[int, int]]:
-    """The buffer and the byte in it, of each byte: buffers lie one behind the other where segments are addresses."""
+    """The buffer and the byte in it, of each byte: as addresses, buffers lie one behind the other."""
     if s.buffer == HOST:
         return [divmod(at - FIRST_ADDRESS, BYTES) for at in range(s.start, s.stop)]
     return [(s.buffer, k) for k in range(s.start, s.stop)]

@@ -1,6 +1,6 @@
-"""Arrays that outlive a call: writing into them afterwards changes nothing.
+"""Arrays after a call: writing into them afterwards changes nothing.
 
-Each case calls a public function that keeps an array or returns one, and passes the array to `write`. It runs twice: `write`
+Each case calls a public function, which stores or returns an array, and passes the array to `write`. It runs twice: `write`
 does nothing in the first run and overwrites the array in the second. Both runs return the same values.
 """
 
@@ -28,7 +28,7 @@ WHOLE = {
 
 
 def aligned(values: Any, dtype: Any = np.float32) -> Array:
-    """An array at an address that XLA on a CPU reads from without a copy."""
+    """An array at an address from which XLA on a CPU reads without a copy."""
     found = np.asarray(values, dtype)
     memory = np.zeros(found.nbytes + 64, np.uint8)
     first = -memory.ctypes.data % 64
@@ -257,7 +257,7 @@ def giving_turns(write: Write, executor: str) -> Any:
             yield {"g": x}
             write(x)
 
-    # arrays of JAX as they are, so that nothing waits for XLA but the end
+    # arrays of JAX as they are, so only the end waits for XLA
     turns = sums(executor, trl.endless, size).turns(given=given(), taken=lambda x: x)
     return jax.tree_util.tree_map(np.array, list(turns))
 

@@ -1,4 +1,4 @@
-"""Every public array argument takes the types that keep a value's meaning, and refuses the others."""
+"""Every public array argument takes lossless types, and refuses the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timerl_nb.replay import Replay, SumTree
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", bfloat16, "float32", "float64"]
-# arrays that are no numbers, or whose numbers would lose a part
+# arrays of other types than numbers, or with numbers that would lose a part
 STRANGE: dict[str, Any] = {
     "complex": np.array([1 + 2j, 1]),
     "text": np.array(["1", "1"]),
@@ -95,7 +95,7 @@ def tree() -> SumTree:
 
 
 def written(x: Any) -> None:
-    """Through the writer of a thread, and as entries that it staged."""
+    """Through the writer of a thread, and as its staged entries."""
     made = buffer()
     with made.actor(2) as put:
         put({"x": x})
@@ -124,7 +124,7 @@ def extras(x: Any) -> Any:
 
 
 Take = Callable[[Any], Any]
-NUMBERS: dict[str, Take] = {  # arguments that are floating-point numbers
+NUMBERS: dict[str, Take] = {  # floating-point arguments
     "insert": lambda x: buffer().insert({"x": x}),
     "insert, errors": lambda x: buffer().insert({"x": [0.0, 0.0]}, errors=x),
     "update, errors": updated,
@@ -138,7 +138,7 @@ NUMBERS: dict[str, Take] = {  # arguments that are floating-point numbers
     "load": loaded,
     "data": data("f32"),
 }
-POSITIONS: dict[str, Take] = {  # arguments that are indices
+POSITIONS: dict[str, Take] = {  # index arguments
     "SumTree.update": lambda x: tree().update(x, 1.0),
     "SumTree.retrieve": lambda x: tree().retrieve(x),
 }

@@ -1,4 +1,4 @@
-"""Interrupts at the lines of a collector, and threads that share one."""
+"""Interrupts at the lines of a collector, and threads with a common one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCHES = 5
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt at the n-th line of ours that runs in this thread."""
+    """Raises KeyboardInterrupt at the n-th executed line of ours in this thread."""
 
     def __init__(self, n: int) -> None:
         self.left, self.at = n, ""
@@ -66,7 +66,7 @@ def assert_same(have: Batch, want: Batch, where: str) -> None:
 
 @pytest.mark.parametrize(("how", "every"), [("loop", 3), ("native", 3), ("scan", 7), ("step", 41)])
 def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: int) -> None:
-    """Batches are those of a collector that was not interrupted, but where environments begin anew."""
+    """Batches equal those without an interrupt, unless environments begin anew."""
     with made(how) as c:
         wanted = [c.next() for _ in range(BATCHES)]
         whole = c  # its compiled program is shared

@@ -1,4 +1,4 @@
-"""Who owns the memory of collected steps, names of extras, batches as values, and actions outside their space."""
+"""Ownership of the memory of collected steps, names of extras, batches as values, and actions outside their space."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ gymnasium.register(NAME, entry_point=Keeps, disable_env_checker=True)
 
 
 def on_host(obs: Any) -> Any:
-    obs /= np.float32(10)  # in place, as a policy that normalises
+    obs /= np.float32(10)  # in place, like a normalising policy
     return obs[:, 1:] / 2, {"value": obs[:, 1].astype(np.float32)}
 
 

@@ -30,7 +30,7 @@ def test_a_module_acts(torch: Any) -> None:
         b = c.next()
         assert len(module.seen) == 9 and not b.action.any()
         address = module.seen[3].data_ptr()
-        assert address != b.obs[3].ctypes.data  # the module may write into what it is given
+        assert address != b.obs[3].ctypes.data  # the module may write into its argument
         np.testing.assert_array_equal(module.seen[3].array, b.obs[3])
         weight = np.array([[0], [2], [1]], np.float32)
         b = c.next(params={"weight": torch.Tensor(weight)})

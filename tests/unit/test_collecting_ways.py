@@ -236,7 +236,7 @@ def test_what_there_was_time_for_is_remembered(
 
 
 class Counted(gymnasium.Env[Any, Any]):
-    """An environment whose step takes as long as its class says."""
+    """An environment with steps of a fixed duration."""
 
     work = 0.0
 

@@ -181,7 +181,7 @@ FORMS: list[Any] = ["prose", "published"]
 
 
 def fast_and_slow(fast: str) -> dict[str, Device]:
-    """A host, and a device that is a hundred times as fast."""
+    """A host, and a device a hundred times as fast."""
     quick, slow = manager(1e-5, 1e-6, 1e-6), manager(1e-3, 1e-3, 1e-3)
     return {
         "CPU": Device(slow, Latency(1e-2), (slow, Latency(1e-2))),

@@ -43,7 +43,7 @@ def softmax(logits: Array) -> tuple[Array, Array]:
 
 
 def times(p: Array, x: Array) -> Array:
-    """p * x, and 0 where p vanishes in float32."""
+    """p * x, and 0 if p vanishes in float32."""
     return np.where(p < 1.2e-38, 0, p * np.where(p < 1.2e-38, 0, x))
 
 

@@ -1,4 +1,4 @@
-"""Folders and buffers that one user has at a time: a second one is refused, and a lock ends with its owner."""
+"""Folders and buffers for one user at a time: a second one is refused, and a lock ends with its owner."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_lock_ends_with_the_process_that_took_it(tmp_path: Path) -> None:
         on_files(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    again = on_files(tmp_path)  # the child that it forked lives still
+    again = on_files(tmp_path)  # its forked child is still alive
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
     process.stdout.read()

@@ -1,4 +1,4 @@
-"""Files from somebody else: names of other folders, devices, pipes, archives that grow, modules in the way."""
+"""Files from somebody else: names of other folders, devices, pipes, growing archives, modules in the way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES = len(_HEADER).to_bytes(8, "little") + _HEADER + bytes(4)
 
 
 def forge(folder: Path, **changes: Any) -> None:
-    """Write a manifest whose checksum is right."""
+    """Write a manifest with the right checksum."""
     made = Manifest(
         *("r", "p", "g", {}, "xla", 0, "1", 2, None, {}, ()),
         *(STATE, len(VALUES), hashlib.sha256(VALUES).hexdigest()),

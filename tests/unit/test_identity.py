@@ -89,7 +89,7 @@ class Thrice(Own):
 
 
 class Tuned(Dqn):
-    """A subclass of a dataclass, with an attribute that is no field of it."""
+    """A subclass of a dataclass, with an attribute besides its fields."""
 
     def __init__(self, k: int) -> None:
         super().__init__()

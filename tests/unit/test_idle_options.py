@@ -1,4 +1,4 @@
-"""Options that would do nothing are refused by name."""
+"""Options without effect are refused by name."""
 
 from __future__ import annotations
 

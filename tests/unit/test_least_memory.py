@@ -67,7 +67,7 @@ def windowed() -> Made:
 
 
 def least(made: Made, **options: Any) -> int | None:
-    """The bytes that the refusal of a tiny budget names; None for no program under these options."""
+    """The bytes named by the refusal of a tiny budget; None for no program under these options."""
     ctx, bounds = made
     with pytest.raises(trl.errors.TimeRLError) as caught:
         ctx.compile(bounds, trl.Options(device_memory=1, executor="interpret", **options))
@@ -110,7 +110,7 @@ def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     whole = ctx.compile(bounds, trl.Options(executor="xla"))
     lowered = whole.executable.lowered
     assert lowered is not None
-    # the estimate lies far below the figure of XLA, so that the first decision does not keep to this
+    # the estimate lies far below the figure of XLA, so the first decision exceeds this
     budget = (whole.memory.needed + lowered.needed) // 2
     assert whole.memory.needed < budget < lowered.needed
     program = ctx.compile(bounds, trl.Options(executor="xla", device_memory=budget))

@@ -1,4 +1,4 @@
-"""Every way in or out of a program keeps values: integers that do not fit are refused, infinities warned of."""
+"""Every way in or out of a program keeps values: integers out of range are refused, infinities warned of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HUGE = 1e300
 
 
 class Wide(gymnasium.Env[Any, Any]):
-    """Observations of 64 bits: integers, or floats whose rewards are as large."""
+    """Observations of 64 bits: integers, or floats with rewards as large."""
 
     def __init__(self, kind: str, value: float, start: float = 0, space: str = "") -> None:
         ends = (-(2**62), 2**62) if kind == "int64" else (-np.inf, np.inf)
@@ -46,7 +46,7 @@ def wide(**options: Any) -> Any:
 
 
 def narrow(value: float, how: str, space: str = "int32") -> Any:
-    """Collect int64 observations, whose space has fewer bits."""
+    """Collect int64 observations of a space with fewer bits."""
     env = wide(kind="int64", value=value, space=space)
     with trl.collect(env, still, envs=2, steps=2, how=how, seed=0) as c:
         return c.next().obs[1]
@@ -99,14 +99,14 @@ def exchanged(x: Any, kind: str) -> Any:
 
 
 def acted(action: Any) -> Any:
-    """Collect with a policy whose action has another type than the environment's."""
+    """Collect with an action of another type than the environment's."""
     env = SyncVectorEnv([lambda: Wide("float32", 0)] * 2)
     with trl.collect(env, lambda obs: np.full((2, 1), action), steps=2, how="native") as c:
         return c.next().action
 
 
 def extra(x: Any, first: Any = 0.0) -> Any:
-    """Collect with an extra whose type is that of the first one."""
+    """Collect with an extra of the first one's type."""
     seen = iter([first, x])
     env = SyncVectorEnv([lambda: Wide("float32", 0)] * 2)
 

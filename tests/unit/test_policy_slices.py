@@ -27,7 +27,7 @@ SCALE = np.array([1.0, 0.5, 3.0, -2.0], np.float32)
 
 
 class Writing:
-    """A program that is being written: dimensions, the environment, and a network that hardly learns."""
+    """A program in the making: dimensions, the environment, and a slowly learning network."""
 
     statistics: tuple[Any, ...] = ()
 
@@ -70,7 +70,7 @@ def mirrored(w: Writing) -> None:
 
 
 def normalised(w: Writing) -> None:
-    """By a mean and a variance that follow from each iteration's observations."""
+    """By the mean and the variance of each iteration's observations."""
     mean = trl.tensor((4,), domain=(w.i,)).named("mean")
     var = trl.tensor((4,), domain=(w.i,)).named("var")
     n = ((w.o - mean) / (var + 1e-4).sqrt()).clip(-2.0, 2.0)
@@ -95,7 +95,7 @@ def clamped(w: Writing) -> None:
 
 
 def sliced(w: Writing) -> None:
-    """A window that exists from the third step on, and the observation before it."""
+    """A window from the third step on, and the observation before it."""
     frames = trl.tensor((4,), domain=(w.b, w.i, w.t)).named("frames")
     frames[w.t >= 2] = w.o[w.b, w.i, w.t - 2 : w.t + 1].sum(axis=0)
     frames[w.t < 2] = 3.0 * w.o
@@ -104,7 +104,7 @@ def sliced(w: Writing) -> None:
 
 
 def averaged(w: Writing) -> None:
-    """Over windows that are shorter while the episode is young."""
+    """Over windows that are shorter at first."""
     recent = w.o[w.b, w.i, trl.max(w.t - 2, 0) : w.t + 1]
     a = w.dnn.sample(recent.mean(axis=0) + recent.max(axis=0))
     w.acts(a, w.dnn.log_prob(a))
@@ -118,7 +118,7 @@ def masked(w: Writing) -> None:
 
 
 def tempered(w: Writing) -> None:
-    """By a temperature that falls from iteration to iteration."""
+    """By a falling temperature."""
     heat = trl.tensor((), domain=(w.i,)).named("heat")
     heat[0], heat[w.i + 1] = 3.0, 0.5 * heat
     dist = trl.distributions.Categorical(w.dnn(w.o).logits / heat)
@@ -147,7 +147,7 @@ def knowing_what_it_did(w: Writing) -> None:
 
 
 def relative(w: Writing) -> None:
-    """To where the episode began."""
+    """To the beginning of the episode."""
     a = w.dnn.sample(w.o - 0.5 * w.o[w.b, w.i, 0])
     w.acts(a, w.dnn.log_prob(a))
 
@@ -166,7 +166,7 @@ def drawn_by_hand(w: Writing) -> None:
 
 
 def two_networks(w: Writing) -> None:
-    """A mean of two networks' logits, one of which stays as it was at first."""
+    """A mean of two networks' logits, one of them constant."""
     first = w.dnn.with_values({p.name: p[0] + 0.3 for p in w.dnn.params})
     dist = trl.distributions.Categorical(w.dnn(w.o).logits + first(w.o).logits)
     a = dist.sample()
@@ -174,7 +174,7 @@ def two_networks(w: Writing) -> None:
 
 
 def in_two_steps(w: Writing) -> None:
-    """A choice that is drawn, and an action that is drawn given that."""
+    """A drawn choice, and an action drawn under this choice."""
     option = trl.distributions.Categorical(w.dnn(w.o).logits)
     k = option.sample()
     dist = trl.distributions.Categorical(w.dnn(w.o * (1.0 + k.floating())).logits)
@@ -212,7 +212,7 @@ def program_of(write: Callable[[Writing], None], env: Any = None, **options: Any
 
 
 class Outside:
-    """A policy that is given the program's own random bits."""
+    """A policy with the program's own random bits."""
 
     def __init__(self, program: trl.Program, policy: LearntPolicy, how: How) -> None:
         self.graph = policy.graph(how)
@@ -279,7 +279,7 @@ def clipped_and_rescaled(w: Writing) -> None:
 
 
 def gaussian_by_hand(w: Writing) -> None:
-    """Noise whose size is learnt is the policy's own."""
+    """Noise of a learnt size is the policy's own."""
     mean = w.dnn(w.o).mean
     spread = trl.parameter(np.full(1, -0.5, np.float32), domain=(w.i,), name="spread")
     w.acts(mean + spread.exp() * trl.random.normal((1,), domain=(w.b, w.i, w.t)))
@@ -382,7 +382,7 @@ def test_exploration_is_left_out_of_what_it_was_put_on() -> None:
 
 
 def by_hand(policy: LearntPolicy) -> Callable[..., int]:
-    """What plays an episode step by step, by the most likely actions."""
+    """Return a function that plays an episode step by step, by the most likely actions."""
     state: Any = None
 
     def act(seen: np.ndarray, reward: float = 0.0) -> int:
@@ -436,7 +436,7 @@ def test_evaluation_on_the_way_plays_the_same(name: str) -> None:
     ],
 )
 def test_a_collector_acts_as_the_program(name: str, how: str) -> None:
-    """Through the ends of episodes, at which the state begins anew."""
+    """Through the ends of episodes: the state begins anew."""
     program = program_of(CARTPOLE[name], critic=True)
     result = program.execute(seed=5, progress=False)
     policy = result.policy()
@@ -493,7 +493,7 @@ def test_checkpoints_hold_the_statistics_of_their_iteration(tmp_path: Path) -> N
 
 
 class Choosing(trl.env.Environment):
-    """Two choices at once, which move three numbers."""
+    """Two choices at once for three numbers."""
 
     obs_space = trl.env.spaces.Box(-1, 1, (3,))
     act_space = trl.env.spaces.MultiDiscrete((2, 3))

@@ -21,7 +21,7 @@ from timerl_nb.symbolic.expr import TRUE, all_of, eq, ge, minimum, sym
 from timerl_nb.symbolic.pieces import isl_name
 from timerl_nb.symbolic.polyhedra import Relation, Set
 
-# Symbols that the compiler invented under these names could be confused with a program's.
+# Symbols invented by the compiler under these names would clash with a program's.
 ONCE_OURS = ("v", "value", "turn", "along", "length")
 
 
@@ -87,7 +87,7 @@ def test_a_dimension_may_have_any_name() -> None:
 
 @pytest.mark.parametrize("name", ["t", "e0", "mod", "i0"])
 def test_isl_reads_its_texts_again_where_divisions_have_no_formula(name: str) -> None:
-    """isl names such a division e0, and primes a name that something else has."""
+    """isl names such a division e0, and primes a name in use."""
     dims = Dims((Dim(name, bound_of(name)), Dim("z", "Z")))
     x, y, z = sym(name), sym(f"{name}'"), sym("z")
     some = all_of(ge(z * 2 + y * 3, x), ge(x + 3, z * 2 + y * 3), ge(z * 3 + x, 0))
@@ -101,7 +101,7 @@ def test_isl_reads_its_texts_again_where_divisions_have_no_formula(name: str) ->
 
 @pytest.mark.parametrize("change", [variable, isl_name])
 def test_different_symbols_have_different_names(change: Callable[[str], str]) -> None:
-    """Also those that are as another one is written."""
+    """Also if one symbol equals the other's new name."""
     symbols = {word + end for word in (*WORDS, *map(bound_of, WORDS)) for end in ("", "_", "__")}
     assert len(set(map(change, symbols))) == len(symbols)
 
@@ -110,7 +110,7 @@ def test_different_symbols_have_different_names(change: Callable[[str], str]) ->
 def test_a_generated_program_uses_no_variable_of_a_symbol_for_anything_else(
     budget: int | None,
 ) -> None:
-    """Whatever dimensions are called: its other names are such that those symbols have other variables."""
+    """No other name of the program equals the variable of a symbol."""
     ctx, options = (
         (reinforce(hidden=()), {}) if budget is None else (pixels(), {"vectorize": ("b",)})
     )

@@ -1,4 +1,4 @@
-"""Loads and copies of buffers: undone rows, options that must agree, damaged files, refused insertions."""
+"""Loads and copies of buffers: undone rows, conflicting options, damaged files, refused insertions."""
 
 from __future__ import annotations
 

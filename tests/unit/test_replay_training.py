@@ -516,7 +516,7 @@ def test_a_run_without_a_handle_stops(mode: str) -> None:
     run = trained(mode=mode, turns=None)
     while run.turn < 2:
         time.sleep(0.001)
-    control, run = run._control, trained(mode=mode, turns=3)  # as a cell does that is run again
+    control, run = run._control, trained(mode=mode, turns=3)  # like a cell on its second run
     assert control.ended.wait(60) and control.state == "stopped"
     assert len(run.result()["staleness"]) == run.turn == 3
     del run

@@ -1,6 +1,6 @@
-"""Forms in which programs call native code of PyTorch, JAX and NumPy: each of them is a call of a library.
+"""All forms of calls to native code of PyTorch, JAX and NumPy: each of them is a call of a library.
 
-A form is a line of Python. Properties that only report (`x.shape`, `x.dtype`) are missing on purpose: a wrapper
+A form is a line of Python. Plain attributes (`x.shape`, `x.dtype`) are missing on purpose: a wrapper
 would cost more than the call.
 """
 
@@ -74,7 +74,7 @@ def forms(text: str) -> list[str]:
 
 
 def missing(rec: trl.scope.record, some: Iterable[str], libraries: tuple[str, ...]) -> list[str]:
-    """The forms in which nothing was called."""
+    """The forms without a recorded call."""
     seen = {operation for operation, _, to in rec.transitions() if to in libraries}
     return [form for form in some if form not in seen]
 

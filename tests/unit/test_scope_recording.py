@@ -500,7 +500,7 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
     later.rename(lane)
     names.write_bytes(words + b'{"name": "cut o')  # the process ended there
     assert len(told(rec.read())) == 2
-    for size in (0, 8, 16, 24, 32):  # of a file that was not copied whole
+    for size in (0, 8, 16, 24, 32):  # of a partially copied file
         refused(lane, edges[:size], "is cut short behind ")
     refused(lane, edges[:16] + bytes(16) + edges[32:], "has a gap behind edge 1")
     refused(lane, edges[:16] + bytes(len(edges) - 16), "is cut short behind 1 edges of 3")
@@ -635,7 +635,7 @@ def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> No
 
     variables, parts = joining.handed_on(), ("scope/record.py", "scope/joining.py")
     visited = [*lines(recorded, *parts), *lines(recorded, "scope/recorder.py")[::5]]
-    # an interrupt ahead of the first line of `__exit__` cannot be told from a block that goes on
+    # an interrupt ahead of the first line of `__exit__` cannot be told from an open block
     first = inspect.getsourcelines(trl.scope.record.__exit__)[1] + 1
     for line in visited:
         if line == (inspect.getfile(trl.scope.record), first):

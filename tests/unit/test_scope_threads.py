@@ -1,4 +1,4 @@
-"""Threads in recordings: their whole time, their waits, the phases that cover them, and counts in disabled blocks."""
+"""Threads in recordings: their whole time, their waits, their inherited phases, and counts in disabled blocks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from timerl_nb.scope.lanes import BLOCKED, Lane
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.waits import with_waits
 
-SECONDS = 0.15  # long beside what starting a thread takes
+SECONDS = 0.15  # much longer than the start of a thread
 
 
 def blocking(wait: Callable[[int], object], *, ended: bool) -> Recording:
-    """A recording of a thread that computes a little and is blocked, up to its end or that of the recording."""
+    """Record a thread that computes a little, then blocks until its end or the recording's."""
     read, write = os.pipe()
 
     def idle() -> None:
@@ -108,7 +108,7 @@ def test_waits_are_told_by_the_call_that_waits() -> None:
 
 
 def test_what_computes_is_not_taken_for_blocked() -> None:
-    """Nor is a thread that is ready and has no processor."""
+    """Nor is a ready thread without a processor."""
     with trl.scope.record(taps=False) as rec:
         with trl.scope.operation("a"):
             pass
@@ -244,7 +244,7 @@ def test_phases_cover_tasks_that_are_submitted_in_them(pool: str) -> None:
 
 
 def test_a_phase_covers_a_task_until_it_ends() -> None:
-    """Where the thread that opened it leaves it; its own phases are on top meanwhile."""
+    """A phase covers it until its own thread leaves the phase; the task's phases are on top."""
     rows = {
         1: [
             (0, 1, Kind.PHASE_ENTER, 1),
@@ -384,7 +384,7 @@ def test_a_module_of_another_make_does_not_end_the_program(
 
 
 def test_threads_of_a_kernel_are_told_apart(recorder_in: str, tmp_path: Path) -> None:
-    """A lesson, whose cells are run one after the other: the kernel's own threads wait."""
+    """A lesson, run cell by cell: the kernel's own threads wait."""
     if recorder_in == "python":
         pytest.skip("one kernel is enough")
     begin = f"""

@@ -1,4 +1,4 @@
-"""Segments of arrays that share memory, however they were made."""
+"""Segments of arrays with common memory, made in all ways."""
 
 from __future__ import annotations
 

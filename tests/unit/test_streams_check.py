@@ -1,4 +1,4 @@
-"""Checked windows: memory that kernels access and do not declare, wherever they find it."""
+"""Checked windows: undeclared accesses of kernels, by every way to the memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def checked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 
 
 def kernels(out: np.ndarray) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]]:
-    """Kernels that declare `out` alone, by what they access beside it: arguments, and what is said of them."""
+    """Kernels that declare `out` alone, by their other access: arguments, and a part of the message."""
     declare = trl.kernel(writes=lambda *a, **k: out)
     captured = np.ones(3)
 
@@ -132,7 +132,7 @@ def test_memory_that_a_kernel_names_has_to_be_declared(name: str) -> None:
 def test_methods_declare_the_attributes_that_their_code_names() -> None:
     model, x = Model(), np.ones(3)
     checked(model.right, x)
-    assert (model.w == 1).all()  # and `b`, which no name in it reaches, is no matter
+    assert (model.w == 1).all()  # and no name in it reaches `b`
     with pytest.raises(CheckError, match="says nothing of its argument 'self.w'"):
         checked(model.forgets, x)
 
@@ -222,7 +222,7 @@ def test_objects_live_until_they_have_been_compared() -> None:
 
 
 def test_the_cost_is_of_what_a_kernel_is_given() -> None:
-    """Not of all that kernels before it were given."""
+    """Earlier kernels' arguments do not count."""
     seen: list[int] = []
 
     @trl.kernel(writes=lambda a: a)

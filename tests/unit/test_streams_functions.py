@@ -1,4 +1,4 @@
-"""Functions of all kinds as kernels, and functions that launch none."""
+"""Functions of all kinds as kernels, and functions without launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interrupts at every line of a window that the submitter runs: no kernel is lost in silence, no block stays open or hangs."""
+"""Interrupts at every submitter's line of a window: no kernel is lost in silence, no block stays open or hangs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_interrupts_at_every_line_of_a_window(stays: bool, check: bool) -> None:
         block = Block(stays, check)
         was_raised = interrupted(block, line, PART)
         raised += was_raised
-        if not was_raised:  # what was accepted has run, and once
+        if not was_raised:  # accepted kernels have run, and once
             assert (block.a[block.returned] == 1).all() and block.a.max() <= 1, line
         check_after(line)
     assert raised > (50 if not stays else 10)

@@ -158,7 +158,7 @@ def test_an_empty_stream_takes_no_time(how: str) -> None:
 
 @pytest.mark.parametrize("registers, fit", [(32, 4), (64, 2), (65, 1), (96, 1), (128, 1)])
 def test_a_block_has_the_registers_of_one_processor(registers: int, fit: int) -> None:
-    """What is left on several processors together has room for no block."""
+    """Free registers of several processors together do not make room for a block."""
     gpu = replace(G, saturation=G.warps)
     for blocks in (fit * 46, fit * 46 + 1, fit * 92):
         wide = replace(kernel(0, [], [0], blocks), registers=registers)

@@ -142,7 +142,7 @@ def kernels_of(function: Callable[..., Any], *args: Any) -> list[Kernel]:
 
 
 def test_a_kernel_that_updates_a_row_has_the_blocks_of_a_row() -> None:
-    """However long the array is that the rows are stacked in."""
+    """The length of the stacked array does not matter."""
 
     def stacked(rows: jax.Array) -> Any:
         return jax.lax.scan(lambda c, row: (c * 0.9 + row, jnp.tanh(c)), jnp.zeros((8, 64)), rows)

@@ -93,7 +93,7 @@ def is_example(words: list[str]) -> bool:
 
 
 def prepare(words: list[str]) -> None:
-    """Make the folders and files that a command reads, if no command before it has made them."""
+    """Make the input files of a command, if no earlier command has made them."""
     script = SCRIPT if words[0] == "scope" else PROGRAM
     Path("train.py").write_text(script)
     Path("my").mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ class Here(workers.Processes):
 
 
 def become(file: str, words: list[str], environment: dict[str, str]) -> None:
-    """Run a program, where a process would become it."""
+    """Run a program in place of `exec`."""
     raise SystemExit(subprocess.run(words, env=environment, capture_output=True).returncode)
 
 
@@ -156,7 +156,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     yield begun
 
 
-# parts that this machine may lack: the commands that need them, and their errors
+# optional parts of a machine: the commands that need them, and their errors
 MISSING: dict[str, tuple[Callable[[list[str]], bool], str]] = {
     "Ray": (lambda words: "--ray" in words, "Ray cannot be imported"),
     "a GPU": (lambda words: "averages" in words, "device"),
