@@ -65,7 +65,7 @@ _READER_LEFT: Final = 141  # as shells say of SIGPIPE
 
 
 def _drop_output() -> None:
-    """Write the rest of the output nowhere, so that Python does not fail again as it ends."""
+    """Write the rest of the output nowhere, so Python does not fail again as it ends."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

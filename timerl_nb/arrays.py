@@ -1,4 +1,4 @@
-"""The type of NumPy arrays in annotations, and the conversion of arrays that come from or go to the host."""
+"""The type of NumPy arrays in annotations, and the conversion of arrays from and to the host."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def converted(
     """Return values as an array of an element type, none of which may become another value.
 
     Booleans fit into all types, integers into integers that hold them and into floats, floats into floats;
-    zeros and ones fit into booleans. Rounding to a narrower float is silent. A finite number that
-    becomes infinite is warned of.
+    zeros and ones fit into booleans. Rounding to a narrower float is silent. A warning tells of finite
+    numbers that become infinite.
 
     Args:
         what: the name of the values in messages.
-        x: anything that NumPy takes as an array.
+        x: any array-like value of NumPy.
         kind: the element type.
         error: the class of the error.
         hint: the remedy for a type that does not fit.
@@ -71,7 +71,7 @@ def numbers_of(
 
 
 def as_array(x: Any) -> Array:
-    """Return anything as an array, PyTorch's tensors among it; an empty one of objects where it is ragged."""
+    """Return anything as an array, PyTorch's tensors among it; an empty one of objects if it is ragged."""
     try:
         return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
     except (TypeError, ValueError, OverflowError):
@@ -145,7 +145,7 @@ def narrowed(what: str, x: Any, kind: np.dtype[Any], origin: Origin | None = Non
     if kind.kind not in "biu":
         infinite = np.isinf(np.asarray(made))
         if infinite.any() and np.isfinite(np.asarray(x)[infinite]).any():
-            warn(  # without the number, so that a loop is warned of once
+            warn(  # without the number, so a loop is warned of once
                 f"{what}: there are numbers that {kind.name} does not hold: they become infinite.",
                 hint="scale the values, or take their logarithm.",
                 origin=origin,

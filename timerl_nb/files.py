@@ -47,7 +47,7 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
     A device or a pipe is refused: reading it might never end.
 
     Args:
-        most: the most bytes that the file may have.
+        most: the file's largest size in bytes.
 
     Raises:
         OSError: the file is no regular one, is larger than `most` or the memory, or cannot be read.
@@ -72,7 +72,7 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
 
 
 def unpack_gzip(content: bytes, most: int) -> bytes:
-    """Return what gzip packed.
+    """Return gzip's contents.
 
     Raises:
         OSError: it is damaged, or unpacks to more than `most` bytes.
@@ -158,14 +158,14 @@ def lock(file: IO[bytes]) -> None:
         file.seek(at)
 
 
-# open lock files; a set of weak references, since a lock ends with the file object that holds it
+# open lock files; a set of weak references, since a lock ends with its file object
 _HELD: Final = WeakSet[IO[bytes]]()
 
 
 def hold(path: Path, mode: str = "ab") -> IO[bytes]:
     """Open a file, made if need be, and hold it until it is closed or the process ends.
 
-    A process that is forked later does not hold it: there the file is closed.
+    A process forked later does not hold it: there the file is closed.
 
     Raises:
         BlockingIOError: somebody else holds it.
@@ -182,7 +182,7 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
 
 
 def _open_at_once(name: str, flags: int) -> int:
-    """Open a file for `open`; a pipe that nobody reads is refused, instead of waited for."""
+    """Open a file for `open`; a pipe without a reader is refused, instead of waited for."""
     return os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 

@@ -1,7 +1,7 @@
 """Identity of objects across processes: equal objects have the same text in every process.
 
 The text names classes and functions by module and qualified name, arrays by a checksum, and has no address. A user's function
-adds a digest of its source, its closure, and the plain values, functions and classes that it uses. Code of the standard
+adds a digest of its source, its closure, and its plain values, functions and classes. Code of the standard
 library, of installed packages and of this one counts by its name alone.
 """
 
@@ -200,7 +200,7 @@ def _functions(member: Any) -> Iterable[Any]:
 
 
 def _instructions(code: CodeType) -> Iterable[str]:
-    """Return the text of compiled code, whose constants may be sets in any order."""
+    """Return the text of compiled code; sets among its constants are sorted."""
     yield code.co_code.hex()
     yield repr((code.co_names, code.co_varnames, code.co_freevars))
     for one in code.co_consts:
@@ -216,7 +216,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _name(value: Any) -> str:
-    """Return the module and the qualified name, for the program that was started by its file's name."""
+    """Return the module and the qualified name, also for a program started by its file's name."""
     module = getattr(value, "__module__", None) or ""
     if module in ("__main__", "__mp_main__"):
         main = sys.modules["__main__"]

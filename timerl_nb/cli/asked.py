@@ -198,7 +198,7 @@ class Asked:
 
 
 def _checked(program: Program) -> Program:
-    """Return a program whose runs can be saved, and refuse others."""
+    """Return a program if its runs can be saved, and refuse others."""
     Keeper(program.pdg, program.bounds, program.executable, recorded=False).check_turns()
     return program
 

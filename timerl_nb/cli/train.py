@@ -22,7 +22,7 @@ from timerl_nb.files import user_path
 from timerl_nb.live.saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
-_USUAL_STEPS: Final = 5_000  # T of a program without I, which learns at each step
+_USUAL_STEPS: Final = 5_000  # T of a program without I: it learns at each step
 
 _HELP: Final = """usage: timerl {command} ALGORITHM [OPTION ...]
 

@@ -80,7 +80,7 @@ class Acting(ABC):
     """
 
     weights: Mapping[str, Any]
-    writes: ClassVar[bool] = False  # whether it may write into the observations that it is given
+    writes: ClassVar[bool] = False  # whether it may write into its argument, the observations
 
     def check(self, observations: Any) -> None:  # noqa: B027 (most have nothing to refuse)
         """Find errors of the policy before it acts.
@@ -89,7 +89,7 @@ class Acting(ABC):
             observations: their space.
 
         Raises:
-            OptionError: it adds something under a name that batches have.
+            OptionError: an extra has a name of a batch's field.
         """
 
     @property
@@ -200,7 +200,7 @@ def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
 
 
 class Actions:
-    """The actions that an environment takes.
+    """The action space of an environment.
 
     Integers outside a Discrete or MultiDiscrete space are refused. Numbers beyond the bounds of a Box are
     passed on as they are: it is the environment that clips them.
@@ -231,12 +231,12 @@ class Actions:
         """
         if self.sizes is None:
             return
-        if backend.is_accelerated() and not isinstance(made, np.ndarray):  # reduced where it lies
+        if backend.is_accelerated() and not isinstance(made, np.ndarray):  # reduced in place
             ends = made.min(axis=(0, 1)), made.max(axis=(0, 1))
             if np.all(np.asarray(ends[0]) >= 0) and np.all(np.asarray(ends[1]) < self.sizes):
                 return
         array = np.asarray(made)
-        whole = array.view(f"u{array.dtype.itemsize}")  # in which negative integers are huge
+        whole = array.view(f"u{array.dtype.itemsize}")  # negative integers become huge
         if np.all(np.maximum.reduce(whole, axis=(0, 1)) < self.sizes):
             return
         outside = (array < 0) | (array >= self.sizes)

@@ -98,11 +98,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Form:
-    """A library whose arrays a batch consists of.
+    """The library of a batch's arrays.
 
     Attributes:
         library: "numpy", "jax" or "torch".
-        device: of PyTorch's; None leaves arrays where they are.
+        device: of PyTorch's; None leaves arrays on their devices.
     """
 
     library: str = "numpy"
@@ -124,7 +124,7 @@ class Form:
 class Batch:
     """Steps of all environments. Later batches share no memory with it.
 
-    It is a pytree of JAX, whose leaves are its arrays and `extras`; it can be copied and pickled.
+    It is a pytree of JAX, with its arrays and `extras` as leaves; it can be copied and pickled.
 
     Attributes:
         obs: the observation before each step, [steps, envs, …].
@@ -229,7 +229,7 @@ _TAKEN = frozenset(
 
 
 def check_names(extras: Mapping[Any, Any]) -> None:
-    """Refuse names of a policy's extras that a batch already has.
+    """Refuse extras of a policy named like a batch's fields.
 
     Raises:
         OptionError: one is such a name, or is private, or no text.
@@ -250,10 +250,10 @@ def check_names(extras: Mapping[Any, Any]) -> None:
 
 
 class _Beside:
-    """Attributes of a batch that are not arrays, as auxiliary data of its JAX pytree.
+    """Auxiliary data of a batch's JAX pytree: its attributes besides arrays.
 
     All instances are equal, so JAX compiles a function once for all batches. Episodes are counted
-    from the batch's arrays, so a batch that is rebuilt with other arrays has none.
+    from the batch's arrays, so a batch rebuilt with other arrays has none.
     """
 
     def __init__(self, batch: Batch | None) -> None:

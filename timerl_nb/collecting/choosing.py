@@ -165,13 +165,13 @@ class _Runner:
     def shorten(
         self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
     ) -> None:
-        """Have batches of as many steps as take little time, up to those of the task.
+        """Choose the number of steps of a short batch, up to the task's.
 
         Args:
             steps: of a batch of the task.
-            first: seconds that the first batch took, of one step.
+            first: seconds of the first batch, of one step.
         """
-        source: Any = self.source  # of a way that does not compile
+        source: Any = self.source  # of a strategy without compilation
         self.counts = replace(
             self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
         )

@@ -49,7 +49,7 @@ class Collector:
 
     def __init__(self, task: Task, how: str) -> None:
         self._how = how
-        # as one value, which an interrupt leaves true
+        # as one value, so an interrupt leaves it consistent
         self._acts: tuple[Task, Mapping[str, Any]] = task, dict(task.acting.weights)
         self._choice: Choice | None = None
         self._source: Source | None = None
@@ -69,7 +69,7 @@ class Collector:
     def next(self, params: Any = None) -> Batch:
         """The next batch: the environments go on where the last one left them.
 
-        Threads take turns. After an interrupt the next call returns the batch that was not completed; only
+        Threads take turns. After an interrupt the next call completes and returns the batch; only
         where it came within a step of environments on the host, these begin new episodes, as the
         interrupt says.
 
@@ -104,7 +104,7 @@ class Collector:
             raise
 
     def _made(self) -> Batch:
-        """A batch that is sound."""
+        """A valid batch."""
         if self._closed:
             raise ExecutionError(
                 f"the collector is closed: {self._closed}.",
@@ -249,7 +249,7 @@ class Collector:
         return self._task.steps
 
     def close(self) -> None:
-        """End all environments; batches stay. It waits for a batch that another thread is making."""
+        """End all environments; batches stay. It waits for an unfinished batch of another thread."""
         with self._lock:
             self._close("it was asked to")
 

@@ -1,7 +1,7 @@
-"""Cost key of a task: a text of every cost factor that is known before it runs.
+"""Cost key of a task: a text of all cost factors known before it runs.
 
 Two tasks with the same key are equally fast on an idle machine. Code is hashed by its instructions, together
-with the functions and classes that it names. Arrays are hashed by their types, libraries by their versions.
+with its functions and classes. Arrays are hashed by their types, libraries by their versions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.machine import cores
 from timerl_nb.runtime.backends.jax import device_count, device_name
 
-_DEEP: Final = 8  # objects within objects that are looked into
-_MANY: Final = 1_000  # elements of a collection that are
+_DEEP: Final = 8  # depth of inspected objects
+_MANY: Final = 1_000  # inspected elements of a collection
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -71,7 +71,7 @@ def _digest(x: Any) -> str:
 
 
 def _told(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
-    """All that counts of an object, as texts without addresses."""
+    """The cost factors of an object, as texts without addresses."""
     if isinstance(x, _PLAIN):
         yield repr(x)
         return
@@ -125,7 +125,7 @@ def _told(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The globals that a function names: those of its package, plain values, and modules."""
+    """The globals in a function's code: objects of its package, plain values, and modules."""
     known = function.__globals__
 
     def names(code: CodeType) -> Iterator[str]:

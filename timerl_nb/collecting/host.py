@@ -26,7 +26,7 @@ from timerl_nb.collecting.way import (
 from timerl_nb.errors import EnvError, ExecutionError, ShapeError, warn
 from timerl_nb.ir.shapes import NUMPY, dtype_name
 
-_LINE: Final = 64  # bytes: memory that begins so is shared with JAX as it is
+_LINE: Final = 64  # bytes: memory with this alignment is shared with JAX without a copy
 
 
 class Stepping(Protocol):
@@ -75,7 +75,7 @@ class _Carried(NamedTuple):
 
     Attributes:
         obs: their observations; None before they are reset.
-        over: which of them only reset at the next step.
+        over: flags of the environments to be reset at the next step.
         returns, lengths: of the episodes in progress.
         done: steps so far, of each environment.
         came: the results of the last step, for a policy that looks back.
@@ -93,7 +93,7 @@ class _Carried(NamedTuple):
         return _Carried(None, np.zeros(envs, bool), np.zeros(envs), np.zeros(envs, np.int64), done)
 
 
-_UNKNOWN: Final[Any] = object()  # the result of a step that was interrupted
+_UNKNOWN: Final[Any] = object()  # the result of an interrupted step
 
 
 class _Part:
@@ -177,7 +177,7 @@ class HostTurns:
         return part is not None and part.at[1] is not None and part.at[2] is _UNKNOWN
 
     def _complete(self, part: _Part, weights: Weights, carried: _Carried) -> None:
-        """Make the steps of a batch that are still to do."""
+        """Make the remaining steps of a batch."""
         done, looks_back = carried.done, self._task.acting.looks_back
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
@@ -249,7 +249,7 @@ class HostTurns:
             raise self._failed(error, 0, 0, None) from error
 
     def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
-        """Begin new episodes, as nobody knows how far a step came that was interrupted."""
+        """Begin new episodes, as the state after an interrupted step is unknown."""
         lost = self._lost + self.is_lost
         self._stepping.close()
         self._stepping = self._make((self._seed + lost * APART) % 2**64)
@@ -282,7 +282,7 @@ class HostTurns:
         """Return observations in the element type of the batch.
 
         Raises:
-            EnvError: they hold integers that do not fit.
+            EnvError: they hold integers out of range.
         """
         return converted("the environments' observations", obs, self._seen[1], error=EnvError)
 

@@ -29,11 +29,11 @@ from timerl_nb.symbolic.domain import Domain
 
 @dataclass(frozen=True)
 class Network(Acting):
-    """A policy that is a graph without dimensions; its weights are values.
+    """A policy from a graph without dimensions; its weights are values.
 
     Attributes:
         graph: the policy; its frozen values are among the weights.
-        indices: dimensions and bounds that it reads, by name.
+        indices: dimensions and bounds it reads, by name.
         shape, dtype: the type of an observation.
     """
 
@@ -59,7 +59,7 @@ class Network(Acting):
         draws = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)
         begin, kind = int(draws[0]) + 1, NUMPY[self.dtype]
         self._check_shown()
-        # the last step, the state before it, and the state that follows: a step may be repeated
+        # the last step, the state before it, and the next state: a step may be repeated
         last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
 
         def act(
@@ -127,7 +127,7 @@ class Network(Acting):
 def beginning(
     ctx: Context, policy: Slicer | Actor, seed: int, how: How, bounds: Mapping[str, int]
 ) -> Network:
-    """A policy with the first values of its parameters and of what else it acts by."""
+    """A policy with the first values of its parameters and of its other values."""
     found = graphs_of(policy)[how]
     if isinstance(found, TimeRLError):
         raise found

@@ -75,7 +75,7 @@ class Random(Acting):
             _: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
         ) -> Acted:
             nonlocal last
-            if last[0] != number:  # a step that an interrupt repeats draws nothing new
+            if last[0] != number:  # a step repeated after an interrupt draws nothing new
                 last = number, drawn((len(obs), *own)).astype(kind)
             return {"action": last[1]}
 

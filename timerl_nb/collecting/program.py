@@ -26,7 +26,7 @@ from timerl_nb.symbolic.domain import ENDLESS
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
 _PLAIN = ("obs", "action", "reward", "last_obs")
-_ADDED = "policy_"  # prefix of the policy's names, so that they differ from ours
+_ADDED = "policy_"  # prefix of the policy's names, so they differ from ours
 
 
 def collecting(task: Task, options: Options) -> Program:
@@ -120,7 +120,7 @@ class Turns:
         self._lost = 0  # how often an interrupt ended the run
         self._is_repeatable = program.why_not_repeatable is None
         self._turns = self._begun()
-        self._is_begun = False  # a batch that has not been handed out
+        self._is_begun = False  # a batch not yet returned
 
     def _begun(self) -> DriverTurns:
         given = self._supply if self._task.acting.weights else None
@@ -153,7 +153,7 @@ class Turns:
         return self._is_begun and not self._is_repeatable
 
     def _begin_again(self) -> None:
-        """Begin new episodes, as the program has effects that no turn can repeat."""
+        """Begin new episodes, as the program's effects cannot be repeated."""
         self._turns.close()
         self._lost += 1
         self._turns, self._is_begun = self._begun(), False

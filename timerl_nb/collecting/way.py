@@ -11,7 +11,7 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.task import Task
 
 Weights = Mapping[str, Any]  # by name
-APART: Final = 0xD1342543DE82EF95  # between the seeds of environments and of those after them
+APART: Final = 0xD1342543DE82EF95  # between the seeds of environments and of later ones
 
 LOST: Final = (
     "the environments were within a step, which cannot be completed: with the next batch all of them begin "
@@ -38,7 +38,7 @@ class Source(Protocol):
     """Environments in progress."""
 
     def next(self, weights: Weights) -> Batch:
-        """The steps of all environments behind the last batch that was handed out.
+        """The steps of all environments after the last returned batch.
 
         After an interrupt it goes on from there: with the steps made since, or with the same ones anew.
         """

@@ -15,7 +15,7 @@ from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.foreign import asked, taken
 
 FORMS = ("prose", "published")
-_LEAST = Bytes(1)  # by which it is told whether a device is reached at all
+_LEAST = Bytes(1)  # of a trial message, to find unreachable devices
 _TIE = 12  # digits: sums of the same terms in another order differ beyond
 
 
@@ -88,9 +88,9 @@ class Choice:
 
 @asked
 def choose(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> Choice:
-    """Choose the devices of replay manager, learner and experience memory by which an iteration is shortest.
+    """Choose the devices of replay manager, learner and experience memory for the shortest iteration.
 
-    Devices that the actors' device does not reach are refused. Of equal assignments that with the least traffic is chosen.
+    Devices without a link from the actors' device are refused. Of equal assignments the one with the least traffic is chosen.
 
     Args:
         form: "prose" is Eq. 6 as the paper's text has it, with all three searched together:

@@ -137,7 +137,7 @@ class Table:
 
     @property
     def insertions(self) -> Bytes:
-        """The priorities of new rows, which actors send to the replay manager."""
+        """The priorities of new rows, sent by actors to the replay manager."""
         return Words(self.inserted).of(WORD)
 
     @property

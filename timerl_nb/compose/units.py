@@ -32,7 +32,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Words:
-    """So many numbers, which become bytes by their width.
+    """So many numbers; their width gives the bytes.
 
     Raises:
         ShapeError: the count is negative, NaN or infinite.

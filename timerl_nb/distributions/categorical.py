@@ -44,7 +44,7 @@ class Categorical(Distribution):
         if mask is not None:
             logits = _masked(logits, allowed_positions(mask, logits))
         self.logits = logits
-        # infinities are handled by detached operations, which add little to the gradients
+        # infinities are handled by detached operations; these add little to the gradients
         ends = finfo(NUMPY[logits.dtype])
         most = logits.max(axis=-1).unsqueeze(-1).detach()
         shifted = logits - most.maximum(float(ends.min))
@@ -198,9 +198,9 @@ def allowed_positions(
     """Return a mask of positions as booleans.
 
     Args:
-        mask: booleans, or integers of which 0 means forbidden.
-        logits: the tensor that it applies to.
-        spans: the parts of the last axis, each of which needs an allowed position.
+        mask: booleans, or integers (0 means forbidden).
+        logits: the tensor it applies to.
+        spans: the parts of the last axis; each needs an allowed position.
 
     Raises:
         ShapeError: it has another type, a shape that does not broadcast, or its constant values allow

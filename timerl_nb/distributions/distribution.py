@@ -25,7 +25,7 @@ class Distribution(ABC):
     dimension. `stream` names the draws, so that they stay when others are added; `shared` lets a name
     stand for the same draws more than once. No gradient flows through `sample`.
 
-    Each draw is recorded in the context, so that a policy can act by the most likely value instead.
+    Each draw is recorded in the context, so a policy can act by the most likely value instead.
     """
 
     def __init_subclass__(cls) -> None:

@@ -71,7 +71,7 @@ class Normal(_Reparametrised):
     def _kl(self, other: Normal) -> RecurrentTensor:
         apart = (self.mean - other.mean) / _divisor(other.log_std)
         wider = self.log_std - other.log_std
-        grown = (wider * 2.0).expm1()  # infinite where `wider` is: not inf - inf
+        grown = (wider * 2.0).expm1()  # infinite if `wider` is: not inf - inf
         return ((grown + apart.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
 
 

@@ -219,7 +219,7 @@ class Compiler:
         *,
         least: bool = True,
     ) -> Front:
-        """Return the passes and the schedule, which as a rule hold for any bounds.
+        """Return the passes and the schedule; as a rule they hold for any bounds.
 
         The bounds matter if something is chosen within a budget.
 
@@ -339,7 +339,7 @@ class Compiler:
         self._stated[options.with_(device_memory=None), bounds_text(bounds)] = tuple(known.items())
 
     def beyond(self, front: Front, options: Options, bounds: Mapping[str, int]) -> int:
-        """The bytes that XLA states beyond the estimate for a front's decision, as far as it is known."""
+        """The excess of XLA's figure over the estimate for a front's decision, if known."""
         return dict(self._stated_of(options, bounds)).get(front.decision, 0)
 
     def _stated_of(self, options: Options, bounds: Mapping[str, int]) -> Stated:

@@ -15,7 +15,7 @@ from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import CallError, OptionError, Origin, one_of
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
-# Arguments whose numbers are the steps of a return: without a number, the return is the whole episode's.
+# Arguments that count the steps of a return: without a number, the return is the whole episode's.
 LOOKAHEADS: Final = frozenset({"steps", "n_steps", "n_step", "lookahead"})
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 

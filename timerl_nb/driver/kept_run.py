@@ -210,7 +210,7 @@ class Keeper:
     def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
         """Return why a run cannot go on under other bounds, and the line; nothing where it can.
 
-        It can with more or fewer iterations if nothing that it computes depends on their number.
+        It can with more or fewer iterations if none of its values depends on their number.
         """
         loops = self._executable.plan.clock.schedule.loops()
         dims = self._pdg.dims

@@ -84,13 +84,13 @@ class Decision:
         return ", ".join(text) or "as it is"
 
 
-# By decision, the bytes that XLA states for its program beyond the estimate; those of None are a guess
-# for all decisions of which XLA has stated nothing.
+# By decision, the excess of XLA's figure over the estimate; the entry of None is a guess
+# for all decisions without a figure of XLA.
 Stated = tuple[tuple[Decision | None, int], ...]
 
 
 def stated_beyond(decision: Decision, stated: Stated) -> int:
-    """The bytes beyond the estimate that a decision's program takes, as far as XLA's figures say.
+    """The excess of a decision's memory over the estimate, by XLA's figures.
 
     Of a decision with blocks of another size, the bytes are taken to grow with the size.
     """
@@ -123,7 +123,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """All stages that hold for any bounds, or for some values of a few of them."""
+    """The stages valid for any bounds, or for some values of a few of them."""
 
     stages: tuple[Stage, ...]
     constraints: Constraints
@@ -133,11 +133,11 @@ class Front:
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
     apart: tuple[Choice, ...] = ()  # of a search, whose passes have no stage
-    beyond: int = 0  # bytes that XLA states beyond the estimate
+    beyond: int = 0  # the excess of XLA's figure over the estimate, in bytes
 
     @property
     def bounds(self) -> Mapping[str, int]:
-        """The values of bounds that the schedule is for alone; none where it is for any bounds."""
+        """Values of bounds, if the schedule holds for these alone; empty if it holds for any bounds."""
         return self.tree.dims.values
 
     def asking(self, ask: Ask) -> Front:

@@ -826,10 +826,10 @@ class Program:
                 self._keep_within(self.options.budget)
 
     def _keep_within(self, limit: int) -> None:
-        """Search again, a few times at most, where XLA states more bytes than were estimated and there are.
+        """Search again, a few times at most, if XLA's figure exceeds the estimate and the budget.
 
         Raises:
-            BudgetError: no decision keeps to the limit; it names bytes that XLA's own figures confirm.
+            BudgetError: no decision keeps to the limit; it names a figure confirmed by XLA.
         """
         for _ in range(_ROUNDS):
             if (told := self._correct(limit)) is None:
@@ -845,7 +845,7 @@ class Program:
             raise stated_refusal(lowered.needed, limit, told)
 
     def _search_on(self) -> None:
-        """Compile with the next decision: one for which as many bytes more would do, if there is any."""
+        """Compile with the next decision: one that fits with the same excess, if there is any."""
         under = self.options, self.bounds
         self._compiler.correct(None, *under, self._compiler.beyond(self._front, *under))
         try:
@@ -855,7 +855,7 @@ class Program:
             self._compile(self.options)
 
     def _warn_of_stated(self) -> None:
-        """Warn where XLA takes much more memory than `program.memory.needed` has promised."""
+        """Warn if XLA takes much more memory than `program.memory.needed` has promised."""
         lowered, promised = self.executable.lowered, self.memory.needed
         if lowered is None or lowered.stated is None:
             return
@@ -867,7 +867,7 @@ class Program:
             )
 
     def _correct(self, limit: int) -> str | None:
-        """Note by how much XLA's figures exceed the estimate, where they exceed a limit; say so."""
+        """Note by how much XLA's figures exceed the estimate, if they exceed a limit; say so."""
         lowered, memory = self.executable.lowered, self.memory
         if lowered is None or lowered.needed <= limit:
             return None
@@ -1147,7 +1147,7 @@ def _check_dims(pdg: Pdg, options: Options) -> None:
 
 
 def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
-    """Refuse options that would do nothing beside other options, or under the bounds."""
+    """Refuse options without effect alongside other options, or under the bounds."""
     given = {
         "tile": options.tile is not False,
         "tile_kernel": options.tile_kernel is not False,

@@ -68,7 +68,7 @@ _NEAR: Final = 1.5
 _LITTLE: Final = 0.25
 # Of a budget, what is all but too much.
 _TIGHT: Final = 0.5
-# The options that leave out one pass each, and may save memory.
+# Options for passes; without one of these passes a program may take less memory.
 _PASSES: Final = ("lift", "contract", "accumulate", "fuse", "trial", "simplify")
 # What is left to the passes.
 _FOR_SPEED: Final = "for speed"
@@ -157,10 +157,10 @@ class Search:
 
     @cached_property
     def _others(self) -> list[Search]:
-        """Searches with one option changed, for a program that no decision of this search fits.
+        """Searches with one option changed, for a program without a fitting decision in this search.
 
         Each change keeps dimensions in their loops or leaves out a pass, and makes the program
-        slower. Options that the user has changed already are not varied. Programs of many
+        slower. Options already changed by the user are not varied. Programs of many
         dimensions take minutes to search, so only small programs are searched without passes.
         """
         options, names = self._options, [dim.name for dim in self._pdg.dims]

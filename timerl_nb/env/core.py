@@ -171,7 +171,7 @@ class Simulation(ABC):
             return first
 
     def _public(self) -> dict[str, Tensor]:
-        """Tensors that the environment has as attributes, such as a mask of actions."""
+        """Tensors among the environment's attributes, such as a mask of actions."""
         own = {n: x for n, x in vars(self).items() if isinstance(x, RecurrentTensor)}
         return {name: x for name, x in own.items() if not name.startswith("_")}
 
@@ -241,7 +241,7 @@ class Simulation(ABC):
 
 
 def _at_each(x: Tensor, domain: Domain) -> Tensor:
-    """Return a tensor as one over a domain, along which it may be the same everywhere."""
+    """Return a tensor broadcast over a domain."""
     if set(domain) <= set(x.domain):
         return x
     made = x.ctx.open_merge(x.type, domain)

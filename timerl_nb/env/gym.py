@@ -200,7 +200,7 @@ class _Instances:
         """Return an observation in the element type of the program.
 
         Raises:
-            EnvError: it holds integers that do not fit.
+            EnvError: it holds integers out of range.
         """
         return converted(f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError)
 

@@ -72,7 +72,7 @@ class JaxEnvironment(Environment):
         return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
 
     def _made(self, name: str, made: Any) -> Any:
-        """Check the number of values that a function returned.
+        """Check the number of a function's results.
 
         Raises:
             EnvError: it is not as many values as environments return.
@@ -87,7 +87,7 @@ class JaxEnvironment(Environment):
         )
 
     def _check_call(self, name: str, wanted: tuple[str, ...]) -> None:
-        """Refuse a function that takes other arguments, or the same ones in another order.
+        """Refuse a function with other arguments, or with the same ones in another order.
 
         Raises:
             EnvError: its arguments' names say so, or their number does.

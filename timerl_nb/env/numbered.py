@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Numbered:
-    """One environment of many, which writes its number as it steps: it may raise, or end its process.
+    """One environment of many; it writes its number as it steps: it may raise, or end its process.
 
     The last observation of an episode is copied: a vector resets the environment before it reads it, and
-    many environments return an array of their own, which the reset overwrites.
+    many environments return the same array each time, overwritten by the reset.
 
     Observations of integers are converted to the type of the space. A vector would cut off the upper bits of
     int64 for an int32 space, and refuse int64 for a uint8 space.
@@ -52,7 +52,7 @@ def _as_integers(obs: Any, kind: Any) -> Any:
     """Return an observation in the integer type of its space; other types than integers stay as they are.
 
     Raises:
-        ValueError: it holds integers that do not fit.
+        ValueError: it holds integers out of range.
     """
     if obs.__class__ is np.ndarray and obs.dtype == kind:
         return obs

@@ -64,17 +64,17 @@ from timerl_nb.symbolic.substitute import subst_cond
 
 How = Literal["mode", "sample", "explore"]
 Arrays = Mapping[str, RecurrentTensor]
-STEPS: Final = "steps"  # the state that counts an episode's steps
-_LATE: Final = 1 << 20  # stands for the last iteration where conditions are compared with it
+STEPS: Final = "steps"  # the counter of an episode's steps
+_LATE: Final = 1 << 20  # represents the last iteration in comparisons of conditions
 _NOISE, _WEIGHTS, _SEEN = "noise", "weights", "seen"
 
 
 @dataclass(frozen=True)
 class State:
-    """A tensor that a policy carries from step to step.
+    """A tensor of a policy's state.
 
     Attributes:
-        op_id: the operation that represents its value at the current step.
+        op_id: the operation of its value at the current step.
         first: its value at an episode's first step; made of weights and frozen values alone.
         after: its value at the next step.
     """
@@ -97,8 +97,8 @@ class PolicyGraph:
         state: the policy's state between steps, by name.
         made: "action"; "log_prob" if it is drawn from a distribution; "value" of a critic.
         draws: whether the action depends on random bits.
-        unlikely: the line of random bits that have no most likely value; None where all have one.
-        origin: the line of the program that takes the action.
+        unlikely: the line of random bits without a most likely value; None if all have one.
+        origin: the line of the program's environment step.
     """
 
     pdg: Pdg
@@ -118,7 +118,7 @@ class PolicyGraph:
         return {**self.weights, **self.frozen, **self.indices}
 
     def shape_of(self, op_id: int) -> tuple[int, ...]:
-        """The shape of an operation's value, which has no symbolic sizes."""
+        """The concrete shape of an operation's value."""
         return tuple(n for n in self.pdg[op_id].shape if isinstance(n, int))
 
 
@@ -132,7 +132,7 @@ def copied(
 
     Args:
         bound: the tensors for the operations that represent inputs, weights, values and state.
-        domain: the dimensions over which each point draws for itself.
+        domain: the dimensions of independent draws.
 
     Returns:
         the tensor for each of the graph's reads.
@@ -151,7 +151,7 @@ def copied(
 
 
 def over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
-    """A tensor at every point of a domain, also where it does not vary over all of it."""
+    """A tensor at every point of a domain, broadcast if necessary."""
     if x.domain == domain:
         return x
     merge = x.ctx.open_merge(x.type, domain, x.op.label)
@@ -197,10 +197,10 @@ class InProgram:
 
         Args:
             step: the result of the environment's step.
-            restarts: an episode that ends is followed by another at the next step.
+            restarts: after its end an episode is followed by another at the next step.
 
         Raises:
-            OptionError: the environment does not show something that the policy reads.
+            OptionError: an input of the policy is no output of the environment.
         """
         ctx = self.o.ctx
         for name, x in self._came.items():
@@ -234,7 +234,7 @@ class InProgram:
 
 
 class _Missing(Exception):
-    """A value that has to be written first."""
+    """A value to be written first."""
 
     def __init__(self, node: _Node) -> None:
         self.node = node
@@ -252,7 +252,7 @@ class _Node:
 
 @dataclass
 class _Slot:
-    """A tensor of the state that is being written."""
+    """A tensor of the state in progress."""
 
     x: RecurrentTensor
     first: RecurrentTensor
@@ -264,7 +264,7 @@ class Slicer:
     """The slices of one program, in all three ways of acting.
 
     Args:
-        ctx: the program; operations that only describe draws are added to it for a moment.
+        ctx: the program; operations to describe draws are added to it for a moment.
         played: the environment's use.
     """
 
@@ -275,7 +275,7 @@ class Slicer:
         self.passing: set[str] = set()  # the dimensions of iterations and steps
 
     def graph(self, how: How) -> PolicyGraph:
-        """The policy that acts by the most likely action, by draws, or as the program itself does.
+        """The policy by the most likely action, by draws, or exactly as in the program.
 
         Raises:
             OptionError: the program has no such slice; the line says where.
@@ -300,11 +300,11 @@ class Slicer:
 
     @property
     def origin(self) -> Origin:
-        """The line that steps the environment."""
+        """The line of the environment's step."""
         return self._played.origin
 
     def frozen(self, graph: PolicyGraph) -> dict[str, RecurrentTensor]:
-        """The tensors of the program that a graph's frozen values are the last ones of."""
+        """The program's tensors whose last values a graph's frozen values are."""
         return {name: RecurrentTensor(self._ctx, self._reads[name]) for name in graph.frozen}
 
 
@@ -357,7 +357,7 @@ class _Source:
     # --- dependence --------------------------------------------------------------------------
 
     def _onward(self, k: int) -> Iterable[int]:
-        """The operations that one reads: none of the environment's outputs and of parameters."""
+        """The operands of an operation: none of the environment's outputs and of parameters."""
         if k in self.parameters:
             return ()
         return [
@@ -398,7 +398,7 @@ class _Source:
         return self.flags[k] == {_NOISE}
 
     def _own_draws(self) -> set[int]:
-        """The random bits that are the policy's own: others are exploration on top of it."""
+        """The random bits of the policy itself: others are exploration on top of it."""
         own: set[int] = set()
         for tensor, draw in self.draws.items():
             if not self.is_noise(tensor[0]) or _WEIGHTS not in self.acting:
@@ -412,7 +412,7 @@ class _Source:
         return own
 
     def _adds(self, op: Op) -> Op | None:
-        """The sum whose greatest position an operation finds, such as logits and Gumbel numbers."""
+        """The operand of an argmax if it is a sum, such as logits and Gumbel numbers."""
         source = self.cone.get(op.inputs[0].source) if op.kind == "argmax" else None
         return source if source is not None and source.kind == "add" else None
 
@@ -470,7 +470,7 @@ class _Source:
         return not (moved or learnt or ends & {"terminated", "truncated", "alive"})
 
     def _circle(self, op: Op) -> set[int]:
-        """The operations by which a tensor follows from itself."""
+        """The operations of a tensor's recurrence."""
         ahead = self._cone(*self._onward(op.id))
         if op.id not in ahead:
             return set()
@@ -486,7 +486,7 @@ class _Source:
     # --- time --------------------------------------------------------------------------------
 
     def back(self, read: Read, domain: Domain) -> int:
-        """How many steps ago the latest point is that a read is of; 0 where it names no step."""
+        """Age in steps of the latest point of a read; 0 if it names no step."""
         if self.now not in domain:
             return 0
         if self.is_step_before(read, domain):
@@ -569,7 +569,7 @@ class _Writer:
         self.indices: dict[str, RecurrentTensor] = {}
         self.slots: dict[Any, _Slot] = {}
         self.drawn: dict[Tensor, None] = {}
-        self.reader: Op | None = None  # the operation whose value is being written
+        self.reader: Op | None = None  # the operation being written
 
     # --- the whole ---------------------------------------------------------------------------
 
@@ -852,7 +852,7 @@ class _Writer:
         return bool(self.source.own.intersection(bits))
 
     def _random(self, op: Op, node: _Node) -> RecurrentTensor:
-        """Fresh bits at each step; those of an episode are drawn at its first one."""
+        """Fresh bits at each step; an episode's are drawn at its first step."""
         attrs = RngAttrs(op.attrs.stream, (), op.attrs.shape)
         fresh = self._add("rng", [], attrs, op)
         if self.source.now in op.attrs.dims or node.start:
@@ -895,7 +895,7 @@ class _Writer:
         *others, (_, value, read) = rest
         plain = all(x.read == value.read for _, x, _ in others)
         if first is not None and not plain and source.now in op.domain:
-            # a branch that covers the first step says so itself
+            # a branch over the first step says so itself
             at_first = [x for c, x, _ in rest if _holds(subst_cond(c, {source.now: const(0)}))]
             if at_first and at_first[0].read == first.read:
                 first = None
@@ -937,7 +937,7 @@ class _Writer:
         """Return the tensor of a read, `ago` steps back.
 
         Args:
-            fill: the reduction of a window's axis, which may begin before the episode does.
+            fill: the reduction of a window's axis; the window may begin before the episode.
         """
         source = self.source
         op = source.op(read.source)
@@ -1191,7 +1191,7 @@ def policy_of(ctx: Context) -> Slicer | Actor:
 
 
 def weights_of(ctx: Context, played: Played) -> set[str]:
-    """The names of the parameters that an environment's actions depend on."""
+    """The names of the parameters of an environment's actions."""
     inside = {*played.came.values(), *played.first.values()}
     params = {**ctx.parameters, **ctx.after_update}
 
@@ -1202,7 +1202,7 @@ def weights_of(ctx: Context, played: Played) -> set[str]:
 
 
 def return_frozen(ctx: Context) -> None:
-    """Let the run return, and save in checkpoints, the values that its policy needs beside parameters."""
+    """Let the run return, and save in checkpoints, the policy's values besides parameters."""
     try:
         found = policy_of(ctx)
         if isinstance(found, Actor):
@@ -1210,7 +1210,7 @@ def return_frozen(ctx: Context) -> None:
         graph = found.graph("explore")
         frozen = found.frozen(graph)
     except TimeRLError:
-        return  # said where somebody asks for the policy
+        return  # raised as the policy is requested
     if frozen:
         _save_frozen(ctx, set(graph.weights), frozen, found.passing)
     for name, x in frozen.items():
@@ -1219,7 +1219,7 @@ def return_frozen(ctx: Context) -> None:
 
 
 def _save_frozen(ctx: Context, weights: set[str], frozen: Arrays, passing: set[str]) -> None:
-    """Let the checkpoints of a policy's weights save what else it acts by."""
+    """Let the checkpoints of a policy's weights save its frozen values."""
     for op_id in ctx.op_ids:
         op = ctx[op_id]
         if not isinstance(op.attrs, CheckpointAttrs) or not weights <= set(op.attrs.names):

@@ -1,4 +1,4 @@
-"""Records of how a program acts: environment steps, draws from distributions, policies that the user names."""
+"""Records of how a program acts: environment steps, draws from distributions, policies named by the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timerl_nb.ir.ops import Read, Tensor
 from timerl_nb.ir.shapes import DType
 from timerl_nb.symbolic.domain import Domain
 
-# Begins the names of values in a checkpoint that a policy needs beside its parameters.
+# Prefix of a policy's values besides parameters in a checkpoint.
 FROZEN: Final = "policy: "
 
 
@@ -22,7 +22,7 @@ def called(network: Any, o: Any) -> Any:
 
 @dataclass(frozen=True)
 class Actor:
-    """A network that may act.
+    """A network, possibly a policy.
 
     Attributes:
         network: a module, or a list or mapping of modules and parameters.
@@ -48,9 +48,9 @@ class Played:
         space: of observations.
         domain: the dimensions of the reset.
         time: the dimensions of the steps, the last one fastest.
-        first: the tensors that the reset returned, by name; "obs" is the observation.
-        came: the tensors that the step returned, by name.
-        action: the tensor that the step took.
+        first: results of the reset, by name; "obs" is the observation.
+        came: results of the step, by name.
+        action: the argument of the step.
         inside: the operations of the environment itself.
         origin: the line of the step.
     """
@@ -72,7 +72,7 @@ class Draw:
     Attributes:
         mode: writes the most likely value.
         log_prob: writes the log-probability of a value.
-        inside: the operations that draw.
+        inside: the operations of the draw.
         origin: the line of the draw.
     """
 

@@ -39,7 +39,7 @@ from timerl_nb.symbolic.expr import (
 from timerl_nb.symbolic.polyhedra import Relation, Set, primed
 from timerl_nb.symbolic.substitute import subst
 
-# Per operation the points that the loss depends on; None for none.
+# Per operation the points with an effect on the loss; None for none.
 Needed = Callable[[], Mapping[int, Set | None]]
 
 
@@ -48,7 +48,7 @@ class Inverse:
     """The readers of a source point: per dimension of the reader a range, in terms of the source.
 
     Attributes:
-        cond: the source points that have readers.
+        cond: the source points with readers.
         first: the first reader of such a point, per dimension.
         last: the last one.
         exact: whether all points of that box are readers.
@@ -76,8 +76,8 @@ _MOST_PIECES = 8
 def inverses_of(graph: Pdg, op: Op, read: Read, needed: Needed) -> tuple[Inverse, ...]:
     """Invert a read's relation with isl: one inverse, or one for each of several pieces.
 
-    In a recurrence only readers count that the loss depends on: further readers would be dependences
-    that the program does not have, and might close a circle. Outside of recurrences an inverse that is
+    In a recurrence only readers with an effect on the loss count: further readers would add
+    dependences, and might close a circle. Outside of recurrences an inverse that is
     not exact spans whole dimensions. If isl reaches its ceiling it does too, with a warning.
     """
     recurrent = _depends(graph, read.source, op.id)
@@ -150,12 +150,12 @@ def counted_at(c: Tensor, where: Cond) -> Tensor:
 def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor, needed: Needed) -> Tensor:
     """Return the sum, over the points that read a source point, of their `c` for it.
 
-    Both are zero where they are not defined: a gradient through conditional tensors is made at their
+    Both are zero outside their domains: a gradient through conditional tensors is made at their
     points alone.
 
     Args:
-        c: at the reader's points, in the shape that the read has.
-        needed: the points of each operation that the loss depends on; `c` is zero at others.
+        c: at the reader's points, in the shape of the read.
+        needed: the points of each operation with an effect on the loss; `c` is zero at others.
 
     Returns the gradient over the source's domain, in the source's shape.
     """
@@ -178,7 +178,7 @@ def _summed(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _through(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
-    """Return the part of the gradient that comes from the readers of one inverse."""
+    """Return the gradient's part from the readers of one inverse."""
     if not inverse.exact or _varies(c, read, inverse):
         return _laid_out(graph, op, read, c, inverse)
     positions = [
@@ -283,7 +283,7 @@ def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
 
 
 def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor | None:
-    """Return the gradient through a reduction of all slices that it reads: one over the readers.
+    """Return the gradient through a reduction of all its slices: one over the readers.
 
     None where the operation is none, or the readers of a point form no boxes.
     """

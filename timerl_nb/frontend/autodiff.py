@@ -153,7 +153,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
 
 
 def _behind(graph: Pdg, root: int) -> Pdg:
-    """Return the part of a graph that an operation depends on."""
+    """Return an operation's dependences in a graph."""
     found = reached_from([root], lambda k: graph[k].sources)
     return Pdg(graph.dims, {k: op for k, op in graph.ops.items() if k in found})
 

@@ -106,7 +106,7 @@ class Context:
         self.played: list[Played] = []  # how environments are stepped
         self.draws: dict[Tensor, Draw] = {}  # from distributions, by drawn tensor
         self.critics: dict[Tensor, Callable[[], Any]] = {}  # by another output of its network
-        self._drawing = 0  # calls of distributions that are open
+        self._drawing = 0  # open calls of distributions
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Context:
         self._ops[op.id] = op.with_(origin=origin or op.origin)
 
     def save_beside(self, op_id: int, named: Mapping[str, Read]) -> None:
-        """Let a checkpoint that was written before save more tensors."""
+        """Let an existing checkpoint save more tensors."""
         op = self._ops[op_id]
         attrs = replace(op.attrs, names=(*op.attrs.names, *named))
         self._ops[op_id] = op.with_(inputs=(*op.inputs, *named.values()), attrs=attrs)
@@ -416,7 +416,7 @@ class Context:
 
     @contextmanager
     def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
-        """Record a draw from a distribution; a draw inside of another one is a part of that."""
+        """Record a draw from a distribution; a draw inside of another one is a part of it."""
         begun, self._drawing = len(self._ops), self._drawing + 1
 
         def record(read: Read, draw: Callable[[frozenset[int]], Draw]) -> None:

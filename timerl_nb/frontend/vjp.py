@@ -254,7 +254,7 @@ def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _atan2(g: Tensor, y: Tensor, x: Tensor, z: Tensor) -> Sequence[Tensor]:
-    # scaled, since squares overflow and vanish; 0 at infinity, and at the origin, which has no angle
+    # scaled, since squares overflow and vanish; 0 at infinity, and at the origin, as it has no angle
     most = abs(x).maximum(abs(y)).detach()
     near = most < np.inf
     size = where((most > 0.0) & near, most, 1.0)

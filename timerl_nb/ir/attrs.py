@@ -539,7 +539,7 @@ class JaxedAttrs(Attrs):
 class OutputAttrs(Attrs):
     """An output's name, and the dimensions it is stacked over.
 
-    "policy" is the role of last values that the program's policy needs beside its parameters.
+    "policy" is the role of the policy's last values besides its parameters.
 
     Those in `axes` are the leading axes of the operand, the others are the sink's domain.
     """

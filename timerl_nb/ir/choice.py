@@ -52,7 +52,7 @@ class Forecast:
         return self.each or max(self.peak, self.buffers) + self.beside
 
     def beyond(self, nbytes: int) -> Forecast:
-        """The same forecast with more bytes that kernels need, since XLA states them."""
+        """The same forecast with more bytes for kernels, by XLA's figure."""
         each = self.each + nbytes if self.each else 0
         return replace(self, beside=self.beside + nbytes, each=each)
 

@@ -170,7 +170,7 @@ class WholeRun:
         """Check the arrays.
 
         Args:
-            copied: copy the host's arrays, for a run that goes on after the caller has control again.
+            copied: copy the host's arrays, for a run in the background.
 
         Raises:
             OptionError: they are no mapping, one is missing, or a name is unknown.

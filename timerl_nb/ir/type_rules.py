@@ -58,7 +58,7 @@ class TypeRuleError(Exception):
     """Operand types that a kind does not take; the frontend adds the user's line.
 
     Attributes:
-        sizes: two that should be one and are written differently: the one to keep comes first.
+        sizes: two sizes that must be equal but differ in writing; the one to keep comes first.
         hint: a remedy.
     """
 

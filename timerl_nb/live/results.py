@@ -281,7 +281,7 @@ class Result(Mapping[str, Array]):
             raise damaged(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        # a context stays where the program was written
+        # a context stays in its own process
         return {**vars(self), "_acting": None}
 
     def __getitem__(self, name: str) -> Array:

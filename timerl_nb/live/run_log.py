@@ -157,7 +157,7 @@ class RunLog:
         return pdg.dims[self._along].count(bounds)
 
     def _check_names(self) -> None:
-        """Refuse names that two columns would have.
+        """Refuse equal names of two columns.
 
         Raises:
             OptionError: an output or the outermost dimension has the name of another column.

@@ -19,7 +19,7 @@ from timerl_nb.live.watching import Watching
 from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
 from timerl_nb.runtime.run_protocol import RunProtocol
 
-_GRACE: Final = 5.0  # seconds that an interrupted `result` waits for the end of an iteration
+_GRACE: Final = 5.0  # seconds for which an interrupted `result` waits for the end of an iteration
 
 
 class Running:
@@ -134,7 +134,7 @@ class Running:
         """Wait for the run's end, and return its results.
 
         `result()` of a stopped run returns partial results: outputs and parameters as of the last
-        completed iteration. Outputs that are computed after the last iteration, or from values of later
+        completed iteration. Outputs computed after the last iteration, or from values of later
         ones, are absent. An interrupt (Ctrl-C) stops the run, as `stop` does.
 
         Raises:
@@ -220,6 +220,6 @@ class Running:
 
 
 def _abandon(control: RunControl) -> None:
-    """End a run whose handle is gone: no command can reach it any more."""
+    """End a run without a handle: no command can reach it any more."""
     if not is_forked():  # the run belongs to the parent process
         control.stop()

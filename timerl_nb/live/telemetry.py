@@ -248,7 +248,7 @@ class Telemetry(Watching):
         )
 
     def _outputs(self) -> dict[str, str]:
-        """Return the outputs that are no curves, as text; of several seeds their mean."""
+        """Return all outputs except curves, as text; of several seeds their mean."""
         found = {}
         for name in self._others:
             if ("output", name) in self._final:

@@ -43,7 +43,7 @@ class Turns(Iterator[dict[str, Any]]):
         taken: Callable[[Any], Any] = np.asarray,
         again: Again | None = None,
     ) -> None:
-        self._steps: Iterator[int] | None = None  # also where it is interrupted as it is made
+        self._steps: Iterator[int] | None = None  # also if it is interrupted as it is made
         self._finish, self._taken, self._again = finish, taken, again
         self._held: tuple[int, Callable[[], RunState] | None] | None = None
         self._begin(run, supply, turn)
@@ -94,7 +94,7 @@ class Turns(Iterator[dict[str, Any]]):
             self._held = self.turn, self._run.hold(self.turn) if self.turn else None
 
     def back(self) -> None:
-        """Return to where `hold` was called last, also after an interrupt: that turn comes next."""
+        """Return to the last `hold`, also after an interrupt: that turn comes next."""
         assert self._again is not None and self._held is not None
         turn, held = self._held
         run, supply = self._again(turn, None if held is None else held())

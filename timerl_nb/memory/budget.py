@@ -171,7 +171,7 @@ def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> Budget
     """The error of a plan beyond the budget: it lists the largest values at the peak.
 
     Args:
-        beyond: bytes that XLA states beyond the estimate.
+        beyond: the excess of XLA's figure over the estimate, in bytes.
     """
     needed = plan.needed + beyond
     line = plan.timeline()

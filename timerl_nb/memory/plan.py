@@ -336,7 +336,7 @@ class MemoryPlan(Inspectable):
 
     @property
     def needed(self) -> int:
-        """The memory that each device is expected to need, in bytes; `details` has its parts.
+        """The expected memory of each device, in bytes; `details` has its parts.
 
         A budget (`Options(device_memory=…)`) bounds it. XLA may state more once it has compiled the
         program: a run within a budget then searches on, and one without warns.

@@ -1,9 +1,9 @@
-"""Estimate of the memory that a kernel takes while it runs, besides its operands and results.
+"""Estimate of a kernel's temporary memory, besides its operands and results.
 
 XLA fuses elementwise operations into their readers. It stores the operands and results of
 contractions, sorts, scans and scatters, the results of reductions, the source of a gather, random
-bits, concatenations, and a value that several reductions read. A contraction takes a copy of a part
-of a larger array. A contraction that adds nothing up is an elementwise product.
+bits, concatenations, and values with several reductions as readers. A contraction takes a copy of a part
+of a larger array. A contraction without a sum is an elementwise product.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from timerl_nb.symbolic.expr import Slice
 
 CONTRACTIONS = ("dot", "conv")
 FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
-# Kinds that read their operands from memory; of a gather that holds of the first alone.
+# Kinds that read their operands from memory; a gather only the first one.
 _READS_STORED = frozenset(
     {"argsort", "linear_scan", "sliding_sum", "sliding_max", "scatter_add", "scatter_set"}
 )
-# Arrays of the result's size that XLA takes for a while to compute these kinds, on a CPU.
+# XLA's temporary arrays of the result's size for these kinds, on a CPU.
 _WORKSPACE = {"linear_scan": 1, "sliding_sum": 1, "scatter_add": 1, "scatter_set": 1}
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
@@ -78,7 +78,7 @@ def temporaries(
     def feeds(found: Sequence[Op]) -> bool:
         return any(u.id in contracting or (u.kind in LAYOUT and u.id in taken) for u in found)
 
-    roots: dict[int, frozenset[int]] = {}  # the stored operations that each one is fused into
+    roots: dict[int, frozenset[int]] = {}  # the stored operations into which each one is fused
     for inner in reversed(body):
         found = readers.get((inner.id, 0), ())
         until[inner.id] = end if inner.id in returned else last(found, place[inner.id])

@@ -91,7 +91,7 @@ class Replay:
         _check_names(known)
         count = integer("n_step", n_step, least=1)
         by = number("gamma", gamma, least=0, most=1)
-        if count > 1 and "reward" in known:  # returns have fractions, whatever rewards are
+        if count > 1 and "reward" in known:  # returns have fractions, also of integer rewards
             known["reward"] = _floating(known["reward"])
         self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
@@ -102,12 +102,12 @@ class Replay:
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
-        # of a copy, which has no folder in common with this buffer
+        # of a copy without a common folder
         self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
-        self._claimed_by: int | None = None  # the process whose training run it is
+        self._claimed_by: int | None = None  # the process of the training run
         self.inserted = 0
         self.dropped = 0
         self._greatest = 1.0
@@ -341,7 +341,7 @@ class Replay:
             errors: [count], of any sign; of NumPy, PyTorch or JAX.
 
         Returns:
-            The number of rows that were left alone.
+            The number of skipped rows.
 
         Raises:
             OptionError: the ticket is another buffer's or names rows that were never inserted, or entries have
@@ -380,7 +380,7 @@ class Replay:
             least, most: of the ticket's serial numbers.
 
         Raises:
-            OptionError: the ticket names rows that were never inserted.
+            OptionError: the ticket names rows never inserted.
         """
         own, theirs = self._epochs, ticket.epochs
         is_same = own is theirs or own == theirs
@@ -464,7 +464,7 @@ class Replay:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """The options on which rows, priorities and weights depend."""
+        """The options for rows, priorities and weights."""
         priority, steps = self.priority, self._steps
         return {
             "alpha": None if priority is None else priority.alpha,
@@ -519,7 +519,7 @@ class Replay:
         """
         own = self._options
         options = about.get("options")
-        if options is None:  # a file of an earlier version, of which arrays tell this much
+        if options is None:  # a file of an earlier version, described by its arrays
             options = dict(own)
             if ("priority" in arrays) != (self._tree is not None):
                 options["alpha"] = "none" if self._tree is not None else "some"
@@ -542,7 +542,7 @@ class Replay:
             )
 
     def _epochs_after(self, about: Mapping[str, Any]) -> tuple[Epoch, ...]:
-        """Return the epochs after a load: a new one, and saved ones that still have rows."""
+        """Return the epochs after a load: a new one, and saved ones with remaining rows."""
         before = [Epoch(*one) for one in about.get("epochs", [[about["name"], 0]])]
         made = [*before, Epoch(secrets.token_hex(8), about["inserted"])]
         first = about["inserted"] - self.capacity
@@ -583,7 +583,7 @@ def _restored(
 
 
 def _check_names(fields: Mapping[str, Field]) -> None:
-    """Refuse fields with names that rows have for something else.
+    """Refuse fields with reserved names.
 
     Raises:
         OptionError: a name is reserved.

@@ -138,9 +138,9 @@ class TrainingCourse(Course):
         return "failed"
 
     def _stop(self) -> str:
-        """Save a run that was stopped, and return how it ended.
+        """Save a stopped run, and return how it ended.
 
-        A save in mode "exact" lets environments begin anew, which changes all later bits. There the last
+        A save in mode "exact" lets environments begin anew, and so changes all later bits. There the last
         save remains, and a resumed run repeats the turns after it.
         """
         try:

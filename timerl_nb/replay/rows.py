@@ -101,7 +101,7 @@ class Rows:
             raise _unwritable(place, error) from None
 
     def _check_process(self) -> None:
-        """Refuse a forked process, whose writes would change the rows of the other one.
+        """Refuse a forked process, as its writes would change the rows of the other one.
 
         Raises:
             ExecutionError: another process made the files.
@@ -211,7 +211,7 @@ def _unwritable(place: Path, error: OSError) -> ExecutionError:
 
 
 def _remove(place: Path, process: int) -> None:
-    """Remove a temporary folder, in the process that made it."""
+    """Remove a temporary folder, in its own process only."""
     if os.getpid() == process:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Samples of a replay buffer, and the tickets by which their priorities are updated."""
+"""Samples of a replay buffer, and tickets for updates of their priorities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Epoch:
 
 @dataclass(frozen=True, repr=False)
 class Ticket:
-    """The rows of a sample, by which `Replay.update` finds those that are still in the buffer.
+    """The rows of a sample, for `Replay.update` to find in the buffer.
 
     Attributes:
         buffer: the name of their buffer, which `Replay.load` takes over.

@@ -54,7 +54,7 @@ class Training(Running):
 
     @property
     def learnt(self) -> Any:
-        """The algorithm's state now: all that it carries from step to step."""
+        """The algorithm's state now: its whole state between steps."""
         return graph.frozen(self._training.learnt)
 
     @property

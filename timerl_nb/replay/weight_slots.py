@@ -10,12 +10,12 @@ from timerl_nb.runtime.backends import jax_graph as graph
 class WeightSlots:
     """What actors act by, and the how many-th it is.
 
-    One thread writes; any read, and never wait. Arrays of NumPy are copied to arrays that nobody can write to.
+    One thread writes; any read, and never wait. Arrays of NumPy are copied to read-only arrays.
     """
 
     def __init__(self, params: Any, version: int = 0) -> None:
         params = graph.frozen(params)
-        # one value, so that no reader sees weights with the version of others
+        # one value, so no reader sees weights with the version of others
         self._held = [(version, params), (version, params)]
         self._reading = 0
 

@@ -1,7 +1,7 @@
 """The policy of a run, to be used outside of it: `result.policy()` is a function from observations to actions.
 
 It holds the slice of the program between the observation and the action (`frontend.acting`), and the
-weights. It is called on arrays, or written into a program of its own that plays episodes.
+weights. It is called on arrays, or written into a program of its own to play episodes.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class LearntPolicy:
     """A policy with the weights that a run has learnt, outside of its program.
 
     It acts as the program did, by the same operations between an observation and the action. The
-    program's exploration (random actions, noise) is left out unless `explore=True`. A policy that
-    looks back is recurrent: it takes and returns its state.
+    program's exploration (random actions, noise) is left out unless `explore=True`. A policy with
+    memory is recurrent: it takes and returns its state.
 
     Attributes:
         weights: arrays by name.

@@ -106,7 +106,7 @@ class Policy(Module):
                 log-probabilities and entropy are those of the allowed actions.
 
         Raises:
-            ShapeError: the mask does not fit, or actions are numbers, which have no mask.
+            ShapeError: the mask does not fit, or actions are numbers and so have no mask.
         """
         if mask is not None and self.log_std is not None:
             raise ShapeError(

@@ -304,7 +304,7 @@ class Run:
         return RunState(self._seed, turn, cut, values, lengths, saved)
 
     def hold(self, turn: int) -> Callable[[], RunState]:
-        """Copy the stores, which a turn's kernels take over."""
+        """Copy the stores, as a turn's kernels take them over."""
         cuts = self.executable.cuts(recorded=True)
         cut = cuts.after(turn)
         if self.executable.plan.swaps.all:

@@ -37,9 +37,9 @@ class Circle:
 
 
 def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
-    """A circle where all bounds are one of the sizes; None where there is none.
+    """A circle with all bounds equal to one of the sizes; None if there is none.
 
-    Bounds that are fixed have their own value.
+    Fixed bounds have their own value.
     """
     home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
     tried: list[Mapping[str, int]] = []

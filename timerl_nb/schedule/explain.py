@@ -39,7 +39,7 @@ def refuse_circles(pdg: Pdg) -> None:
 
 
 def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
-    """Whether the circle that an error shows is one under actual bounds, too."""
+    """Whether the circle of an error is one under actual bounds, too."""
     if not isinstance(error, ScheduleError) or error.circle is None:
         return False
     there = Circle(error.circle.points, bounds)

@@ -62,7 +62,7 @@ class Corrected:
         return self.by().get((), Figure(0, 0, 0, 0))
 
     def by(self, *columns: Column) -> dict[tuple[str | Used, ...], Figure]:
-        """Figures by some columns, what took most without correction first.
+        """Figures by some columns, the largest uncorrected ones first.
 
         Args:
             columns: "phase", "operation", "library" or "used".

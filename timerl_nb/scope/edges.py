@@ -40,7 +40,7 @@ class Kind(IntEnum):
     BLOCK_EXIT = 11  # the same at its end
     TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
     # Changes nothing: `top` calls of wrappers (`depth` 0) or operations (1) since the last edge were not written: they
-    # are of the library that is on top, or disabled.
+    # are of the library on top, or disabled.
     PASSED = 13
     # The next five are in files alone: reading turns them into other edges and fields of lanes.
     BLOCKED = 14  # the thread was blocked in Python up to this moment, in nanoseconds: `top`, and 16 bits more in `depth`

@@ -81,7 +81,7 @@ def frames(lane: Lane, stack: Stack) -> Frames:
 def entered(lane: Lane, stack: Stack) -> Counter[int]:
     """How often each name of operations or phases was entered, also in disabled blocks.
 
-    A phase that covers another thread is not entered there.
+    A phase is not entered in other threads it covers.
     """
     tops = frames(lane, stack).top
     names, counts = np.unique(tops[tops < INHERITED] & NAME_MASK, return_counts=True)

@@ -1,6 +1,6 @@
 """Phases that cover other threads: threads begun in a phase, and tasks submitted in one.
 
-A phase covers such a thread or task until it ends in the thread that opened it.
+A phase covers such a thread or task until it ends in its own thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
-    """The phases that are open in a lane at a moment, the outermost first."""
+    """The open phases of a lane at a moment, the outermost first."""
     made = frames(lane, "phase")
     here = np.flatnonzero((made.begin <= ts) & (ts < made.end))
     here = here[np.argsort(made.depth[here], kind="stable")]
@@ -72,7 +72,7 @@ def _covered(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
         place.append(k)
 
     def close(k: int, until: int, *, every: bool = False) -> None:
-        """Leave phases that have ended by a moment, or every one, before edge `k`."""
+        """Leave the phases ended by a moment, or every one, before edge `k`."""
         while given and not own and (every or given[-1][1] <= until):
             _, end = given.pop()
             ts = until if every else max(end, int(edges["ts"][k - 1]))

@@ -72,12 +72,12 @@ def environment(
 
 
 def handed_on() -> dict[str, str | None]:
-    """The variables of the environment that `hand_on` changes."""
+    """The environment variables changed by `hand_on`."""
     return {name: os.environ.get(name) for name in _VARIABLES}
 
 
 def hand_on(folder: Path, **asked: Any) -> None:
-    """Have processes that this one starts join its recording, as `environment` is asked."""
+    """Have processes started by this one join its recording, as `environment` is asked."""
     new = environment(folder, os.environ, **asked)
     os.environ.update({name: new[name] for name in _VARIABLES})
 

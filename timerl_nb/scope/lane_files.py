@@ -1,4 +1,4 @@
-"""Reading the files of one thread: its edges as they were written, and the lane that they describe."""
+"""Reading the files of one thread: its edges as they were written, and its lane."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FILE_ALONE: Final = [kind for kind in Kind if kind >= Kind.BLOCKED]
 
 @dataclass(frozen=True)
 class Last:
-    """The end of a lane whose thread went on as the recording ended.
+    """The end of a lane, if its thread went on as the recording ended.
 
     Attributes:
         edges: how many were written.
         blocked: nanoseconds for which the thread was blocked at the end.
-        missed: counts of calls and operations that were not written, as in `Lane.missed`.
+        missed: counts of unwritten calls and operations, as in `Lane.missed`.
     """
 
     edges: int
@@ -83,7 +83,7 @@ def read_edges(
         # edges of a wait and of passed calls are written with it
         is_cut = at + 1 != len(edges) or (at - int(edges["top"][at])) & 0xFFFFFFFF > _WITH_IT
     else:
-        # an empty file is one whose process was killed as it was made
+        # a file is empty if its process was killed as it was made
         is_cut = len(edges) < written or (short and bool(len(parts[-1])))
     if is_cut:
         of = f" of {written:,}" if written else ""
@@ -105,7 +105,7 @@ def _check(edges: Array, path: Traversable) -> None:
 
 
 def lane_of(lane: Lane, last: Last | None) -> Lane:
-    """A lane without the kinds of edges that are in files alone.
+    """A lane without the edges that only files have.
 
     Args:
         lane: as written, and with the calls that a tracer saw; up to its known end.

@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.errors import CallError
 from timerl_nb.scope.devices import Devices
 
-BLOCKED: Final = "blocked"  # the name of a wait that no wrapper saw: the thread had no processor, and did not need one
+BLOCKED: Final = "blocked"  # the name of a wait seen by no wrapper: the thread had no processor, and did not need one
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Lanes:
 
 
 class Readable(ABC):
-    """Something that gives a recording."""
+    """An object with a recording."""
 
     @abstractmethod
     def read(self) -> Lanes:

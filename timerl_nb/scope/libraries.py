@@ -1,4 +1,4 @@
-"""Functions of each library that are wrapped during a recording, whether it was imported before or is imported later.
+"""Functions to wrap in each library during a recording, whether it is imported before or later.
 
 Nothing is imported here: a library that a program does without is not there.
 """
@@ -122,7 +122,7 @@ def _subprocesses(taps: Taps, module: ModuleType) -> None:
 
 
 def _sockets(taps: Taps, module: ModuleType) -> None:
-    """Calls that wait for another end; most are inherited from a class that cannot be changed."""
+    """Calls to wait for another end; most are inherited from an immutable class."""
     cls = module.socket
     for name in _RECEIVES:
         if callable(function := getattr(cls, name, None)):
@@ -302,7 +302,7 @@ HANDING: Final[_Libraries] = {
 
 
 class ToCome:
-    """A finder of modules that has libraries wrapped as soon as they are imported."""
+    """A finder of modules, to wrap libraries as soon as they are imported."""
 
     def __init__(self, taps: Taps, which: _Libraries) -> None:
         self._taps, self._which = taps, which
@@ -322,7 +322,7 @@ class ToCome:
 
 
 def _can_execute(loader: Any) -> bool:
-    """Whether a loader has the two methods that `_Loader` calls; Python also takes one with `load_module` alone."""
+    """Whether a loader has both methods called by `_Loader`; Python also takes one with `load_module` alone."""
     return hasattr(loader, "exec_module") and hasattr(loader, "create_module")
 
 

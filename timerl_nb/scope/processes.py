@@ -145,7 +145,7 @@ def _by_number(
 ) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
     """The same by the recording's process numbers; marks have the system's, which it reuses.
 
-    A process goes on as another one after `os.execv`, which starts none.
+    After `os.execv` a process goes on as another one.
     """
     alike: dict[int, list[Process]] = {}
     for one in recording.processes:

@@ -50,7 +50,7 @@ _MODES: Final = """
 
 
 def tapped(taps: Taps, torch: ModuleType) -> None:
-    """Wrap the functions of `torch`, which was imported."""
+    """Wrap the functions of `torch`, after its import."""
     functions = torch._C._VariableFunctions
     for name in dir(functions):
         function = getattr(functions, name)
@@ -76,7 +76,7 @@ def tapped(taps: Taps, torch: ModuleType) -> None:
 
 
 def _forms(taps: Taps, torch: ModuleType) -> None:
-    """Forms that are no native methods or functions of tensors: operators in Python, properties, constructors, modes."""
+    """Forms other than native methods or functions of tensors: operators in Python, properties, constructors, modes."""
     cls, base = torch.Tensor, vars(torch._C.TensorBase)
     for name in _OPERATORS.split():
         taps.method(cls, name, Library.BACKEND)

@@ -119,12 +119,12 @@ def each_step(told: Stepped) -> None:
 
 
 def is_owned_by(owner: object) -> bool:
-    """Whether the recording that goes on was begun by an object."""
+    """Whether an object began the current recording."""
     return _now is not None and _now.owner is owner
 
 
 def end(at: Clocks | None = None, owner: object = None) -> None:
-    """End the recording that goes on; code that has run since some moment, by default now, is no part of it.
+    """End the current recording; code that has run since some moment, by default now, is no part of it.
 
     Args:
         owner: the recording is ended only if this object has begun it; None ends any.
@@ -175,7 +175,7 @@ def begin_thread(name: str, taken: int) -> None:
 
 
 def hand() -> int:
-    """Say that this thread starts a thread or submits a task, and return its number; 0 where nothing is recorded.
+    """Say that this thread starts a thread or submits a task, and return its number; 0 without a recording.
 
     The number goes to `begin_thread`, or to `ThreadLane.take` as the task begins: phases that are open here then cover it.
     """
@@ -188,7 +188,7 @@ def hand() -> int:
 
 
 def own_process() -> int:
-    """The number of this process in the recording that goes on; else that of the system."""
+    """The number of this process in the current recording; else the system's."""
     return os.getpid() if _now is None else _now.process
 
 
@@ -474,7 +474,7 @@ class _Recorder:
             self.fail(error)
 
     def _alive(self) -> list[ThreadLane]:
-        """The lanes of threads that go on."""
+        """The lanes of running threads."""
         natives = {one.native_id for one in threading.enumerate()}
         newest: dict[int, ThreadLane] = {}
         for made in [*self.lanes]:

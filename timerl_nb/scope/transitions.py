@@ -11,7 +11,7 @@ from timerl_nb.scope.pieces import WORDS, pieces, without_gaps
 
 
 def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
-    """Count the calls that enter a library from another: by (operation, from, to), the most first.
+    """Count the calls of a library from another: by (operation, from, to), the most first.
 
     The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them. Calls in disabled blocks
     count, too; waits that no wrapper saw do not.

@@ -1,6 +1,6 @@
 """Waits that no wrapper saw, as calls in the lanes of their threads.
 
-The recorder tells them from computing by the thread's CPU time, and the time that it waited for a processor.
+The recorder tells them from computing by the thread's CPU time and its time in the run queue.
 """
 
 from __future__ import annotations

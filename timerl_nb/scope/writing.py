@@ -43,7 +43,7 @@ _VERSIONS: Final = ("gymnasium", "jax", "mujoco", "numpy", "stable_baselines3", 
 
 
 def size_of(number: int, most: int) -> int:
-    """Bytes of a thread's segment, of which the largest have `most`."""
+    """Bytes of a thread's segment, at most `most`."""
     return min(most, FIRST << min(number, 32))
 
 
@@ -148,7 +148,7 @@ def _new_process(folder: Path) -> tuple[int, Path]:
         try:
             path.touch(exist_ok=False)
             return number, path
-        except FileExistsError:  # of a process that had the same id
+        except FileExistsError:  # of an earlier process with the same id
             number += RENEWED
 
 

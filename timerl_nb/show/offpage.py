@@ -115,11 +115,11 @@ class Context:
             v8.close()
 
 
-_RESERVED = 2 << 40  # bytes of addresses that V8 reserves at most; it uses some 50 MiB of them
+_RESERVED = 2 << 40  # bytes of addresses, V8's largest reservation; it uses some 50 MiB of them
 
 
 def _check_addresses() -> None:
-    """Refuse to begin V8 where too few addresses are left for it: there it would end the process.
+    """Refuse to begin V8 if too few addresses are left for it: there it would end the process.
 
     Raises:
         DrawingError: `ulimit -v` limits them.

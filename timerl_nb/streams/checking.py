@@ -23,10 +23,10 @@ class CheckError(ExecutionError):
 def run_checked(kernel: Kernel) -> None:
     """Run a kernel, and compare the memory that it can reach before and after.
 
-    The cost is linear in that memory. `docs/acs.md` lists accesses that remain unseen.
+    The cost is linear in that memory. `docs/acs.md` lists undetected accesses.
 
     Raises:
-        CheckError: the kernel is given or names memory that is in neither `reads` nor `writes`; it changes bytes
+        CheckError: the kernel is given or names memory outside `reads` and `writes`; it changes bytes
             outside of `writes`; or it replaces or moves an array.
     """
     assert kernel.run is not None
@@ -114,7 +114,7 @@ class _Snapshot:
             size = array.element_size()
             strides = tuple(k * size for k in array.stride())
             self._first = array.data_ptr()
-        # one element of each dimension along which all are the same
+        # one element of each dimension with stride 0
         shape = tuple(n if k else 1 for n, k in zip(array.shape, strides, strict=True))
         self._is_by_element = prod(shape) * size <= within.stop - within.start
         if self._is_by_element:

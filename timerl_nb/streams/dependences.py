@@ -19,7 +19,7 @@ from timerl_nb.streams.segments import ANY, Segment
 
 KEPT: Final = 4_096  # segments; beyond this number those of finished kernels are dropped
 
-MOST_KEYS: Final = 64  # ranges of addresses that a group is found by
+MOST_KEYS: Final = 64  # address ranges under which a group is found
 
 _Key: TypeAlias = tuple[int, int, int]
 _NUMBERED: Final[Any] = ()  # keys of a numbered buffer
@@ -234,7 +234,7 @@ class _Groups(dict["int | _Key", _Group]):
 
 
 class Buffers:
-    """Finder by group: its last writer, and the readers since, whatever ranges they access.
+    """Finder by group: its last writer, and the readers since, of any ranges.
 
     A range of addresses that a kernel in the window has used before is found by a lookup. Groups of a name space are
     disjoint and sorted, so bisection finds the overlaps of a new range.

@@ -73,9 +73,9 @@ def blocks_of(elements: int) -> int:
 
 
 class Taker:
-    """Receives the kernels that are called in a context: in the block of a window, or inside a kernel.
+    """Receives the kernels called in a context: in the block of a window, or inside a kernel.
 
-    A context variable holds the innermost one, so that other tasks of an event loop do not see it. A context that was copied
+    A context variable holds the innermost one, so other tasks of an event loop do not see it. A context that was copied
     inside the block still holds it afterwards; `take` is None then, as it is in a forked process.
 
     Attributes:
@@ -135,7 +135,7 @@ register_at_fork(after_in_child=_forget_takers)
 
 
 def current_taker() -> Taker | None:
-    """Return the taker of kernels that are called here, if there is one."""
+    """Return the taker of kernels called here, if there is one."""
     taker, frame = _TAKER.get(), sys._getframe(1)
     while taker is not None and not taker.is_here(frame):
         taker = taker.before

@@ -18,7 +18,7 @@ import numpy as np
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import is_memory
 
-DEPTH: Final = 4  # attributes that are followed, one of the other
+DEPTH: Final = 4  # depth of followed attributes
 _BUFFERS: Final = bytearray, memoryview, array.array, mmap.mmap, ctypes.Array
 _SEQUENCES: Final = list, tuple, deque
 _LEAVES: Final = str, bytes, int, float, complex, type, type(None), np.generic, np.dtype
@@ -104,7 +104,7 @@ class _Walk:
         for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
             try:
                 seen[name] = cell.cell_contents
-            except ValueError:  # a variable that has no value yet
+            except ValueError:  # a variable without a value yet
                 continue
         if plain.__globals__ is self._module:
             seen |= {n: plain.__globals__[n] for n in names if n in plain.__globals__}

@@ -68,7 +68,7 @@ def save(stream: Stream, path: str | Path) -> None:
 
 
 def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
-    """Number buffers of addresses: segments that overlap are of one, and count from its first byte."""
+    """Number buffers of addresses: overlapping segments belong to one, and count from its first byte."""
     addresses = {
         s for k in kernels for s in (*k.reads, *k.writes) if s.buffer < 0 and s.buffer != ANY.buffer
     }

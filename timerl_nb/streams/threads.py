@@ -158,7 +158,7 @@ class Threads:
         self._say_failure()
 
     def submit(self, *kernels: Kernel) -> None:
-        """Launch kernels, each after the kernels that it depends on. Return at once, unless very many are waiting.
+        """Launch kernels, each after its upstream kernels. Return at once, unless very many are waiting.
 
         Raises:
             ExecutionError: another kernel has failed; or the window is not open, or belongs to another thread or process.
@@ -260,7 +260,7 @@ class Threads:
             self._end()
 
     def _end(self) -> None:
-        """End the threads, after the kernels that are running."""
+        """End the threads, after the running kernels."""
         self._stop()
         try:
             self._join()
@@ -376,7 +376,7 @@ class Threads:
 
 
 def generator_around(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of a block, if it is a generator's, which can be suspended inside the block.
+    """Return the frame of a block in a generator, as a generator can be suspended inside it.
 
     A generator of `contextlib.contextmanager` stands for the block in which it is used.
     """

@@ -153,7 +153,7 @@ class Dims:
 
     @cached_property
     def values(self) -> Mapping[str, int]:
-        """The bounds that are fixed at one value."""
+        """The bounds fixed at one value."""
         return {dim.bound: dim.value for dim in self.all if dim.value is not None}
 
     def know(self, domain: Domain) -> bool:

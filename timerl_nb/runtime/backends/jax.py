@@ -36,7 +36,7 @@ def compile_kernel(
 
 
 def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is traced under JAX's default promotion rules.
+    """Return a function traced under JAX's default promotion rules.
 
     The user's rules (`jax_numpy_rank_promotion`, `jax_numpy_dtype_promotion`) are for the user's code.
     """
@@ -160,10 +160,10 @@ def to_device(array: Array) -> JaxArray:
 
 
 def storable(array: Any) -> Any:
-    """Return an array of the host in a type that JAX stores: 64 bits become 32 where it has no wider types.
+    """Return an array of the host in a type of JAX: 64 bits become 32 if it has no wider types.
 
     Raises:
-        ShapeError: it holds integers that do not fit.
+        ShapeError: it holds integers out of range.
     """
     if array.dtype.itemsize < 8 or array.dtype.kind not in "iuf" or has_wide_types():
         return array

@@ -25,7 +25,7 @@ Weights = Mapping[str, Any]
 
 
 def without_rule(pdg: Pdg, wanted: Sequence[Read]) -> str | None:
-    """Return the kind of a needed operation that has no rule in JAX; None where all have one."""
+    """Return the kind of a needed operation without a rule in JAX; None if all have one."""
     needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
     return next((pdg[k].kind for k in needed if pdg[k].kind not in rules.RULES), None)
 
@@ -35,9 +35,9 @@ def by_rows(
 ) -> Callable[[Weights, Weights, int, int], tuple[JaxArray, ...]]:
     """Return a function that evaluates a graph for many rows in one call.
 
-    It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are filled up
-    to a power of two, so that few sizes are compiled. Row k draws the same bits whatever other
-    rows there are.
+    It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are padded
+    to a power of two, so few sizes are compiled. Row k draws the same bits for any
+    other rows.
 
     Args:
         wanted: the values that it returns, of each row, one after the other.
@@ -172,9 +172,9 @@ def moved(tree: Any, device: Any) -> Any:
 
 
 def frozen(tree: Any) -> Any:
-    """A tree whose arrays nobody can write to: copies of NumPy's as arrays of JAX.
+    """A tree of read-only arrays: copies of NumPy's as arrays of JAX.
 
-    JAX on a CPU may read the memory of an array of NumPy that it is given, later as well.
+    JAX on a CPU may read the memory of a NumPy argument later as well.
     """
     own = lambda x: jax.device_put(np.array(x)) if isinstance(x, np.ndarray) else x  # noqa: E731
     return jax.tree_util.tree_map(own, tree)

@@ -16,7 +16,7 @@ from timerl_nb.runtime.xla.hlo_text import (
     computations,
 )
 
-# Instructions that change an operand in place: XLA copies it before where it is still needed.
+# Instructions that change an operand in place: XLA copies it before if it is still needed.
 IN_PLACE: Final = frozenset(["dynamic-update-slice", "scatter"])
 # What lays values out anew, or writes them down, and computes nothing.
 _LAYOUT: Final = NAMES | frozenset(

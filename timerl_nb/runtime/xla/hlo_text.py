@@ -139,7 +139,7 @@ class Computation(Mapping[str, Instruction]):
         return found
 
     def _asked(self, user: Instruction, index: int, needed: int) -> int:
-        """Elements of an operand that are computed for so many elements of its user."""
+        """Computed elements of an operand for so many elements of its user."""
         operand = self[user.operands[index]]
         if user.kind in ("slice", "dynamic-slice", "gather") and not index:
             return min(operand.elements, needed)

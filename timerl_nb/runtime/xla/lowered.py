@@ -2,7 +2,7 @@
 
 An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. With `fuse` above
 1 this holds for every outermost loop. The code between such loops, or between two operations on
-the host, is one call. Buffers that a call changes are donated to it.
+the host, is one call. A call gets the buffers it changes by donation.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class LoweredRun:
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
-        self._needed = frozenset[str]()  # the buffers that a turn begins with
+        self._needed = frozenset[str]()  # the buffers at the begin of a turn
         self._state: dict[str, Any] = {}
         self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
         self._arrays = lowered.arrays()
@@ -292,7 +292,7 @@ class LoweredRun:
         live: Mapping[Tensor, Array],
         buffer: Callable[[str], Array],
     ) -> RunState:
-        """The state that lies in these buffers."""
+        """The state in these buffers."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.copied
         found: dict[Tensor, Held] = {}

@@ -1,6 +1,6 @@
 """A compiled function of JAX as a stream: what XLA launches by the text of its optimised HLO, its loops unrolled.
 
-A kernel has blocks for the elements that it makes: of an array that it updates in place or scatters into, the new values.
+A kernel has blocks for its new elements: in-place updates and scatters count the new values.
 
 A kernel is what `executable.launches` counts as one; but short loops, of which XLA makes one kernel on a CPU alone, are
 unrolled as others are. Each result is a buffer of its own: where XLA would use memory again, a stream

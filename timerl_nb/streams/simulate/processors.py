@@ -1,7 +1,7 @@
 """The multiprocessors of a GPU as discrete events: blocks in waves, resident warps, and what they slow down to.
 
-Each processor has warps, blocks and registers of its own, and a block goes where most blocks are free. Blocks of kernels that have started
-wait in order for room. From `Gpu.saturation` warps a processor on, on average over processors, all resident blocks share the
+Each processor has warps, blocks and registers of its own, and a block goes where most blocks are free. Blocks of started kernels wait
+in order for room. From `Gpu.saturation` warps a processor on, on average over processors, all resident blocks share the
 speed of computing. Time at the speed of an unsaturated processor is *work*; a wave ends when so much work has passed since it began.
 """
 
