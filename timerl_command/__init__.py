@@ -42,8 +42,8 @@ To begin with:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status.
 
-    0 is fine, 1 an error of ours (or of a script), 2 wrong usage, 130 interrupted by Ctrl-C, 141 that
-    the reader of the output has left (`| head`).
+    The status is 0 for success, 1 for an error of ours (or of a script), 2 for wrong usage. It is 130
+    after Ctrl-C, and 141 if the reader of the output has left (`| head`).
     """
     status = 0
     try:

@@ -876,7 +876,7 @@ class Program:
         return stated_text(memory, lowered.temporaries)
 
     def _confirmed(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
-        """Raise the figure of a refusal until XLA compiles the program within it."""
+        """Return a refusal with a larger figure, within which XLA compiles the program."""
         needed = error.needed
         self._compiler.correct(None, self.options, self.bounds, 0)
         for _ in range(_ROUNDS):

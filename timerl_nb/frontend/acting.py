@@ -357,7 +357,7 @@ class _Source:
     # --- dependence --------------------------------------------------------------------------
 
     def _onward(self, k: int) -> Iterable[int]:
-        """The operands of an operation: none of the environment's outputs and of parameters."""
+        """The operands of an operation; empty for the environment's outputs and for parameters."""
         if k in self.parameters:
             return ()
         return [

@@ -155,8 +155,8 @@ class Inlet:
 def _own(array: Any) -> Any:
     """Return a copy of an array of the host; arrays on devices never change.
 
-    XLA reads its arguments after a call has returned, when the producer of a turn's values may have written
-    those of the next turn to the same array.
+    XLA may read its arguments after a call has returned. By then the producer may have written the
+    next turn's values to the same array.
     """
     return np.array(array) if isinstance(array, np.ndarray) else array
 

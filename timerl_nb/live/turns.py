@@ -89,7 +89,7 @@ class Turns(Iterator[dict[str, Any]]):
         return made
 
     def hold(self) -> None:
-        """Copy the values that the next turn reads, so that `back` can repeat it."""
+        """Copy the next turn's operands, so `back` can repeat it."""
         if self._held is None or self._held[0] != self.turn:
             self._held = self.turn, self._run.hold(self.turn) if self.turn else None
 

@@ -1,8 +1,8 @@
 """Estimate of a kernel's temporary memory, besides its operands and results.
 
 XLA fuses elementwise operations into their readers. It stores the operands and results of
-contractions, sorts, scans and scatters, the results of reductions, the source of a gather, random
-bits, concatenations, and values with several reductions as readers. A contraction takes a copy of a part
+contractions, sorts, scans and scatters, and the results of reductions. It also stores the source of a
+gather, random bits, concatenations, and values read by several reductions. A contraction copies a part
 of a larger array. A contraction without a sum is an elementwise product.
 """
 
