@@ -23,8 +23,8 @@ def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
     expect(star).to_have_count(1)
     expect(star).to_have_attribute("aria-label", "replay on CPU, learner on GPU1: 2.2 M/s")
     terms = region.locator(".trl-terms tr")
-    assert [one.split("\t")[0] for one in terms.all_inner_texts()[:6]] == [
-        "sample", "learn", "insert", "update", "comm", "T",
+    assert [one.split("\t")[0] for one in terms.all_inner_texts()[:8]] == [
+        "sample", "learn", "insert", "update", "comm", "actors", "memory", "T",
     ]  # fmt: skip
     page.get_by_role("button", name="replay on GPU1, learner on CPU").click()
     alone.settle()

@@ -34,15 +34,6 @@ from timerl_nb.runtime.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
-WITHOUT_TURNS = [
-    "reinforce",
-    "--bounds",
-    "B=2,I=1,T=3",
-    "--option",
-    "executor=xla",
-    "--folder",
-    "f",
-]
 SCRIPT = """\
 import sys
 
@@ -194,8 +185,6 @@ def test_wrong_usage_is_answered(
         (["resume", "."], "has no asked.json", "program.resume(folder)"),
         (["explain", "nowhere.py"], "nowhere.py is no file", "Python script"),
         (["sweep", "ppo", "--set", "l=1", "--folder", "f"], "no argument 'l'", "'lr'"),
-        (["train", *WITHOUT_TURNS, "--quiet"], "between two turns", "interpret"),
-        (["sweep", *WITHOUT_TURNS], "between two turns", "interpret"),
         (["sweep", "ppo", "--set", "lr=a", "--folder", "f"], "lr = 'a'", "a number"),
         (["sweep", "ppo", "--set", "lr=1,1.0", "--folder", "f"], "given twice", "once"),
         (["sweep", "ppo", "--set", "lr=1", "--lr", "2", "--folder", "f"], "by --set", "one"),

@@ -139,21 +139,6 @@ def test_a_run_warns_of_memory_that_was_not_expected() -> None:
         program.execute(seed=3)
 
 
-def test_given_data_count_once() -> None:
-    array = np.linspace(0, 1, 30_000, dtype=np.float32).reshape(30, 1000)
-    with trl.Context("i", "b") as ctx:
-        (i, _), (b, _) = ctx.dims
-        x = trl.data(array, domain=(b,))
-        s = trl.tensor((), domain=(i,))
-        s[0] = trl.zeros(())
-        s[i + 1] = (x * (s + 1.0)).exp().mean().mean(over=b)
-        ctx.output("s", s)
-    program = ctx.compile({"I": 3, "B": 30}, trl.Options(executor="xla"))
-    assert array.nbytes <= program.memory.needed < 1.1 * array.nbytes
-    assert program.executable.lowered is not None
-    assert program.executable.lowered.nbytes < 1000  # no buffer holds the data again
-
-
 def test_the_parts_of_the_expected_memory_add_up_to_it() -> None:
     ctx, bounds = drawn(30)
     memory = ctx.compile(bounds, trl.Options(executor="xla")).memory

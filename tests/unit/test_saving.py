@@ -278,7 +278,7 @@ def test_a_nest_without_turns_is_refused_before_it_runs(tmp_path: Path) -> None:
         ((t, T),) = ctx.dims
         ctx.output("y", trl.random.normal((), domain=(t,)).sum(over=t))
     program = ctx.compile({T: 4})
-    with pytest.raises(OptionError, match="its loop nest has no outermost loop"):
+    with pytest.raises(OptionError, match="no outermost loop is divided into several calls"):
         program.execute(checkpoint=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

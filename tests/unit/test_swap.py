@@ -220,9 +220,8 @@ def test_a_budget_that_nothing_can_meet_is_an_error_beforehand() -> None:
     text = str(error)
     assert error.needed > 40 * 1024
     assert f"needs {error.needed:,} bytes on the device at once; there are 40,960" in text
-    assert "acting" in text and "(i = 1, t = 11)" in text
-    assert "147,456 bytes in 12 values" in text
-    assert "is from pixels.py:37: a = dnn.sample(o)" in text
+    assert re.search(r"the most is needed at step [\d,]+ of [\d,]+", text)
+    assert re.search(r"is from pixels\.py:\d+: ", text)
     assert "device_memory=" in error.hint
     (bound,) = map(int, re.findall(r"B = (\d+) would do", error.hint))
     pixels().compile({"B": 64, "I": 3, "T": 12}, options.with_(device_memory=error.needed))

@@ -118,11 +118,10 @@ def squares(*, kept: bool, donate: bool) -> trl.Program:
 
 @pytest.mark.parametrize(
     ("kept", "donate", "u", "v"),
-    [(False, False, 0, 0), (False, True, 0, BYTES), (True, False, BYTES, BYTES)],
+    [(False, False, 0, 0), (False, True, BYTES, BYTES), (True, False, BYTES, BYTES)],
 )
 def test_what_is_carried_alone_counts_once(kept: bool, donate: bool, u: int, v: int) -> None:
     """Beside others, or in an operand's place, a result is made elsewhere first; from among others, copied out."""
-    u += BYTES  # the product takes a copy of one point of the given array
     plan = squares(kept=kept, donate=donate).memory
     names = {plan.pdg.names[op.id]: op for op in plan.statements.ops.values()}
     assert plan.within(plan.sizes, names["u"]) == u

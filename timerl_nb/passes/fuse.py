@@ -201,7 +201,7 @@ class _Region:
     def dataflow(self, op_id: int) -> Op:
         first = self.pdg[self.members[0]]
         body = tuple(self.body.values())
-        region = _home_region(self.pdg, self.members, 0.8)
+        region = _home_region(self.pdg, self.members, 0.6)
         return Op(
             op_id,
             "dataflow",

@@ -517,7 +517,7 @@ def _inlineable(pdg: Pdg) -> frozenset[int]:
         op = pdg[op_id]
         if op_id in pdg.ordered:
             continue
-        if op.kind in ("const", "data", "value"):
+        if op.kind in ("const", "value"):
             found.add(op_id)
         elif op.kind in _PASSED_ON:
             if pdg.is_identity(op.inputs[0]):

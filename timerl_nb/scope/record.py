@@ -58,6 +58,9 @@ class record(Recorded):
                 hint="give one of them.",
             )
         self._steps = Steps(devices)
+        self._owner = (
+            object()
+        )  # not this object: lanes hold it, and the temporary folder goes with this
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
             weakref.finalize(self, _removed, folder, os.getpid())
@@ -77,7 +80,7 @@ class record(Recorded):
 
     def _begin(self) -> None:
         clock = timed if self._calibrated else None
-        recorder.begin(self.folder, timed=clock, at_once=False, owner=self)
+        recorder.begin(self.folder, timed=clock, at_once=False, owner=self._owner)
         asked = {"devices": self._steps.count, "calibrated": self._calibrated}
         hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
@@ -94,12 +97,12 @@ class record(Recorded):
 
     def _end(self, at: Clocks) -> None:
         """Undo `_begin`, or the part of it that has run."""
-        if recorder.is_owned_by(self):
+        if recorder.is_owned_by(self._owner):
             self._tapping.off()
             listen(None)
             take_back(self._before)
             self._steps.end()
-            recorder.end(at, self)
+            recorder.end(at, self._owner)
 
     def read(self) -> Recording:
         """What was recorded, so far or in all."""
