@@ -55,7 +55,7 @@ def test_what_is_lost_is_said() -> None:
     with pytest.warns(UserWarning, match="put in order by parts") as caught:
         program = reinforce(5).compile(BOUNDS, TINY)
     (told,) = [str(w.message) for w in caught if "by parts" in str(w.message)]
-    assert re.search(r"reset, acting\S*, update, learning, in a loop over i\n", told), told
+    assert re.search(r"reset, acting\S*, learning, update, in a loop over i\n", told), told
     assert re.search(r"\n  within \(i\): acting\S*, in a loop over t\n", told)
     assert f"predicted peak is {program.memory.peak:,} bytes" in told
     assert "isl_operations" in told

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,17 @@ for _ in range(60):
     recording = trl.scope.read(tmp_path / "r")
     assert "unobserved" not in {cell.library for cell in recording.table().cells}
     assert recording.transitions() == {("o", "python", "waiting"): 60}
+
+
+def test_two_recordings_of_one_second_get_two_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20261128-013420")
+    monkeypatch.setattr(os, "execve", lambda *command: None)
+    (tmp_path / "s.py").write_text("")
+    for _ in range(3):
+        main(["scope", "run", "s.py"])
+    names = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert names == {f"scope-20261128-013420{end}" for end in ("", "-2", "-3")}
+    assert "scope-20261128-013420-3" in capsys.readouterr().err

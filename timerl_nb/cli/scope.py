@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import runpy
 import sys
@@ -63,7 +64,7 @@ def _run(words: Sequence[str]) -> int:
     about = "Run a Python program unchanged, and record it and the Python processes that it starts."
     parser = Parser("scope run", about, _EXAMPLES, usage="timerl scope run [options] script.py ...")
     parser.add_argument(
-        "--folder", type=user_path, help="where to (default: one of this minute in runs/)"
+        "--folder", type=user_path, help="where to (default: a new one in runs/, named by the time)"
     )
     parser.add_argument(
         "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
@@ -73,11 +74,26 @@ def _run(words: Sequence[str]) -> int:
     )
     given, script = _read_with_script(parser, words)
     Steps(given.devices)  # refuses what is no number of them
-    folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = given.folder or _new_folder()
     make_fresh(folder)
     print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
     joined = environment(folder, os.environ, devices=given.devices, calibrated=not given.exact)
     os.execve(sys.executable, [sys.executable, *script], joined)
+
+
+def _new_folder() -> Path:
+    """Make a folder in runs/, named by the time. Two commands of one second get two folders."""
+    first = Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return folder
+    return first  # the recorder makes it, and says why that fails
 
 
 _VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out", "--way")
