@@ -192,6 +192,95 @@ def test_normal_at_extreme_scales(executor: str) -> None:
         )
 
 
+def test_normal_at_random_scales() -> None:
+    """The distance from the mean and the deviation have any exponents; infinite results have their sign."""
+    rng, count = np.random.default_rng(5), 300
+    apart = 10.0 ** rng.uniform(-37, 38, count) * rng.choice([-1, 0, 1], count, p=[0.4, 0.2, 0.4])
+    log_std = rng.uniform(-200, 200, count)
+    near = rng.random(count) < 0.5  # a few deviations apart
+    log_std[near] = np.log(np.abs(apart[near]) + 1e-30) + rng.normal(size=near.sum())
+    apart, log_std = apart.astype(np.float32), log_std.astype(np.float32)
+    log_std[:4], apart[:4] = [-INF, INF, -100, -125], [0, 1, 1, 3e-38]
+
+    def build(ctx: trl.Context) -> None:
+        ((t, _),) = ctx.dims
+        m, s, a = (trl.data(x, domain=t) for x in (0 * apart, log_std, apart))
+        log_prob = D.Normal(m, s).log_prob(a)
+        kl = D.Normal(a, s.detach()).kl(D.Normal(m, s))
+        for what, of in (("log_prob", log_prob), ("kl", kl)):
+            ctx.output(what, of)
+            ctx.output(f"{what} mean", trl.grad(of.sum(over=t), m))
+            ctx.output(f"{what} log_std", trl.grad(of.sum(over=t), s))
+
+    found = run(build, {"T": count})
+    s, a = log_std.astype(np.longdouble), apart.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        z = np.where(a == 0, 0, a * np.exp(-s))
+        slope = np.where(z == 0, 0, z * np.exp(-s))
+        want = {
+            "log_prob": -(z**2) / 2 - s - np.log(2 * np.pi) / 2,
+            "log_prob mean": slope,
+            "log_prob log_std": z**2 - 1,
+            "kl": z**2 / 2,
+            "kl mean": -slope,
+            "kl log_std": -(z**2),
+        }
+        for key, w in want.items():
+            there = np.isfinite(log_std) if key.startswith("kl") else slice(None)
+            w = w.astype(np.float32)[there]
+            for have in found.values():
+                np.testing.assert_allclose(have[key][there], w, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+def test_infinite_divergences_have_gradients() -> None:
+    """They are those at the largest finite logarithm, and 0 at positions without probability."""
+    rng, count = np.random.default_rng(6), 60
+    logits, other = (logit_rows(count, 5, seed) for seed in (7, 8))
+    for rows in (logits, other):
+        rows[np.isfinite(rows)] = rows[np.isfinite(rows)].clip(-200, 200)
+    signs = rng.choice([-INF, -100, -1, 2, 100, INF], (2, count)).astype(np.float32)
+
+    def build(ctx: trl.Context) -> None:
+        ((t, _),) = ctx.dims
+        x, y, v, w = (trl.data(each, domain=t) for each in (logits, other, *signs))
+        for name, dist, at, to in (("one", D.Categorical, x, y), ("sign", D.Bernoulli, v, w)):
+            kl = dist(at).kl(dist(to))
+            ctx.output(name, kl)
+            ctx.output(f"{name} slope", trl.grad(kl.sum(over=t), at))
+            ctx.output(f"{name} other", trl.grad(kl.sum(over=t), to))
+
+    found = run(build, {"T": count})
+    most = np.longdouble(np.finfo(np.float32).max) / 4
+
+    def check(name: str, at: Array, to: Array, narrow: Callable[[Array], Array]) -> None:
+        p, log_p = softmax(at)
+        q, log_q = softmax(to)
+        log_p, p = np.where(p < 1.2e-38, 0, log_p), np.where(p < 1.2e-38, 0, p)
+        infinite = ((p > 0) & np.isneginf(log_q)).any(-1)
+        log_q = np.where(np.isneginf(log_q), -most, log_q)
+        kl = (p * (log_p - log_q)).sum(-1)
+        slope = p * (log_p - log_q - kl[:, None]) * ~np.isposinf(at).any(-1, keepdims=True)
+        slope = np.where(p == 0, 0, slope)
+        by_other = np.where(np.isinf(to), 0, (q - p) * ~np.isposinf(to).any(-1, keepdims=True))
+        assert infinite.sum() > 5 and (~infinite).sum() > 5
+        for have in found.values():
+            np.testing.assert_allclose(
+                have[name], np.where(infinite, INF, kl).astype(np.float32), rtol=2e-4, atol=2e-5
+            )
+            scale = np.where(infinite, most, 1)[:, None].astype(float)
+            scale = scale if have[f"{name} slope"].ndim == 2 else scale[:, 0]
+            np.testing.assert_allclose(
+                have[f"{name} slope"] / scale, narrow(slope) / scale, rtol=2e-4, atol=1e-4
+            )
+            assert (have[f"{name} slope"][np.isneginf(narrow(at))] == 0).all()
+            np.testing.assert_allclose(
+                have[f"{name} other"], narrow(by_other).astype(float), rtol=2e-4, atol=2e-5
+            )
+
+    check("one", logits, other, lambda x: x)
+    check("sign", *(np.stack([x, 0 * np.nan_to_num(x)], -1) for x in signs), lambda x: x[:, 0])
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_beta_at_extreme_shapes(executor: str) -> None:
     alpha = np.array([1e-3, 1.0, 1.0, 1e13, 3.0], np.float32)

@@ -50,7 +50,9 @@ class Categorical(Distribution):
         shifted = logits - most.maximum(float(ends.min))
         shifted = where(most == inf, where(logits == inf, 0.0, -inf), shifted)
         total = shifted.exp().sum(axis=-1).unsqueeze(-1)  # at least 1, or 0
-        self.log_probs = shifted - (total + float(ends.smallest_normal)).log()
+        self._shifted = shifted
+        self._log_total = (total + float(ends.smallest_normal)).log()
+        self.log_probs = shifted - self._log_total
 
     def sample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
@@ -80,7 +82,10 @@ class Categorical(Distribution):
         return self.logits.argmax(-1)
 
     def _kl(self, other: Categorical) -> RecurrentTensor:
-        return _divergence(self.log_probs.exp(), self.log_probs, other.log_probs).sum(axis=-1)
+        finite = _finite(other._shifted) - other._log_total
+        return _divergence(self.log_probs.exp(), self.log_probs, other.log_probs, finite).sum(
+            axis=-1
+        )
 
 
 class MultiCategorical(Distribution):
@@ -176,16 +181,30 @@ class Bernoulli(Distribution):
 
     def _kl(self, other: Bernoulli) -> RecurrentTensor:
         def given_sign(x: RecurrentTensor, y: RecurrentTensor) -> RecurrentTensor:
-            return _divergence(x.sigmoid(), x.log_sigmoid(), y.log_sigmoid())
+            log_q = y.log_sigmoid()
+            return _divergence(x.sigmoid(), x.log_sigmoid(), log_q, _finite(log_q))
 
         no = given_sign(-self.logits, -other.logits)
         return (given_sign(self.logits, other.logits) + no).sum()
 
 
-def _divergence(p: RecurrentTensor, log_p: RecurrentTensor, log_q: RecurrentTensor) -> Any:
-    """p * (log p - log q); for p = 0 its value and gradients are 0."""
+def _divergence(
+    p: RecurrentTensor, log_p: RecurrentTensor, log_q: RecurrentTensor, finite: RecurrentTensor
+) -> RecurrentTensor:
+    """Return p * (log p - log q); for p = 0 its value and gradients are 0.
+
+    Args:
+        finite: log q, with a finite number for -inf. The gradients are computed from it, since infinite
+            terms of opposite signs would have the gradient NaN.
+    """
     none = p <= 0.0
-    return p * (where(none, 0.0, log_p) - where(none, 0.0, log_q))
+    infinite = where(none, 0.0, where(log_q == -inf, inf, 0.0))
+    return p * (where(none, 0.0, log_p) - where(none, 0.0, finite)) + infinite
+
+
+def _finite(x: RecurrentTensor) -> RecurrentTensor:
+    """Return `x` with a large negative number for -inf; sums weighted by probabilities stay finite."""
+    return where(x == -inf, float(finfo(NUMPY[x.dtype]).min) / 4, x)
 
 
 def _masked(logits: RecurrentTensor, allowed: RecurrentTensor) -> RecurrentTensor:

@@ -54,6 +54,9 @@ class Distribution(ABC):
     def kl(self, other: Self) -> RecurrentTensor:
         """The Kullback-Leibler divergence of `other` from this one, E[log p - log q], in nats.
 
+        It is infinite where `other` excludes a value that this one allows. Its gradient is then that of a
+        large finite logarithm in place of -inf; masked and impossible positions have none.
+
         Raises:
             ShapeError: the other is of another kind or shape, or there is no closed form.
         """

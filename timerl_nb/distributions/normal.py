@@ -57,7 +57,7 @@ class Normal(_Reparametrised):
         return self._log_density(expect_draw(a, self.mean)).sum()
 
     def _log_density(self, a: RecurrentTensor) -> RecurrentTensor:
-        scaled = (a - self.mean) / _divisor(self.log_std)
+        scaled = _in_deviations(a - self.mean, self.log_std)
         return scaled.square() * -0.5 - self.log_std - 0.5 * log(2 * pi)
 
     def entropy(self) -> RecurrentTensor:
@@ -69,7 +69,7 @@ class Normal(_Reparametrised):
         return self.mean
 
     def _kl(self, other: Normal) -> RecurrentTensor:
-        apart = (self.mean - other.mean) / _divisor(other.log_std)
+        apart = _in_deviations(self.mean - other.mean, other.log_std)
         wider = self.log_std - other.log_std
         grown = (wider * 2.0).expm1()  # infinite if `wider` is: not inf - inf
         return ((grown + apart.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
@@ -140,11 +140,14 @@ class TanhNormal(_Reparametrised):
         return self.normal.kl(other.normal)  # tanh is one to one
 
 
-def _divisor(log_std: RecurrentTensor) -> RecurrentTensor:
-    """The standard deviation, within the normal numbers of its type.
+def _in_deviations(distance: RecurrentTensor, log_std: RecurrentTensor) -> RecurrentTensor:
+    """Return the distance divided by the standard deviation, also where that is 0 or infinite.
 
-    A quotient by 0 or by infinity would have NaN gradients, as would 0 / 0.
+    The distance is multiplied twice by the root of the inverse, which has half the exponent. A limit keeps the
+    root finite, since 0 times infinity is NaN. The gradient by `log_std` passes the limit through a factor of 1.
     """
-    ends = finfo(NUMPY[log_std.dtype])
-    low, high = (log(float(end)) for end in (ends.smallest_normal, ends.max))
-    return log_std.clip(low + 0.25, high - 0.25).exp()
+    most = log(float(finfo(NUMPY[log_std.dtype]).max)) - 0.5
+    root = (log_std * -0.5).clip(-most, most).detach().exp()
+    within = where(abs(log_std) < inf, log_std, 0.0)
+    one = (within.detach() - within).exp()
+    return distance * root * root * one
