@@ -64,6 +64,7 @@ class Taps:
         self._before: list[tuple[Any, str, Any, Any]] = []
         self.matchers: list[Callable[[Any], Any]] = []
         self._made: dict[int, tuple[Any, Any]] = {}  # by a function's id, that and what stands in
+        self._can_be_bound = False  # whether a tap has ever been made
 
     def replace(self, owner: Any, name: str, thing: Any) -> bool:
         """Have an attribute of a module or class be something else; False where that cannot be."""
@@ -96,6 +97,7 @@ class Taps:
         Args:
             guessed: the operation that a call is, where no other is open, or what says so as it is called; None for none.
         """
+        self._can_be_bound = True
         kind = "MethodTap" if hasattr(type(function), "__get__") else "Tap"
         opened = guess(guessed) if isinstance(guessed, str) else guessed
         return getattr(native.module, kind)(self, function, name, library, opened)
@@ -133,6 +135,7 @@ class Taps:
 
     def stand_in(self, function: Any, other: Any) -> None:
         """Have something else be called instead of a function, wherever a module binds that."""
+        self._can_be_bound = True
         self._made[id(function)] = (
             function,
             pure.Tap(self, function, "", Library.PYTHON, instead=other),
@@ -140,6 +143,8 @@ class Taps:
 
     def rebind(self) -> None:
         """Set taps where their functions are bound, in all modules that there are."""
+        if not self._made and not self.matchers:
+            return
         for module, name, thing in _bound():
             known = self._made.get(id(thing))
             if known is not None and known[0] is thing:
@@ -164,7 +169,7 @@ class Taps:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-        for module, name, thing in _bound():
+        for module, name, thing in _bound() if self._can_be_bound else ():
             if is_tap(thing) and thing._taps is self:  # bound since
                 setattr(module, name, thing._function)
         self.matchers.clear()
