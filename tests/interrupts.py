@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -53,8 +54,13 @@ def lines(call: Callable[[], object], *parts: str) -> list[Line]:
     return list(found)
 
 
-def interrupted(call: Callable[[], object], line: Line, *parts: str, seconds: float = 10) -> bool:
-    """Run a call, and interrupt it as it first comes to a line. Return whether it raised the interrupt.
+def interrupted(
+    call: Callable[[], object], line: Line, *parts: str, seconds: float = 10
+) -> KeyboardInterrupt | None:
+    """Run a call, and interrupt it as it first comes to a line. Return the interrupt if the call raised it.
+
+    A notebook holds the traceback of its last error, and so the local variables of our functions. The
+    returned interrupt holds them, too. The variables of the caller's functions are released.
 
     Raises:
         Hangs: it has not returned after so many seconds.
@@ -76,9 +82,13 @@ def interrupted(call: Callable[[], object], line: Line, *parts: str, seconds: fl
     try:
         with traced(parts, visit):
             call()
-    except KeyboardInterrupt:
-        return True
+    except KeyboardInterrupt as error:
+        for frame, _ in walk_tb(error.__traceback__):
+            is_ours = frame.f_code.co_filename.startswith(str(_ROOT))
+            if frame is not sys._getframe() and not is_ours:
+                frame.clear()
+        return error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-    return False
+    return None

@@ -171,14 +171,16 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
         BlockingIOError: somebody else holds it.
         OSError: it cannot be made, or files cannot be held here.
     """
-    file = cast("IO[bytes]", open(path, mode, buffering=0, opener=_open_at_once))  # noqa: SIM115
+    file: IO[bytes] | None = None
     try:
+        file = cast("IO[bytes]", open(path, mode, buffering=0, opener=_open_at_once))  # noqa: SIM115
         lock(file)
+        _HELD.add(file)
+        return file
     except BaseException:
-        file.close()
+        if file is not None:
+            file.close()
         raise
-    _HELD.add(file)
-    return file
 
 
 def _open_at_once(name: str, flags: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from timerl_nb.cli.arguments import algorithm
 from timerl_nb.config import Options
-from timerl_nb.driver.kept_run import Keeper
+from timerl_nb.driver.kept_run import HeldFolders, Keeper
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular, write_whole
@@ -199,7 +199,8 @@ class Asked:
 
 def _checked(program: Program) -> Program:
     """Return a program if its runs can be saved, and refuse others."""
-    Keeper(program.pdg, program.bounds, program.executable, recorded=False).check_turns()
+    keeper = Keeper(program.pdg, program.bounds, program.executable, HeldFolders(), recorded=False)
+    keeper.check_turns()
     return program
 
 

@@ -77,10 +77,29 @@ class KeptRun:
         if self.saving is not None:
             self.saving.finish()
 
+
+class HeldFolders:
+    """The folders that a run keeps other runs out of.
+
+    They are noted before they are entered: an interrupt at any moment leaves none that `leave` misses.
+    """
+
+    def __init__(self) -> None:
+        self._folders: list[RunFolder] = []
+
+    def enter(self, folder: RunFolder) -> None:
+        """Enter a folder.
+
+        Raises:
+            ExecutionError: another run is in it, or it cannot be written to.
+        """
+        self._folders.append(folder)
+        folder.enter()
+
     def leave(self) -> None:
-        """The run is no more."""
-        if self.saving is not None:
-            self.saving.leave()
+        """Let other runs into all folders."""
+        for folder in self._folders:
+            folder.leave()
 
 
 class Keeper:
@@ -88,13 +107,21 @@ class Keeper:
 
     Args:
         pdg: what the user wrote.
+        held: receives the folders that runs enter.
         recorded: whether it is the interpreter that runs it, whatever would.
     """
 
     def __init__(
-        self, pdg: Pdg, bounds: Mapping[str, int], executable: Executable, *, recorded: bool
+        self,
+        pdg: Pdg,
+        bounds: Mapping[str, int],
+        executable: Executable,
+        held: HeldFolders,
+        *,
+        recorded: bool,
     ) -> None:
         self._pdg, self._bounds, self._executable = pdg, bounds, executable
+        self._held = held
         self._cuts = executable.cuts(recorded=recorded)
 
     def begun(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
@@ -106,7 +133,7 @@ class Keeper:
         """
         often = Every.of(_USUALLY if every is None else every)
         self.check_turns()
-        folder = _entered(checkpoint)
+        folder = self._entered(checkpoint)
         manifest = Manifest(
             _new_name(),
             digest_by_names(self._pdg),
@@ -135,33 +162,40 @@ class Keeper:
         often = Every.of(before.every if every is None else every)
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
-            source.enter()
-        try:
-            manifest, arrays = source.read()
-            self._check_program(source.path, manifest)
-            if seed not in (0, manifest.seed):
-                raise OptionError(
-                    f"the run in {source.path} has the seed {manifest.seed}, not {seed}.",
-                    hint="leave out the seed.",
-                )
-            if manifest.cut is not None:
-                self.check_turns("resume")
-            state = source.path / manifest.state
-            saved = Saved(state, arrays, len(manifest.resources))
-            how = self._executable.how
-            same = manifest.graph in _known_as(self._executable.pdg)
-            found = Resuming(source.path, manifest, saved, self._cuts, how, same=same)
-            gone_on = found.state()
-            if manifest.is_finished:
-                source.leave()
-                return KeptRun(manifest.seed, gone_on, None, manifest.run)
-            folder = _entered(checkpoint) if elsewhere else source
-        except BaseException:
+            self._held.enter(source)
+        manifest, arrays = source.read()
+        self._check_program(source.path, manifest)
+        if seed not in (0, manifest.seed):
+            raise OptionError(
+                f"the run in {source.path} has the seed {manifest.seed}, not {seed}.",
+                hint="leave out the seed.",
+            )
+        if manifest.cut is not None:
+            self.check_turns("resume")
+        state = source.path / manifest.state
+        saved = Saved(state, arrays, len(manifest.resources))
+        how = self._executable.how
+        same = manifest.graph in _known_as(self._executable.pdg)
+        found = Resuming(source.path, manifest, saved, self._cuts, how, same=same)
+        gone_on = found.state()
+        if manifest.is_finished:
             source.leave()
-            raise
+            return KeptRun(manifest.seed, gone_on, None, manifest.run)
+        folder = self._entered(checkpoint) if elsewhere else source
         now = {name: int(bound) for name, bound in self._bounds.items()}
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
+
+    def _entered(self, checkpoint: Any) -> RunFolder:
+        """A folder in which no run is yet."""
+        folder = RunFolder(_path("checkpoint", checkpoint))
+        self._held.enter(folder)
+        if folder.is_empty:
+            return folder
+        raise ExecutionError(
+            f"there is a run in {folder.path} already.",
+            hint=f"go on with it by resume={os.fspath(folder.path)!r}, or give this one a folder of its own.",
+        )
 
     @property
     def _resources(self) -> tuple[str, ...]:
@@ -255,16 +289,3 @@ def _path(argument: str, given: Any) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise OptionError(f"{argument}={given!r} is no folder.", hint="pass a path.")
     return user_path(given)
-
-
-def _entered(checkpoint: Any) -> RunFolder:
-    """A folder in which no run is yet."""
-    folder = RunFolder(_path("checkpoint", checkpoint))
-    folder.enter()
-    if folder.is_empty:
-        return folder
-    folder.leave()
-    raise ExecutionError(
-        f"there is a run in {folder.path} already.",
-        hint=f"go on with it by resume={os.fspath(folder.path)!r}, or give this one a folder of its own.",
-    )

@@ -17,7 +17,7 @@ import numpy as np
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.kept_run import Keeper, KeptRun
+from timerl_nb.driver.kept_run import HeldFolders, Keeper, KeptRun
 from timerl_nb.driver.onlooker import listener_of, made_known, run_begins
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
@@ -47,6 +47,7 @@ from timerl_nb.ir.turns import (
     is_handed_out,
 )
 from timerl_nb.live.log_folder import LogFolder
+from timerl_nb.live.program_course import ProgramCourse
 from timerl_nb.live.progress_bar import compiling, saying, turns_bar
 from timerl_nb.live.result_frame import Rows
 from timerl_nb.live.results import Acting, Result
@@ -54,7 +55,7 @@ from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import Logger, RunLog, loggers_of
 from timerl_nb.live.running import Running
 from timerl_nb.live.saving import each
-from timerl_nb.live.telemetry import Watched
+from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.live.turns import Turns
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
@@ -419,11 +420,15 @@ class Program:
                 raise _asks_for_ceiling(ends, self.bounds[ends], "what is logged is one run alone")
         is_saved = checkpoint is not None or resume is not None
         self._check_memory(recorded=on_event is not None, saved=is_saved, shown=_shown(progress))
-        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
+        held = HeldFolders()
         try:
-            result = self._run_whole(kept, progress, on_event, outputs, loggers, supply)
-        finally:
-            kept.leave()
+            try:
+                kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume, held)
+                result = self._run_whole(kept, progress, on_event, outputs, loggers, supply)
+            finally:
+                held.leave()
+        finally:  # an interrupt may have come at the first
+            held.leave()
         self._warn_of_stated()
         if ends is None or result.lengths[ends].max() < self.bounds[ends]:
             return result
@@ -476,7 +481,7 @@ class Program:
         if repeatable and why_not is not None:
             raise OptionError(f"no turn can be made anew: {why_not}.", hint="leave out repeatable.")
         self._check_begin(recorded=False, saved=is_saved)
-        kept = self._kept(self._seed(seed), None, checkpoint, every, resume)
+        held = HeldFolders()
 
         def made(turn: int) -> tuple[RunProtocol, TurnByTurn | None]:
             supply = None if given is None else TurnByTurn(inlets, self.bounds, given, turn)
@@ -490,11 +495,12 @@ class Program:
             return run, supply
 
         try:
+            kept = self._kept(self._seed(seed), None, checkpoint, every, resume, held)
             run, supply = made(kept.turn)
             kept.of(run, self.fused)
-            return Turns(run, supply, kept.leave, kept.turn, taken, again if repeatable else None)
+            return Turns(run, supply, held.leave, kept.turn, taken, again if repeatable else None)
         except BaseException:
-            kept.leave()
+            held.leave()
             raise
 
     @property
@@ -512,9 +518,15 @@ class Program:
         return self.execute(resume=folder, **options)
 
     def _kept(
-        self, seed: int, on_event: Recorder | None, checkpoint: Any, every: Any, resume: Any
+        self,
+        seed: int,
+        on_event: Recorder | None,
+        checkpoint: Any,
+        every: Any,
+        resume: Any,
+        held: HeldFolders,
     ) -> KeptRun:
-        """How a run is begun, or gone on with, and saved."""
+        """How a run is begun, or gone on with, and saved; `held` receives the folders that it enters."""
         if checkpoint is None and resume is None:
             if every is not None:
                 raise OptionError(
@@ -530,7 +542,7 @@ class Program:
             why = "what is saved is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
         recorded = on_event is not None
-        keeper = Keeper(self.pdg, self.bounds, self.executable, recorded=recorded)
+        keeper = Keeper(self.pdg, self.bounds, self.executable, held, recorded=recorded)
         if resume is None:
             return keeper.begun(seed, checkpoint, every)
         return keeper.resumed(seed, checkpoint, every, resume)
@@ -628,11 +640,14 @@ class Program:
         turns = watched.progress.turns
         start = time.perf_counter()
         log = self._log(loggers, watched, outputs, kept)
+        run: RunProtocol | None = None
         with turns_bar(turns, kept.turn, shown=shown) as bar:
-            counted = bar.update if shown and turns is not None else None
-            told = [one.turned for one in (kept.saving, log) if one]
-            run = self._make_run(kept.seed, on_event, each(*told, counted), supply=supply)
             try:
+                if log is not None:
+                    log.begin(kept.turn, over=kept.is_over)
+                counted = bar.update if shown and turns is not None else None
+                told = [one.turned for one in (kept.saving, log) if one]
+                run = self._make_run(kept.seed, on_event, each(*told, counted), supply=supply)
                 kept.of(run, self.fused)
                 if log is not None:
                     log.of(run)
@@ -645,7 +660,8 @@ class Program:
             except BaseException as error:
                 if log is not None:
                     log.fail(error)
-                run.release(error)
+                if run is not None:
+                    run.release(error)
                 raise
         seconds = time.perf_counter() - start
         return Result.of(run, values, seconds, self._acting, along=watched.along)
@@ -668,7 +684,7 @@ class Program:
         outputs: Sequence[str] | None,
         kept: KeptRun,
     ) -> RunLog | None:
-        """What tells loggers of a run, which is about to begin; None without any."""
+        """What will tell loggers of a run; None without any."""
         if not loggers:
             return None
         plain = asdict(Options(executor=self.options.executor))
@@ -681,9 +697,7 @@ class Program:
             "options": {"executor": self.options.executor, **options},
             "seed": kept.seed,
         }
-        log = RunLog(loggers, watched, outputs, about)
-        log.begin(kept.turn, over=kept.is_over)
-        return log
+        return RunLog(loggers, watched, outputs, about)
 
     def _make_run(
         self,
@@ -787,28 +801,39 @@ class Program:
         loggers = () if log is None else loggers_of(log, LogFolder)
         is_saved = checkpoint is not None or resume is not None
         self._check_begin(recorded=on_event is not None, saved=is_saved)
-        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
+        held = HeldFolders()
+        telling: RunLog | None = None
+        run: RunProtocol | None = None
+        course: ProgramCourse | None = None
         try:
+            kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume, held)
             watched = self._watched(kept, recorded=on_event is not None)
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
             telling = self._log(loggers, watched, outputs, kept)
+            if telling is not None:
+                telling.begin(kept.turn, over=kept.is_over)
             told = [one.turned for one in (kept.saving, telling) if one]
             progress = each(*told, kept.at_stop(control.turned))
             run = self._make_run(kept.seed, on_event, progress, supply=supply)
+            kept.of(run, self.fused)
+            telemetry = Telemetry(control, run, watched, outputs)
+            acting = self._acting
+            course = ProgramCourse(
+                control, run, watched, outputs, telemetry, acting, kept.finish, held.leave, telling
+            )
+            return Running(control, telemetry, course, watched.progress.turns)
+        except BaseException as error:
+            if course is not None and course.give_up():
+                raise  # the run's thread has closed all
             try:
-                kept.of(run, self.fused)
-            except BaseException as error:
                 if telling is not None:
                     telling.fail(error)
-                run.release()
-                raise
-        except BaseException:
-            kept.leave()
+                if run is not None:
+                    run.release()
+            finally:
+                held.leave()
             raise
-        return Running.of_program(
-            control, run, watched, outputs, self._acting, kept.finish, kept.leave, telling
-        )
 
     def _check_memory(
         self, *, recorded: bool = False, saved: bool = False, shown: bool = False

@@ -22,11 +22,13 @@ _GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
 class Course(ABC):
     """What the run's thread does. It knows nothing of the handle, so that one can be forgotten."""
 
+    _error: BaseException | None = None  # also if an interrupt ends `__init__`
+    _unknown = True
+
     def __init__(self, control: RunControl) -> None:
         self._control = control
         self._begun_at = user_origin()
         self._result: Result | None = None
-        self._error: BaseException | None = None
         self._thread = threading.Thread(
             target=self._go, args=(settled(),), name="timerl run", daemon=True
         )
@@ -38,6 +40,18 @@ class Course(ABC):
     def begin(self) -> None:
         atexit.register(self._leave)
         self._thread.start()
+
+    def give_up(self) -> bool:
+        """End a run whose beginning failed; return whether its thread has begun, and has closed all.
+
+        An interrupt can come while the thread begins. Later it ends at once, before its first turn.
+        """
+        self._control.stop()
+        if not self._thread.is_alive() and not self._control.ended.is_set():
+            atexit.unregister(self._leave)
+            return False
+        self._control.ended.wait(_GRACE)
+        return True
 
     def result(self) -> Result:
         error = self.take_error()
@@ -74,8 +88,6 @@ class Course(ABC):
         finally:
             atexit.unregister(self._leave)
             self._control.end(state)
-
-    _unknown = True
 
     def __del__(self) -> None:
         if self._error is not None and self._unknown:

@@ -53,7 +53,7 @@ class LogFolder:
         self._columns = [about["along"], *TIMES, *about["columns"]]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lines = _Lines(self.path / JSONL)
+            self._lines = lines = _Lines(self.path / JSONL)
         except BlockingIOError:
             raise ExecutionError(
                 f"another run writes its log in {self.path}.", hint=_OWN_FOLDER
@@ -71,13 +71,12 @@ class LogFolder:
             rows = [] if kept is None else kept.rows
             write_whole(self.path / CSV, self._header() + self._csv(rows), synced=False)
             self._cells = _Lines(self.path / CSV)
+            return rows[-1] if rows else {self._columns[0]: -1}
         except BaseException as error:
-            lines.close()
+            self._close()
             if isinstance(error, OSError):
                 raise self._unwritable(error) from None
             raise
-        self._lines = lines
-        return rows[-1] if rows else {self._columns[0]: -1}
 
     def write(self, rows: Sequence[Row]) -> None:
         self._late += rows
@@ -88,6 +87,7 @@ class LogFolder:
 
     def end(self, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         if self._lines is None or self._cells is None:
+            self._close()  # an interrupt has ended `begin`
             return
         try:
             self._add()
@@ -101,8 +101,15 @@ class LogFolder:
                 self._cells.cut(self._cells.size)
             self._warn(error)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Let another run write here."""
+        if self._lines is not None:
             self._lines.close()
+        if self._cells is not None:
             self._cells.close()
+        self._lines = self._cells = None
 
     # --- writing -------------------------------------------------------------------------------------
 
@@ -225,7 +232,11 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         # opened so that it is made, and never cut; written at its end alone
         self._file: IO[bytes] = hold(path, "a+b")
-        self.size = os.fstat(self._file.fileno()).st_size
+        try:
+            self.size = os.fstat(self._file.fileno()).st_size
+        except BaseException:
+            self._file.close()
+            raise
 
     def content(self) -> bytes:
         self._file.seek(0)

@@ -177,24 +177,24 @@ class RunLog:
     # --- around the run ----------------------------------------------------------------------------
 
     def begin(self, turn: int, *, over: bool = False) -> None:
-        """Ahead of the run.
+        """Begin the log ahead of the run. If an error or an interrupt ends this, call `fail`.
 
         Args:
             turn: how many turns were done before.
             over: it had come to its end.
         """
         self._turn, self._known = turn, _ALL if over else self._there(turn)
-        try:
-            for logger in self._waiting:
+        for logger in self._waiting:
+            told = _Told(logger, self._known)
+            self._told.append(told)
+            try:
                 last = logger.begin(self._about, self._known)
-                self._told.append(
-                    _Told(logger, self._known if last is None else self._at(last) + 1)
-                )
-                if last is not None:
-                    self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
-        except BaseException as error:
-            self.fail(error)
-            raise
+            except Exception:  # it has not begun; one that was interrupted may have
+                self._told.remove(told)
+                raise
+            if last is not None:
+                told.next = self._at(last) + 1
+                self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
         self._last = turn, self._seconds
 
     def of(self, run: RunProtocol) -> None:
@@ -339,6 +339,8 @@ class RunLog:
     def _end(self, told: _Told, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         times = dict(zip(TIMES, (self._turn, round(self._seconds, 6)), strict=False))
         self._call(told, lambda: told.logger.end({**last, **times}, late))
+        if told in self._told:
+            self._told.remove(told)
 
     def _call(self, told: _Told, call: Callable[[], object]) -> None:
         try:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.live.course import Course
 from timerl_nb.live.frames import Frame, compiling_text
-from timerl_nb.live.program_course import ProgramCourse
-from timerl_nb.live.results import Acting, Result
+from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl
-from timerl_nb.live.run_log import RunLog
-from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.live.watching import Watching
 from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
-from timerl_nb.runtime.run_protocol import RunProtocol
 
 _GRACE: Final = 5.0  # seconds for which an interrupted `result` waits for the end of an iteration
 
@@ -46,22 +42,6 @@ class Running:
         self._turns = turns
         weakref.finalize(self, _abandon, control).atexit = False  # pyrefly: ignore[missing-attribute]
         self._course.begin()
-
-    @staticmethod
-    def of_program(
-        control: RunControl,
-        run: RunProtocol,
-        watched: Watched,
-        outputs: Sequence[str] | None,
-        acting: Acting | None = None,
-        at_end: Callable[[], None] = lambda: None,
-        over: Callable[[], None] = lambda: None,
-        log: RunLog | None = None,
-    ) -> Running:
-        """A program's run; `ProgramCourse` says of what."""
-        telemetry = Telemetry(control, run, watched, outputs)
-        course = ProgramCourse(control, run, watched, outputs, telemetry, acting, at_end, over, log)
-        return Running(control, telemetry, course, watched.progress.turns)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -142,21 +122,20 @@ class Running:
             ExecutionError: it is paused, and would not end by itself. Also what the run failed with,
                 whatever that is.
         """
-        control = self._here()
-        if timeout is None and self.state == "paused":
-            raise ExecutionError(
-                f"the run is paused after {self.turn} turns, and does not end.",
-                hint="resume() or stop() it first, or give a timeout.",
-            )
         try:
-            ended = control.ended.wait(timeout)
+            control = self._here()
+            if timeout is None and self.state == "paused":
+                raise ExecutionError(
+                    f"the run is paused after {self.turn} turns, and does not end.",
+                    hint="resume() or stop() it first, or give a timeout.",
+                )
+            if not control.ended.wait(timeout):
+                raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
+            return self._course.result()
         except KeyboardInterrupt:
-            self.stop()
-            control.ended.wait(_GRACE)
+            self._control.stop()
+            self._control.ended.wait(_GRACE)
             raise
-        if not ended:
-            raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
-        return self._course.result()
 
     def so_far(self) -> Result:
         """What a run that failed had after its last whole turn: `result` as if stopped there.
@@ -203,8 +182,13 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
-        self._here().ended.wait()
+        try:
+            self.stop()
+            self._here().ended.wait()
+        except KeyboardInterrupt:
+            self._control.stop()
+            self._control.ended.wait(_GRACE)
+            raise
 
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
@@ -221,5 +205,9 @@ class Running:
 
 def _abandon(control: RunControl) -> None:
     """End a run without a handle: no command can reach it any more."""
-    if not is_forked():  # the run belongs to the parent process
+    try:
+        if not is_forked():  # the run belongs to the parent process
+            control.stop()
+    except BaseException:  # an interrupt, which Python drops here
         control.stop()
+        raise

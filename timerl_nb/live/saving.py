@@ -98,10 +98,6 @@ class Saving:
         """The run has ended."""
         self._save(None)
 
-    def leave(self) -> None:
-        """The run is no more."""
-        self._folder.leave()
-
     def _save(self, cut: Cut | None) -> None:
         assert self._run is not None
         state = self._run.state(self.turn, cut, self._cuts.live(cut))

@@ -107,7 +107,7 @@ class Replay:
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
-        self._claimed_by: int | None = None  # the process of the training run
+        self._claimed_by: tuple[int, object] | None = None  # a process, and its training run
         self.inserted = 0
         self.dropped = 0
         self._greatest = 1.0
@@ -243,23 +243,27 @@ class Replay:
             known = self._first_of = of, made
         return known[1]
 
-    def claim(self) -> None:
+    def claim(self, run: object) -> None:
         """Keep other training runs from this buffer until `release`.
+
+        Args:
+            run: any object that is this run's own.
 
         Raises:
             ExecutionError: a training run has it.
         """
         with self._lock:
-            if self._claimed_by == os.getpid():
+            if self._claimed_by is not None and self._claimed_by[0] == os.getpid():
                 raise ExecutionError(
                     "another training run inserts into this buffer.",
                     hint="stop that run, or give this one a buffer of its own.",
                 )
-            self._claimed_by = os.getpid()
+            self._claimed_by = os.getpid(), run
 
-    def release(self) -> None:
-        """Let another training run have this buffer."""
-        self._claimed_by = None
+    def release(self, run: object) -> None:
+        """Let another training run have this buffer, if this one has it."""
+        if self._claimed_by is not None and self._claimed_by[1] is run:
+            self._claimed_by = None
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -64,6 +65,7 @@ class TrainingCourse(Course):
         curves: what is told of its turns.
         policy: what allocates threads; None leaves them as they are.
         device: of the learner, one of JAX's; None for the run's.
+        claim: with it the run has claimed the buffer.
 
     Attributes:
         allocation: as it is now.
@@ -85,10 +87,12 @@ class TrainingCourse(Course):
         policy: Policy | None,
         device: Any,
         kept: KeptTraining | None,
+        claim: object,
     ) -> None:
         super().__init__(control)
         self._curves, self._algorithm, self._buffer = curves, algorithm, buffer
         self._groups, self._asked, self._policy, self._kept = groups, asked, policy, kept
+        self._claim = claim
         self.allocation = allocation
         self.moves: list[Move] = []
         self.deaths: list[Death] = []
@@ -121,15 +125,22 @@ class TrainingCourse(Course):
             state = self._stop()
         except BaseException as error:  # for whoever asks for the result
             state = self._fail(error)
-        ends = [self._actors.close, self._learner.close, self._buffer.release]
-        for end in ends if self._kept is None else [*ends, self._kept.leave]:
-            try:
-                end()
-            except BaseException as error:
-                state = "failed"
-                self._failed(self._error or error)
+        try:
+            self.close()
+        except BaseException as error:
+            state = "failed"
+            self._failed(self._error or error)
         self._result = self._made()
         return state
+
+    def close(self) -> None:
+        """End all threads and environments, and let other runs have the buffer and the folder."""
+        with ExitStack() as ends:
+            if self._kept is not None:
+                ends.callback(self._kept.leave)
+            ends.callback(self._buffer.release, self._claim)
+            ends.callback(self._learner.close)
+            ends.callback(self._actors.close)
 
     def _fail(self, error: BaseException) -> str:
         """Keep the error for `result`, and return how the run ended."""

@@ -207,13 +207,11 @@ def train(
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     asked = {n: x for n, x in plain.items() if n not in apart}
     kept = None if folder is None else KeptTraining(folder, asked, algorithm)
-    held.claim()
+    course: TrainingCourse | None = None
+    claim = object()
     try:
+        held.claim(claim)
         saved = None if kept is None else kept.enter()
-    except BaseException:
-        held.release()
-        raise
-    try:
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
         curves.nbytes = held.nbytes
@@ -228,14 +226,21 @@ def train(
             policy,
             None if learner.lower() == "cpu" or threads_called(learner) else _device(learner),
             kept,
+            claim,
         )
         if saved is not None:
             course.restore(*saved)
         return Training(control, curves, course, wanted.turns)
     except BaseException:
-        held.release()
-        if kept is not None:
-            kept.leave()
+        if course is not None and course.give_up():
+            raise  # the run's thread has closed all
+        try:
+            if course is not None:
+                course.close()
+        finally:
+            held.release(claim)
+            if kept is not None:
+                kept.leave()
         raise
 
 
