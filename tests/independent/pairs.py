@@ -14,7 +14,7 @@ import numpy as np
 import timerl_nb as trl
 from tests.independent.draw import make
 from tests.independent.programs import Program
-from tests.independent.rewritings import Rewriting, rewritten, with_streams
+from tests.independent.rewritings import Rewriting, axes_of, rewritten, with_streams
 from tests.independent.verdict import NOISE, Trial
 
 
@@ -79,6 +79,7 @@ def differing(program: Program, want: Any, have: Any, other: Rewriting) -> list[
     found: list[str] = []
     for name in program.outputs:
         x, y = np.asarray(want[name]), np.asarray(have[other.names[name]])
+        y = _in_order(program, name, have, y, other)
         if (x.dtype, x.shape) != (y.dtype, y.shape):
             found.append(f"{name}: {x.dtype}{x.shape}, {y.dtype}{y.shape}")
         elif other.exact:
@@ -87,6 +88,17 @@ def differing(program: Program, want: Any, have: Any, other: Rewriting) -> list[
         elif not _are_near(x, y) and not _rounds(program, name, want, x, y):
             found.append(f"{name}:\n{x}\n{y}\n")
     return found
+
+
+def _in_order(program: Program, name: str, have: Any, y: Any, other: Rewriting) -> Any:
+    """An output with its axes, or its defined points, in the order of the source's dimensions."""
+    if not other.dims:
+        return y
+    places = axes_of(program, name, other.dims)
+    if other.names[name] not in have.coordinates:
+        return np.moveaxis(y, places, range(len(places)))
+    by_name = [*have.coordinates[other.names[name]].values()]
+    return y[np.lexsort([np.asarray(by_name[k]) for k in reversed(places)])]
 
 
 def _are_near(x: Any, y: Any) -> bool:

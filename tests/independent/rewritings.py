@@ -6,6 +6,7 @@ stream of its own, so another order of statements draws the same numbers.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -41,6 +42,7 @@ class Written(Statement):
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further tensors, and their domains
 
     @property
     def reads(self) -> frozenset[str]:
@@ -65,12 +67,14 @@ class Rewriting:
         text: the new program.
         names: name of each output in the result, by its name in the source.
         exact: whether every bit must be the same.
+        dims: the order of its dimensions, if it is another.
     """
 
     kinds: tuple[str, ...]
     text: str
     names: dict[str, str] = field(default_factory=dict[str, str])
     exact: bool = False
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,9 +172,12 @@ def unroll(program: Program, random: Random) -> Program:
 
 def split(program: Program, random: Random) -> Program:
     """An expression over one dimension by way of two: rows of two points."""
+    leaves = {s.leaf for s in program.statements if isinstance(s, Gradient)}
     for let in _plain_lets(program, random)[:1]:
         d = random.choice(let.dims)
         if program.until or "p" in program.dims:  # the last dimension is the one that ends
+            continue
+        if let.name in leaves:  # an indexed tensor has no gradient of its own
             continue
         rest = [e for e in let.dims if e != d]
         row = ", ".join(f"trl.min(2 * p + q, {d.upper()} - 1)" if e == d else e for e in let.dims)
@@ -181,7 +188,8 @@ def split(program: Program, random: Random) -> Program:
             f"{rows} = {once}[{row}]",
             f"{let.name} = {rows}[{back}]",
         )
-        made = Written(let.name, let.dims, let.shape, let.dtype, lines, (), let.reads)
+        others = ((once, let.dims), (rows, (*rest, "p", "q")))
+        made = Written(let.name, let.dims, let.shape, let.dtype, lines, (), let.reads, others)
         bounds = {**program.bounds, "p": (program.bounds[d] + 1) // 2, "q": 2}
         program = replace(_instead(program, {let.name: [made]}), bounds=bounds)
         return replace(program, dims=(*program.dims, "p", "q"))
@@ -254,6 +262,89 @@ KINDS: Final[tuple[Callable[[Program, Random], Program], ...]] = (
 )
 
 
+# --- the order of dimensions ------------------------------------------------------------------------
+
+
+class _Turned(ast.NodeTransformer):
+    """A program's text, for another order of dimensions.
+
+    Index entries follow the new order of their tensor's domain. Slices put their axes in this order
+    too, so a swap of axes follows a read of two slices. Domains get a random order, with their arrays.
+    """
+
+    def __init__(self, program: Program, dims: tuple[str, ...], random: Random) -> None:
+        self._dims, self._random = dims, random
+        self._axes = {s.name: s.dims for s in program.statements}
+        self._axes |= {f"{s.name}_next": s.dims for s in program.statements}
+        for s in program.statements:
+            self._axes |= dict(s.others) if isinstance(s, Written) else {}
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        if name == "trl.Context":
+            node.args = [ast.Constant(d) for d in self._dims]
+        for word in node.keywords:
+            if word.arg in ("domain", "over") and isinstance(word.value, ast.Tuple):
+                entries = word.value.elts
+                order = self._random.sample(range(len(entries)), len(entries))
+                word.value.elts = [entries[k] for k in order]
+                if name == "trl.data" and order != sorted(order):
+                    given = f"np.moveaxis(0, {order}, {[*range(len(order))]})"
+                    moved = ast.parse(given, mode="eval").body
+                    assert isinstance(moved, ast.Call)
+                    moved.args[0] = node.args[0]
+                    node.args[0] = moved
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.value) == "ctx.dims":
+            text = ", ".join(f"({d}, {d.upper()})" for d in self._dims)
+            node.targets = [ast.parse(f"({text},)", mode="eval").body]
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.slice, ast.Tuple):
+            return node
+        assert isinstance(node.value, ast.Name), ast.unparse(node)
+        axes, entries = self._axes[node.value.id], node.slice.elts
+        assert len(axes) == len(entries), ast.unparse(node)
+        order = sorted(range(len(axes)), key=lambda k: self._dims.index(axes[k]))
+        node.slice.elts = [entries[k] for k in order]
+        cut = [k for k in order if isinstance(entries[k], ast.Slice)]
+        assert len(cut) <= 2, ast.unparse(node)
+        if cut == sorted(cut):
+            return node
+        return ast.parse(f"({ast.unparse(node)}).swapaxes(0, 1)", mode="eval").body
+
+
+def turned(program: Program, random: Random) -> tuple[str, tuple[str, ...]]:
+    """The text of a program with its dimensions in another order, and that order.
+
+    Draws count their points in the order of the dimensions, parameters step along theirs in that
+    order, and a dynamic bound ends the last one: such programs keep their order.
+    """
+    kept = any(isinstance(s, Draw) or _steps_along_two(s) for s in program.statements)
+    dims = program.dims
+    if not kept and not program.until:
+        dims = tuple(random.sample(dims, len(dims)))
+    tree = _Turned(program, dims, random).visit(ast.parse(program.code()))
+    return ast.unparse(ast.fix_missing_locations(tree)), dims
+
+
+def _steps_along_two(s: Statement) -> bool:
+    return isinstance(s, Parameter) and len(s.dims) > 1
+
+
+def axes_of(program: Program, name: str, dims: tuple[str, ...]) -> tuple[int, ...]:
+    """For each axis of an output over dimensions, its place under another order of dimensions."""
+    own = program.names[name.removesuffix("_next")].dims
+    order = sorted(own, key=dims.index)
+    return tuple(order.index(d) for d in own)
+
+
 # --- names ------------------------------------------------------------------------------------------
 
 
@@ -261,19 +352,20 @@ def bound_of(name: str) -> str:
     return name.upper() if name.upper() != name else f"{name}_bound"
 
 
-def renamed(program: Program, random: Random) -> tuple[str, dict[str, str]]:
+def renamed(program: Program, random: Random, text: str = "") -> tuple[str, dict[str, str]]:
     """The text of a program whose dimensions and outputs have other names, and these."""
     dims = random.sample(WORDS, len(program.dims))
     while len({*dims, *map(bound_of, dims)}) < 2 * len(dims):
         dims = random.sample(WORDS, len(program.dims))
     words = random.sample(WORDS, len(WORDS))
     outputs = {name: words[k] if k < len(words) else name for k, name in enumerate(program.outputs)}
-    text = program.code()
-    before = f"trl.Context({', '.join(map(repr, program.dims))})"
-    assert before in text
-    text = text.replace(before, f"trl.Context({', '.join(map(repr, dims))})")
+    text = text or ast.unparse(ast.parse(program.code()))
+    before, after = text.split("trl.Context(", 1)
+    given, after = after.split(")", 1)
+    assert len(given.split(",")) == len(dims)
+    text = f"{before}trl.Context({', '.join(map(repr, dims))}){after}"
     for name, word in outputs.items():
-        line = f'ctx.output("{name}", {name})'
+        line = f"ctx.output({name!r}, {name})"
         assert line in text
         text = text.replace(line, f"ctx.output({word!r}, {name})")
     return text, outputs
@@ -289,7 +381,12 @@ def rewritten(program: Program, random: Random, *, names: bool) -> Rewriting:
     for kind in chosen:
         other = kind(other, random)
     kinds = tuple(kind.__name__ for kind in chosen)
+    text, dims = ast.unparse(ast.parse(other.code())), other.dims
+    if random.random() < 0.4:
+        text, dims = turned(other, random)
+        kinds = (*kinds, "dims")
+    names_of = {name: name for name in other.outputs}
     if random.random() < 0.3:
-        text, others = renamed(other, random)
-        return Rewriting((*kinds, "names"), text, others)
-    return Rewriting(kinds, other.code(), {name: name for name in other.outputs})
+        text, names_of = renamed(other, random, text)
+        kinds = (*kinds, "names")
+    return Rewriting(kinds, text, names_of, dims=dims)

@@ -85,6 +85,11 @@ KINDS = {
         ((), (("min(2 * c + j + 1, 5) // 2", "min(2 * c + j + 1, 5) % 2"),)),
         is_linear=True,
     ),
+    "flattened, two readers of each point": Recurrence(
+        {"c": 2, "j": 4},
+        ("4 * c + j < 1",),
+        ((), (("(4 * c + j) // 2 // 4", "(4 * c + j) // 2 % 4"),)),
+    ),
     "windows": Recurrence({"a": 5}, ("a < 1",), ((), (("max(a - 2, 0):a",), ("0:a",)))),
     "rows of all, and the column before": Recurrence(
         {"c": 3, "j": 3}, ("c < 1",), ((), (("0:3", "0:j"),))

@@ -28,10 +28,13 @@ from timerl_nb.symbolic.expr import (
     TRUE,
     ZERO,
     Cond,
+    Div,
     Entry,
     Lin,
+    Mod,
     Slice,
     all_of,
+    eq,
     pick,
     span,
     sym,
@@ -116,14 +119,41 @@ def _inverted(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator
     points = needed()[op.id]
     if points is None:
         return
-    back = relation.starting(points).inverse()
+    relation = relation.starting(points)
+    back = relation.inverse()
     if back.is_empty():
         return
-    pieces = [back] if (back.box() - back).is_empty() else back.parts()
+    pieces = [back]
+    if not (back.box() - back).is_empty():
+        conds = [Set.of(graph.dims, op.domain, cond) for cond in _lost_remainders(read)]
+        parts = [relation.starting(of).inverse() for of in conds] or [back]
+        pieces = [piece for part in parts for piece in part.parts()]
     for piece in pieces if len(pieces) <= _MOST_PIECES else [back]:
         exact = (piece.box() - piece).is_empty()
         of = piece.range().condition(Set.of(graph.dims, op.domain))
         yield _ends(graph, op, read, piece, of, exact=exact)
+
+
+def _lost_remainders(read: Read) -> list[Cond]:
+    """Divide the readers by the remainder of a division, if the index lacks that remainder.
+
+    At `L // 2` two readers share a source point. With L = 3 * a + b they may lie in two rows, and
+    the box around both then contains the source point itself. A single reader has a smaller box.
+    """
+    found = set[Div | Mod](atom for entry in read.index for atom in _quotients(entry))
+    kept = {(atom.arg, atom.by) for atom in found if isinstance(atom, Mod)}
+    lost = {(atom.arg, atom.by) for atom in found if isinstance(atom, Div)} - kept
+    if not lost:
+        return []
+    arg, by = min(lost, key=lambda one: (one[1], str(one[0])))
+    return [eq(arg % by, k) for k in range(by)] if by <= _MOST_PIECES // 2 else []
+
+
+def _quotients(e: Entry) -> Iterator[Div | Mod]:
+    for atom, _ in () if isinstance(e, Slice) else e.terms:
+        if isinstance(atom, Div | Mod):
+            yield atom
+            yield from _quotients(atom.arg)
 
 
 def _ends(graph: Pdg, op: Op, read: Read, back: Relation, readers: Cond, *, exact: bool) -> Inverse:

@@ -12,7 +12,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.schedule.circles import Circle, find_circle, is_circle, is_needed
 from timerl_nb.symbolic.domain import Ceiling, Endless, bounds_text
-from timerl_nb.symbolic.expr import Lin, sym
+from timerl_nb.symbolic.expr import Div, Lin, Mod, sym
 
 SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles
 LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
@@ -94,7 +94,24 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
         "isl finds no schedule for this program.",
         evidence=f"no values need each other in a circle {under}, so some order may exist, "
         "but none that is affine in the indices",
-        hint="split a tensor that is written in several loops; or switch on a pass that is off.",
+        hint="split a tensor that is written in several loops; or switch on a pass that is off."
+        + (f" If an index is flattened over several dimensions, {_FLAT}" * _divides(pdg)),
+    )
+
+
+# A remedy for gradients that have no order, or take isl too long.
+_FLAT: Final = (
+    "write the recurrence over one dimension (t for a * B + b, T = A * B), with its data over t."
+)
+
+
+def _divides(pdg: Pdg) -> bool:
+    """Whether a read is at a quotient or remainder of two dimensions."""
+    entries = (e for op in pdg for read in op.inputs for e in read.index if isinstance(e, Lin))
+    return any(
+        isinstance(atom, Div | Mod) and len(pdg.dims.ordered(atom.symbols)) > 1
+        for e in entries
+        for atom, _ in e.terms
     )
 
 
@@ -116,8 +133,10 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
     inside = {op_id for op_id, _ in cycle}
     asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
     what = "no order of execution satisfies this program"
+    hint = "let one of them read an earlier point (t - 1), or cut the circle with a branch."
     if _is_of_a_gradient(pdg, circle):
         what = "the forward pass has an order of execution, but its gradient has none"
+        hint = _FLAT if _divides(pdg) else hint
     error = ScheduleError(
         f"{what}: these values need each other in a circle.",
         origin=pdg[shown[0][0]].origin,
@@ -126,7 +145,7 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
             f"each of these needs the next (where {under}):",
             *("  " + line for line in lines),
         ],
-        hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
+        hint=hint,
     )
     error.circle = circle
     return error
