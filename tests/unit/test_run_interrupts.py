@@ -23,7 +23,7 @@ from timerl_nb.replay import Dqn, Proportional, Replay
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
 
 _TIMES = int(os.environ.get("TIMERL_FUZZ", "0"))
-EVERY = 1 if _TIMES else 47  # lines from one interrupt to the next
+EVERY = 1 if _TIMES else 59  # lines from one interrupt to the next
 RUN = ("driver/kept_run.py", "driver/program.py", "live/", "runtime/run_folder.py", "files.py")
 COMMAND = ("cli/train.py", "cli/attended_run.py", "cli/asked.py")
 TRAINING = ("replay/", "live/", "files.py")
@@ -51,7 +51,8 @@ def check_folder(folder: Path, where: Line) -> None:
     """Raise `AssertionError` if a folder is locked or has half-written files."""
     if not folder.exists():
         return
-    hold(folder / LOCK).close()
+    if (folder / LOCK).exists():
+        hold(folder / LOCK).close()
     drafts = [path.name for path in folder.iterdir() if path.name.startswith(".")]
     assert not drafts, where
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import opcode
 import os
 import shutil
+import sys
 import tempfile
 import weakref
+from types import FrameType
+from typing import Final
 
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.errors import OptionError
@@ -20,11 +25,16 @@ from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.writing import Clocks, clocks
 
+_SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
 
 class record(Recorded):
     """Record into a folder, as a context manager; one recording at a time in a process.
 
     Python processes that are started meanwhile, however they are, are recorded with it.
+
+    An interrupt (Ctrl-C) at the very end of the block may leave the recording open. It then ends with this
+    object, or as the next recording begins.
 
     Args:
         folder: is made if need be; must hold no recording. None for a temporary one, which goes when
@@ -68,10 +78,13 @@ class record(Recorded):
         self._taps, self._tapping = taps, Tapping(taps)
         self._calibrated = (taps and not exact) if calibrated is None else calibrated
         self._before: dict[str, str | None] = {}
+        self._frame: FrameType | None = None
 
     def __enter__(self) -> record:
+        _end_abandoned()
         self._before = handed_on()
         try:
+            self._frame = _frame_of_with(sys._getframe(1))
             self._begin()
             return self
         except BaseException:  # also an interrupt
@@ -80,7 +93,9 @@ class record(Recorded):
 
     def _begin(self) -> None:
         clock = timed if self._calibrated else None
+        global _open
         recorder.begin(self.folder, timed=clock, at_once=False, owner=self._owner)
+        _open = weakref.ref(self)
         asked = {"devices": self._steps.count, "calibrated": self._calibrated}
         hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
@@ -103,6 +118,11 @@ class record(Recorded):
             take_back(self._before)
             self._steps.end()
             recorder.end(at, self._owner)
+        self._frame = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_frame", None) is not None and not sys.is_finalizing():
+            record.__exit__(self)  # an interrupt came ahead of it
 
     def read(self) -> Recording:
         """What was recorded, so far or in all."""
@@ -113,3 +133,34 @@ def _removed(folder: str, maker: int) -> None:
     """Remove a temporary folder, which is not a forked child's."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_open: weakref.ref[record] | None = None  # the recording of this process
+
+
+def _frame_of_with(caller: FrameType) -> FrameType | None:
+    """Return the frame of a `with` statement that calls `__enter__`.
+
+    None stands for another caller: an `ExitStack` returns while the recording goes on. The same is true
+    of a generator, which may be suspended.
+    """
+    code = caller.f_code
+    name = opcode.opname[code.co_code[caller.f_lasti]] if caller.f_lasti >= 0 else ""
+    return caller if name == "BEFORE_WITH" and not code.co_flags & _SUSPENDED else None
+
+
+def _end_abandoned() -> None:
+    """End the open recording if its `with` block has been left.
+
+    An interrupt ahead of the first line of `__exit__` leaves it open.
+    """
+    one = None if _open is None else _open()
+    if one is None or one._frame is None:
+        return
+    for frame in sys._current_frames().values():
+        at: FrameType | None = frame
+        while at is not None:
+            if at is one._frame:
+                return
+            at = at.f_back
+    one._end(clocks())

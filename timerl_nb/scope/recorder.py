@@ -76,7 +76,8 @@ def begin(
         if _now is not None:
             raise ExecutionError(
                 f"a recording into {_now.folder} goes on.",
-                hint="end it first; operations and phases may be nested, recordings may not.",
+                hint="end it first: leave its `with` block, or call its __exit__(None, None, None) after an "
+                "interrupt. Operations and phases may be nested, recordings may not.",
             )
         _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn, owner=owner))
         if at_once:
