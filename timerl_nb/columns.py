@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: "1 line", "2,000 lines"."""
-    return f"{count:,} {noun}" + "s" * (count != 1)
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: "1 line", "2,000 lines".
+
+    Args:
+        plural: the noun's plural; by default with an "s".
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

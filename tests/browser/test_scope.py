@@ -83,7 +83,7 @@ def test_a_kernel_leads_to_the_operation_that_launched_it(browser: Browser) -> N
     alone = Alone(browser, widget, width=800)
     page = alone.page
     canvas = page.locator(".trl-lanes")
-    expect(canvas).to_have_attribute("aria-label", re.compile("1 threads and 1 devices"))
+    expect(canvas).to_have_attribute("aria-label", re.compile("1 thread and 1 device"))
     expect(page.locator(".trl-legend")).to_contain_text("device: kernel")
     area = canvas.bounding_box()
     assert area is not None

@@ -248,7 +248,7 @@ def test_blocks_take_of_a_device_what_they_take_of_one_alone(found: dict[str, An
 REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
-    "fewer": ("BoundsError: B = 1 points of b", "divided equally among 2", "let B be 2, or"),
+    "fewer": ("BoundsError: B = 1 point of b", "divided equally among 2", "let B be 2, or"),
     "looped": ("OptionError: devices=2", "runs point by point over b", "let vectorize"),
     "interpreted": ("OptionError: devices=2", "the option executor is 'interpret'", "leave out"),
 }

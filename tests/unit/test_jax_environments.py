@@ -264,7 +264,7 @@ def test_a_state_of_several_tensors() -> None:
     np.testing.assert_array_equal(found["terminated"], n >= 4)
     env = Pair()
     env.loses = True
-    with pytest.raises(EnvError, match="a state of 2 tensors becomes one of 1 tensors"):
+    with pytest.raises(EnvError, match="a state of 2 tensors becomes one of 1 tensor"):
         played(env)
 
 

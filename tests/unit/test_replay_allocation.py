@@ -157,7 +157,7 @@ def test_never_without_an_actor(
 def test_a_move_shows_its_numbers() -> None:
     move = Stepwise().move(Allocation(8, 0, 0, 64), Latencies(0.001, 0.003))
     assert str(move) == (
-        "8 acting, 0 training 0 rows, the learner 64 -> 4 acting, 4 training 1 rows, the learner 63: "
+        "8 acting, 0 training 0 rows, the learner 64 -> 4 acting, 4 training 1 row, the learner 63: "
         "the learner takes 3 times as long as the actors "
         "(actors 1 ms, learner 3 ms, trainers 0 ms, sync 0 ms)"
     )

@@ -505,7 +505,7 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
     for size in (0, 8, 16, 24, 32):  # of a partially copied file
         refused(lane, edges[:size], "is cut short behind ")
     refused(lane, edges[:16] + bytes(16) + edges[32:], "has a gap behind edge 1")
-    refused(lane, edges[:16] + bytes(len(edges) - 16), "is cut short behind 1 edges of 3")
+    refused(lane, edges[:16] + bytes(len(edges) - 16), "is cut short behind 1 edge of 3")
     lane.unlink()
     with pytest.raises(ExecutionError, match="0.edges is missing"):
         read(rec.folder)
@@ -568,6 +568,7 @@ def test_numbers_that_the_system_uses_again_are_told_apart(
     }
 
 
+@pytest.mark.some_of("recorder_in", 1)
 def test_a_process_that_becomes_another_program_is_recorded_as_both(
     recorder_in: str, tmp_path: Path
 ) -> None:
@@ -597,6 +598,7 @@ if sys.argv[1] != "third":
     assert [branch.process.number for branch in root] == numbers
 
 
+@pytest.mark.some_of("recorder_in", 1)
 def test_it_is_there_as_trl_scope_and_nobody_pays_for_it_before() -> None:
     code = """
 import sys

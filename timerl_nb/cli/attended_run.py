@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from timerl_nb.cli.asked import Asked, read_json, write_json
 from timerl_nb.cli.outcome import INTERRUPTED
+from timerl_nb.columns import counted
 from timerl_nb.config import progress_by_default
 from timerl_nb.driver.program import Program
 from timerl_nb.live.frames import Frame, compiling_text
@@ -57,7 +58,7 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
     final = finals(result)
     written = {name: str(value) for name, value in final.items()}  # JSON knows no NaN
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
-    print(f"finished: {run.turn} turns, {result.seconds:.1f} s; kept in {folder}")
+    print(f"finished: {counted(run.turn, 'turn')}, {result.seconds:.1f} s; kept in {folder}")
     for name, x in result.items():
         print(f"  {name:10} {_course(x, len(result.seeds))}")
     if not quiet:

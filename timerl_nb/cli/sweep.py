@@ -26,7 +26,7 @@ from timerl_nb.cli.outcome import FAILED, FINE
 from timerl_nb.cli.parser import named, positive
 from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.cli.workers import OUTPUT, Processes, Ray
-from timerl_nb.columns import aligned
+from timerl_nb.columns import aligned, counted
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import user_path, write_whole
 from timerl_nb.machine import cores
@@ -249,7 +249,7 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
         if kept_finals(path) is None:
             missing.append(path)
     done = len(runs) - len(missing)
-    print(f"{len(runs)} runs in {folder}, {done} of them done; {workers} at once")
+    print(f"{counted(len(runs), 'run')} in {folder}, {done} of them done; {workers} at once")
     sys.stdout.flush()
     launcher = (
         Processes(workers, retries, _say)

@@ -16,6 +16,7 @@ from timerl_nb.cli.arguments import Algorithm, algorithm, written
 from timerl_nb.cli.asked import Asked
 from timerl_nb.cli.attended_run import attend
 from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, positive, typed
+from timerl_nb.columns import counted
 from timerl_nb.driver.context import Context
 from timerl_nb.errors import BudgetError, ExecutionError, OptionError, one_of
 from timerl_nb.files import user_path
@@ -181,7 +182,7 @@ def _every(text: str) -> str:
 
 
 def _often(every: str) -> str:
-    return f"{every} turns" if every.isdecimal() else every
+    return counted(int(every), "turn") if every.isdecimal() else every
 
 
 def _claimed(asked: Asked, folder: Path | None) -> tuple[Path, bool]:

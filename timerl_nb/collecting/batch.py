@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.foreign import missing
 from timerl_nb.rl.learnt import Episodes
@@ -216,9 +217,7 @@ class Batch:
 
     def __repr__(self) -> str:
         more = "".join(f", {name}" for name in self.extras)
-        return (
-            f"Batch({self.steps:,} steps of {self.envs:,} environments: {', '.join(_ARRAYS)}{more})"
-        )
+        return f"Batch({counted(self.steps, 'step')} of {counted(self.envs, 'environment')}: {', '.join(_ARRAYS)}{more})"
 
 
 _ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")

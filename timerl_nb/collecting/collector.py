@@ -25,6 +25,7 @@ from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.threads import Threads
 from timerl_nb.collecting.way import LOST, Counts, Source, Way
 from timerl_nb.collecting.ways import Ways
+from timerl_nb.columns import counted
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.arguments import integer, seed_of
@@ -289,7 +290,7 @@ class Collector:
     def __repr__(self) -> str:
         task = self._task
         state = f", closed: {self._closed}" if self._closed else ""
-        return f"Collector({task.name}, {task.envs:,} environments, {task.steps:,} steps a batch{state})"
+        return f"Collector({task.name}, {counted(task.envs, 'environment')}, {counted(task.steps, 'step')} a batch{state})"
 
 
 def _is_within(collector: Collector) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.acting import Acted, Acting, Came, OnHost, Written
+from timerl_nb.columns import counted
 from timerl_nb.errors import EnvError, OptionError, TimeRLError
 from timerl_nb.frontend.acting import How, InProgram, PolicyGraph, Slicer
 from timerl_nb.frontend.actor import Actor
@@ -117,7 +118,7 @@ class Network(Acting):
     @property
     def text(self) -> str:
         sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
-        return f"{len(self.graph.pdg)} operations of {sizes}"
+        return f"{counted(len(self.graph.pdg), 'operation')} of {sizes}"
 
     @property
     def made_of(self) -> Any:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.task import Task
+from timerl_nb.columns import counted
 from timerl_nb.config import Options
 from timerl_nb.runtime.backends.jax import device_count
 
@@ -22,7 +23,7 @@ class Sharded(Scan):
             more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
             why = f"JAX sees one device: {more}"
         if why is None and task.envs % count:
-            why = f"{task.envs:,} environments cannot be divided equally among {count} devices"
+            why = f"{counted(task.envs, 'environment')} cannot be divided equally among {count} devices"
         return why
 
     def _options(self, task: Task) -> Options:

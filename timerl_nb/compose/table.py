@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from timerl_nb.columns import aligned
+from timerl_nb.columns import aligned, counted
 from timerl_nb.compose.units import Bytes, Link, Words
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.frontend.arguments import integer, number
@@ -125,7 +125,7 @@ class Table:
             cells = [*(getattr(one.manager, part, None) for part in parts), one.learner]
             why_not = f" ({one.why_not})" if one.why_not else ""
             rows.append([name + why_not, *("-" if x is None else str(x) for x in cells)])
-        head = f"batches of {self.batch}, {self.inserted} rows come in an iteration; actors on {self.host}"
+        head = f"batches of {self.batch}, {counted(self.inserted, 'new row')} in an iteration; actors on {self.host}"
         return "\n".join([head, *aligned(rows, left=(0,))])
 
     __repr__ = __str__

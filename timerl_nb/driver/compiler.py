@@ -97,7 +97,7 @@ class _Planned:
         loops = sum(isinstance(node, Loop) for node in ast)
         seconds = time.perf_counter() - start
         return Stage(
-            "ast", ast, seconds, f"{counted(loops, 'loop')}, {count} launch" + "es" * (count != 1)
+            "ast", ast, seconds, f"{counted(loops, 'loop')}, {counted(count, 'launch', 'launches')}"
         )
 
     def tile(self, options: Options) -> Stage | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import ExecutionError, OptionError, Origin
 from timerl_nb.files import user_path
 from timerl_nb.ir.digest import digest_by_names
@@ -256,7 +257,7 @@ class Keeper:
         if manifest.cut is None:
             return "it has finished, and its last iteration's state is not kept", None
         if self._bounds[name] <= manifest.turn:
-            return f"it has done {manifest.turn} iterations", None
+            return f"it has done {counted(manifest.turn, 'iteration')}", None
         for op in self._pdg:
             if op.kind != "output" and name in _symbols(
                 (op.where, op.inputs, op.outputs, op.attrs)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
+from timerl_nb.columns import counted
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
@@ -604,7 +605,7 @@ class Program:
         assert isinstance(bound, Ceiling)
         if bound >= _LONGEST:
             raise BoundsError(
-                f"{bound.until} holds at none of the first {int(bound):,} points: {name} does not end.",
+                f"{bound.until} holds at none of the first {counted(int(bound), 'point')}: {name} does not end.",
                 hint=f"give a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
             )
         if self._twice is None:

@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.frontend.actor import Played
 from timerl_nb.frontend.arguments import checked_name
@@ -367,7 +368,7 @@ class Environment(Simulation):
 
 
 def _count(state: State) -> str:
-    return f"{len(state)} tensors" if isinstance(state, tuple) else "a tensor"
+    return counted(len(state), "tensor") if isinstance(state, tuple) else "a tensor"
 
 
 def _chosen(condition: Tensor, x: State, y: State) -> State:

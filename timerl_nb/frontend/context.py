@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Self
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import (
     BranchError,
     DomainError,
@@ -173,7 +174,7 @@ class Context:
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)
-        return f"Context({dims}; {len(self._ops)} operations)"
+        return f"Context({dims}; {counted(len(self._ops), 'operation')})"
 
     # --- building ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import FUSED, PLAIN, Dot
 from timerl_nb.inspectable import Inspectable
 
@@ -58,7 +59,7 @@ class Forecast:
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""
-        return f"peak {self.peak:,} bytes, {self.launches:,} launches, {self.seconds:.3g} s{moved}"
+        return f"peak {self.peak:,} bytes, {counted(self.launches, 'launch', 'launches')}, {self.seconds:.3g} s{moved}"
 
 
 class _Watcher(threading.local):

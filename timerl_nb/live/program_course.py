@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.live.course import Course
 from timerl_nb.live.results import Acting, Result
@@ -55,9 +56,11 @@ class ProgramCourse(Course):
             for why in dict.fromkeys(lost.values())
         ]
         if left is None or (lost and not left and not left.parameters):
-            raise ExecutionError(f"nothing is left of {turns} turns.", evidence=said) from error
+            raise ExecutionError(
+                f"nothing is left of {counted(turns, 'turn')}.", evidence=said
+            ) from error
         if lost:
-            warn(f"not all is left of {turns} turns; {'; '.join(said)}")
+            warn(f"not all is left of {counted(turns, 'turn')}; {'; '.join(said)}")
         return left
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.arguments import is_whole
@@ -300,6 +301,6 @@ class Result(Mapping[str, Array]):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
         return (
-            f"Result({shapes}; {len(self.parameters)} parameters; {self.instructions:,} instructions "
+            f"Result({shapes}; {counted(len(self.parameters), 'parameter')}; {counted(self.instructions, 'instruction')} "
             f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes by {self.memory.by})"
         )

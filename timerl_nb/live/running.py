@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import ExecutionError
 from timerl_nb.live.course import Course
 from timerl_nb.live.frames import Frame, compiling_text
@@ -126,7 +127,7 @@ class Running:
             control = self._here()
             if timeout is None and self.state == "paused":
                 raise ExecutionError(
-                    f"the run is paused after {self.turn} turns, and does not end.",
+                    f"the run is paused after {counted(self.turn, 'turn')}, and does not end.",
                     hint="resume() or stop() it first, or give a timeout.",
                 )
             if not control.ended.wait(timeout):

@@ -13,6 +13,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import CONTROL, FUSED, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs, Tensor
@@ -76,7 +77,7 @@ class Tile:
     def __str__(self) -> str:
         rest = self.each % self.size
         last = f", the last of {rest}" if rest else ""
-        text = f"{self.blocks} blocks of {self.size} points of {self.dim.name}{last}"
+        text = f"{counted(self.blocks, 'block')} of {counted(self.size, 'point')} of {self.dim.name}{last}"
         return text + _on_each(self.devices)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import BoundsError, OptionError
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
@@ -64,7 +65,7 @@ class Share:
         if size % count:
             fits = sorted({max(count, size - size % count), size - size % count + count})
             raise BoundsError(
-                f"{dim.bound} = {size} points of {dim.name} cannot be divided equally among "
+                f"{dim.bound} = {counted(size, 'point')} of {dim.name} cannot be divided equally among "
                 f"{count} devices.",
                 hint=f"let {dim.bound} be {' or '.join(map(str, fits))}, or change devices.",
             )

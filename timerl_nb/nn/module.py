@@ -11,6 +11,7 @@ from typing import Any, Final, Self, overload
 import numpy as np
 
 from timerl_nb.arrays import as_array
+from timerl_nb.columns import counted
 from timerl_nb.errors import IndexExpressionError, ShapeError, user_origin
 from timerl_nb.frontend.actor import FROZEN
 from timerl_nb.frontend.arguments import folder
@@ -124,7 +125,7 @@ class Module:
             )
             if len(several) != len(saved):
                 raise ShapeError(
-                    f"the network has {len(saved)} parameters, and {len(several)} are given.",
+                    f"the network has {counted(len(saved), 'parameter')}, and {len(several)} are given.",
                     hint=f"its parameters are {', '.join(p.name for p in saved)}.",
                 )
             given = {p.name: x for p, x in zip(saved, several, strict=True)}

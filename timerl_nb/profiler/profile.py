@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from timerl_nb.chrome_trace import write_events
-from timerl_nb.columns import aligned
+from timerl_nb.columns import aligned, counted
 from timerl_nb.driver.observed_run import Names, Sort, observed
 from timerl_nb.driver.program import Program
 from timerl_nb.live.telemetry import Watched
@@ -116,7 +116,7 @@ class Profile:
 
     def __str__(self) -> str:
         where = "calls to XLA, seen from the host" if self.executor == "xla" else "kernels"
-        head = f"{self.turns} turns in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
+        head = f"{counted(self.turns, 'turn')} in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
         table = [("", "", "times", "total", "share", "first", "then each", "added")]
         for row in self.rows:
             share, written = row.seconds / self.seconds, row.nbytes

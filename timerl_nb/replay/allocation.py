@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.arguments import integer, number
 
@@ -60,7 +61,7 @@ class Allocation:
         return tuple(each + (k < more) for k in range(self.trainers))
 
     def __str__(self) -> str:
-        parts = f"{self.actors} acting, {self.trainers} training {self.rows} rows"
+        parts = f"{self.actors} acting, {self.trainers} training {counted(self.rows, 'row')}"
         return f"{parts}, the learner {self.batch - self.rows}"
 
 

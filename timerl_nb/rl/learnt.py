@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.arrays import Array, narrowed
+from timerl_nb.columns import counted
 from timerl_nb.distributions import Distribution
 from timerl_nb.driver.context import Context
 from timerl_nb.entry_points import register_entry_point
@@ -250,7 +251,7 @@ class LearntPolicy:
         size = sum(x.size for x in self.weights.values())
         return (
             f"LearntPolicy({self.name}: {self.dtype}{list(self.shape)} -> actions; "
-            f"{len(self.weights)} weights, {size:,} numbers)"
+            f"{counted(len(self.weights), 'weight')}, {counted(size, 'number')})"
         )
 
     # --- calling -----------------------------------------------------------------------------

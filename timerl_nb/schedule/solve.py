@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from timerl_nb.columns import counted
 from timerl_nb.errors import CeilingError, VerificationError, point_text
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.turns import is_given, is_handed_out
@@ -35,7 +36,7 @@ def find_schedule(
         raise find_cycle(source or constraints.pdg) from None
     except TooMuchWork:
         raise CeilingError(
-            f"scheduling {len(constraints.points)} statements takes more than the ceiling of "
+            f"scheduling {counted(len(constraints.points), 'statement')} takes more than the ceiling of "
             f"{ceiling:,} isl operations.",
             evidence="statements: "
             + ", ".join(op.name for op in constraints.statements.ops.values()),

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.errors import ExecutionError
 from timerl_nb.files import LONGEST_TEXT
 from timerl_nb.scope.edges import (
@@ -87,7 +88,9 @@ def read_edges(
         is_cut = len(edges) < written or (short and bool(len(parts[-1])))
     if is_cut:
         of = f" of {written:,}" if written else ""
-        raise ExecutionError(f"{path} is cut short behind {len(edges):,} edges{of}.", hint=HOW)
+        raise ExecutionError(
+            f"{path} is cut short behind {counted(len(edges), 'edge')}{of}.", hint=HOW
+        )
     _check(edges, paths[0])
     return edges
 

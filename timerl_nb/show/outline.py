@@ -196,7 +196,9 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     names, ops = schedule.names, schedule.constraints.statements.ops
     times, loops = schedule.tree.times(), schedule.tree.loops()
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
-    yield OutlineLine(f"θ: the time of each of {len(ops)} statements, compared entry by entry")
+    yield OutlineLine(
+        f"θ: the time of each of {counted(len(ops), 'statement')}, compared entry by entry"
+    )
     for key, op in ops.items():
         yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)
     bands = sorted({k for found in loops.values() for k, _ in found})

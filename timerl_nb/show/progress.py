@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from timerl_nb.columns import counted
 from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, Stage
@@ -64,9 +65,9 @@ class Progress:
         match self.stage.name:
             case "fuse" | "separate":
                 count = sum(op.kind not in ("merge", "output") for op in artifact)
-                return f"scheduling {count} statements …"
+                return f"scheduling {counted(count, 'statement')} …"
             case "schedule":
-                return f"planning the memory of {len(artifact.statements)} statements …"
+                return f"planning the memory of {counted(len(artifact.statements), 'statement')} …"
             case "memory":
                 return "generating the loops …"
             case "ast":

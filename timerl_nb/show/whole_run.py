@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import counted
 from timerl_nb.memory.folded_timeline import AnyTimeline, FoldedTimeline
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Segment
@@ -38,7 +39,7 @@ class Stretch:
     @shown
     def note(self) -> str:
         """What is said where something is left out; empty where nothing is."""
-        return f"× {self.turns:,} turns" if self.turns else ""
+        return f"× {counted(self.turns, 'turn')}" if self.turns else ""
 
     def __len__(self) -> int:
         return self.last - self.first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from timerl_nb.columns import counted
 from timerl_nb.frontend.foreign import asked, taken
 from timerl_nb.streams.simulate.course import Simulated
 from timerl_nb.streams.simulate.gpu import RTX3070, Gpu, by_name
@@ -41,8 +42,8 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.stream.name}: {len(self.stream):,} kernels, width {self.stream.width:.2f}, on {self.gpu.name}; "
-            f"window {self.size}, {self.streams} streams",
+            f"{self.stream.name}: {counted(len(self.stream), 'kernel')}, width {self.stream.width:.2f}, on {self.gpu.name}; "
+            f"window {self.size}, {counted(self.streams, 'stream')}",
             f"{'':24}{'µs':>12}{'occupancy':>11}{'faster than serial':>20}{'than Accel-Sim’s':>18}",
         ]
         lines += [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.chrome_trace import event, lanes, write_events
+from timerl_nb.columns import counted
 from timerl_nb.dot import Dot
 from timerl_nb.entry_points import entry_point
 from timerl_nb.inspectable import Inspectable
@@ -112,8 +113,8 @@ class Report(Inspectable):
         window = f", window {self.size}" if self.size else ""
         made = f", {self.construction:,.0f} µs to construct" if self.construction else ""
         lines = [
-            f"{self.how}: {self.count:,} kernels on {self.streams} streams{window} in {self.us:,.0f} µs{made}; "
-            f"utilization {self.utilization:.2f}, {self.edges:,} edges"
+            f"{self.how}: {counted(self.count, 'kernel')} on {counted(self.streams, 'stream')}{window} in {self.us:,.0f} µs{made}; "
+            f"utilization {self.utilization:.2f}, {counted(self.edges, 'edge')}"
         ]
         for one in sorted(self.launches, key=lambda one: one.started)[:_SHOWN]:
             after = f" after {', '.join(map(str, one.upstream))}" if one.upstream else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from timerl_nb.columns import counted
 from timerl_nb.dot import Dot
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
@@ -107,7 +108,9 @@ class Stream(Inspectable):
 
     def __str__(self) -> str:
         chain = max(self.depths, default=0)
-        lines = [f"{self.name}: {len(self)} kernels, longest chain {chain}, width {self.width:.2f}"]
+        lines = [
+            f"{self.name}: {counted(len(self), 'kernel')}, longest chain {chain}, width {self.width:.2f}"
+        ]
         for k, (one, upstream) in enumerate(zip(self.kernels, self.edges, strict=True)):
             after = f" after {', '.join(map(str, upstream))}" if upstream else ""
             lines.append(f"{k:5} {one}{after}")

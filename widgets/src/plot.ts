@@ -88,8 +88,8 @@ export function bytes(n: number): string {
 }
 
 /** 1 line, 2,000 lines. */
-export function counted(n: number, noun: string): string {
-  return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+export function counted(n: number, noun: string, plural = `${noun}s`): string {
+  return `${n.toLocaleString("en")} ${n === 1 ? noun : plural}`;
 }
 
 /** 1.2 s, 34 ms, 0.4 ms. */

@@ -8,7 +8,7 @@ import { draw } from "./draw/draw";
 import { html } from "./markup";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
-import { bytes, colour } from "./plot";
+import { bytes, colour, counted } from "./plot";
 import css from "./run.css";
 import type { Selection } from "./selection";
 import type { HeldBytes, RunView } from "./models";
@@ -208,7 +208,7 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
     ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
     ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
     ["in kernels", percent(frame.busy)],
-    ["host", `${process.cpu.toFixed(2)} of ${process.cores} cores`],
+    ["host", `${process.cpu.toFixed(2)} of ${counted(process.cores, "core")}`],
     ["planned peak", bytes(predicted_peak)],
   ];
   const live =

@@ -30,6 +30,7 @@ import { html, made, svg } from "./markup";
 import type { ScopeView, StretchView } from "./models";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
+import { counted } from "./plot";
 import css from "./scope.css";
 import type { Selection } from "./selection";
 
@@ -357,7 +358,7 @@ export class ScopePane extends Panel<ScopeView> {
       to.fillText(said, x(ns), foot + 15);
     }
     const { lanes, devices } = stretch;
-    const what = `${lanes.length} threads${devices.length ? ` and ${devices.length} devices` : ""}`;
+    const what = `${counted(lanes.length, "thread")}${devices.length ? ` and ${counted(devices.length, "device")}` : ""}`;
     const when = `from ${duration(this.#range[0])} to ${duration(this.#range[1])}`;
     canvas.setAttribute("aria-label", `${what} ${when}`);
   }

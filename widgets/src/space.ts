@@ -3,7 +3,7 @@ import { space, spaceIn } from "./draw/space";
 import { about } from "./instants";
 import { html, made, svg } from "./markup";
 import type { Send } from "./pane";
-import { mark } from "./plot";
+import { counted, mark } from "./plot";
 import type { Selection } from "./selection";
 import css from "./space.css";
 import { type Described, TimedPane } from "./timed";
@@ -34,7 +34,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     this.note.textContent = about(model.turn);
     this.plot.setAttribute(
       "aria-label",
-      `iteration space: ${model.turn.count} executed points of ${model.statements.length} statements`,
+      `iteration space: ${counted(model.turn.count, "executed point")} of ${counted(model.statements.length, "statement")}`,
     );
     this.#chips = model.statements.map((one) => this.#chip(one));
     this.#legend.replaceChildren(...this.#chips);

@@ -110,5 +110,5 @@ export class StepsPane extends Pane<StepsView | null> {
 function forecast(one: Way["forecast"]): string {
   if (!one) return "";
   if ("problem" in one) return ` (${one.problem})`;
-  return ` (peak ${bytes(one.peak)}, ${one.launches} launches)`;
+  return ` (peak ${bytes(one.peak)}, ${counted(one.launches, "launch", "launches")})`;
 }

@@ -1,6 +1,6 @@
 // The ways of collecting, over how many environments and steps: fields, bars, and the choice as a sentence.
 import { draw } from "./draw/draw";
-import { bars, counted, told } from "./draw/ways";
+import { bars, told, took } from "./draw/ways";
 import { html, made, svg } from "./markup";
 import type { WaysView } from "./models";
 import type { Send } from "./pane";
@@ -60,7 +60,7 @@ export class WaysPane extends Panel<WaysView> {
     this.#rows.replaceChildren(
       ...model.rows.map((row) => {
         const name = html("th", { scope: "row" }, row.name);
-        const cells = [row.provenance, told(row), counted(row)];
+        const cells = [row.provenance, told(row), took(row)];
         const current = row.is_chosen ? { "aria-current": "true" } : {};
         return html("tr", current, name, ...cells.map((cell) => html("td", {}, cell)));
       }),

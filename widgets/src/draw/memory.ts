@@ -1,6 +1,6 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and what moves.
 import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
-import { axes, type Box, bytes, counts, Scale, ticks } from "../plot";
+import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../plot";
 import { INK, LIMIT, SOFT } from "./looks";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
@@ -65,7 +65,7 @@ export function layersOf(model: MemoryView): Layer[] {
     at: sum([one]),
   }));
   if (rest.length) {
-    found.push({ name: `${rest.length} others`, fill: REST, tensor: null, at: sum(rest) });
+    found.push({ name: counted(rest.length, "other"), fill: REST, tensor: null, at: sum(rest) });
   }
   if (model.gathered.some((value) => value > 0)) {
     const at = (k: number) => model.gathered[k]!;

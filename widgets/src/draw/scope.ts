@@ -10,7 +10,7 @@ import type {
   Spans,
   StretchView,
 } from "../models";
-import { type Box, ticks } from "../plot";
+import { type Box, counted, ticks } from "../plot";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
@@ -222,7 +222,7 @@ export function operationRows(view: ScopeView, keep: Kept, width: number, most =
     const top = k * ROW + 2;
     const box = { left: NAMES, top, width: (room * sum.ns) / longest, height: BAR };
     const figures = `${duration(sum.ns)}  ${percent(sum.ns, total)}`;
-    const count = one.count ? `, ${one.count.toLocaleString("en")} times` : "";
+    const count = one.count ? `, ${counted(one.count, "time")}` : "";
     const name = text(NAMES - 20, top + 11, short(nameOf(one), NAMES - 20), {
       "text-anchor": "end",
       "font-size": 11,
@@ -479,24 +479,24 @@ export function scope(view: ScopeView): string {
     shapes.push(text(left, (y += 16), said, { "font-size": 11, fill: SOFT }));
     y += 6;
   };
-  const more = (count: number, what: string) => {
-    if (count > 0) title(`and ${count.toLocaleString("en")} ${what} more`);
+  const more = (count: number, noun: string, plural?: string) => {
+    if (count > 0) title(`and ${counted(count, noun, plural)} more`);
   };
   if (view.processes.length > 1) {
     title("processes");
     placed(processRows(view, width - 2 * left, 16));
-    more(view.processes.length - 16, "processes");
+    more(view.processes.length - 16, "process", "processes");
   }
   const operations = operationRows(view, ALL, width - 2 * left, 20);
   if (operations.rows.length) {
     title("operations");
     placed(operations);
-    more(sums(view, "operation").length - 20, "operations");
+    more(sums(view, "operation").length - 20, "operation");
   }
-  const counted = moves(view).slice(0, 8);
-  if (counted.length) {
+  const most = moves(view).slice(0, 8);
+  if (most.length) {
     title("transitions");
-    for (const move of counted) {
+    for (const move of most) {
       const name = short(nameOf(view.operations[move.operation]!), NAMES - 8);
       const often = each(move, view);
       const said = `${move.left} → ${move.to}: ${move.count.toLocaleString("en")}`;
@@ -506,7 +506,7 @@ export function scope(view: ScopeView): string {
       );
       y += 3;
     }
-    more(moves(view).length - 8, "kinds");
+    more(moves(view).length - 8, "kind");
   }
   const { overview } = view;
   if (overview.lanes.length) {
@@ -524,8 +524,8 @@ export function scope(view: ScopeView): string {
     }
     shapes.push(shape("g", { transform: `translate(${left} ${y})` }, ...drawn));
     y += foot + 16;
-    more(view.lanes.length - overview.lanes.length, "threads");
-    more(view.devices.length - overview.devices.length, "devices");
+    more(view.lanes.length - overview.lanes.length, "thread");
+    more(view.devices.length - overview.devices.length, "device");
   }
   if (view.remark) title(short(view.remark, width - 2 * left, 5.6));
   return sheet(width, y + 12, "where the time went", shapes);

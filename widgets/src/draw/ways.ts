@@ -1,6 +1,7 @@
 // The ways of collecting as bars: how fast each is, over how its batches spread, or why it does not apply.
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
+import { counted } from "../plot";
 import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
@@ -25,7 +26,7 @@ export function perSecond(steps: number): string {
 }
 
 const count = (n: number | null, one: string, many: string) =>
-  n === null ? [] : [`${n.toLocaleString("en")} ${n === 1 ? one : many}`];
+  n === null ? [] : [counted(n, one, many)];
 
 /** What is said of a way beside its name. */
 export function told(row: WayRow): string {
@@ -35,7 +36,7 @@ export function told(row: WayRow): string {
 }
 
 /** What a batch takes, counted. */
-export function counted(row: WayRow): string {
+export function took(row: WayRow): string {
   const { calls, launches, copies } = row;
   return [
     ...count(calls, "call", "calls"),
@@ -52,7 +53,7 @@ export function bars(view: WaysView, width: number): { shapes: Shape[]; height: 
   const shapes = view.rows.map((row) => {
     const drawn = shape("g", {}, ...bar(row, height, wide, wide / most, width));
     height += row.speed ? ROW : BARE;
-    return titled(drawn, counted(row));
+    return titled(drawn, took(row));
   });
   return { shapes, height: height + 4 };
 }
