@@ -23,19 +23,22 @@ HUGE = 1e300
 class Wide(gymnasium.Env[Any, Any]):
     """Observations of 64 bits: integers, or floats with rewards as large."""
 
-    def __init__(self, kind: str, value: float, start: float = 0, space: str = "") -> None:
+    def __init__(
+        self, kind: str, value: float, start: float = 0, space: str = "", reward: Any = 0.0
+    ) -> None:
         ends = (-(2**62), 2**62) if kind == "int64" else (-np.inf, np.inf)
         ends = (0, 100) if space else ends
         self.observation_space = spaces.Box(*ends, (2,), np.dtype(space or kind).type)
         self.action_space = spaces.Box(-1, 1, (1,), np.float32)
         self._kind, self._value, self._start = kind, value, start
+        self._reward = float(value) if reward == 0.0 else reward
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         return np.array([self._start, 5], self._kind), {}
 
     def step(self, action: Any) -> Any:
-        return np.array([self._value, 5], self._kind), float(self._value), False, False, {}
+        return np.array([self._value, 5], self._kind), self._reward, False, False, {}
 
 
 gymnasium.register(id="Wide-v0", entry_point=f"{__name__}:Wide", disable_env_checker=True)
@@ -46,29 +49,36 @@ def wide(**options: Any) -> Any:
 
 
 def narrow(value: float, how: str, space: str = "int32") -> Any:
-    """Collect int64 observations of a space with fewer bits."""
-    env = wide(kind="int64", value=value, space=space)
-    with trl.collect(env, still, envs=2, steps=2, how=how, seed=0) as c:
+    """Collect observations of a space with fewer bits."""
+    env = wide(
+        kind="float64" if space == "float32" else "int64", value=value, space=space, reward=1.0
+    )
+    with trl.collect(env, still, envs=count_of(how), steps=2, how=how, seed=0) as c:
         return c.next().obs[1]
+
+
+def count_of(how: str) -> int:
+    """Return a number of environments: a process takes seconds to begin."""
+    return 1 if how == "processes" else 2
 
 
 def still(obs: Any) -> Any:
     return np.zeros((len(obs), 1), np.float32)
 
 
-def collected(kind: str, value: float, how: str, start: float = 0) -> Any:
-    options = {"kind": kind, "value": value, "start": start}
+def collected(kind: str, value: float, how: str, start: float = 0, **more: Any) -> Any:
+    options = {"kind": kind, "value": value, "start": start, **more}
     env = wide(**options)
     if how == "native":
         env = SyncVectorEnv([lambda: Wide(**options)] * 2)
-    with trl.collect(env, still, envs=2, steps=2, how=how, seed=0) as c:
+    with trl.collect(env, still, envs=count_of(how), steps=2, how=how, seed=0) as c:
         return c.next()
 
 
-def in_program(kind: str, value: float, start: float = 0) -> Any:
+def in_program(kind: str, value: float, start: float = 0, **options: Any) -> Any:
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims
-        env = wide(kind=kind, value=value, start=start)
+        env = wide(kind=kind, value=value, start=start, **options)
         o = trl.like(env.obs_space, domain=(b, t))
         o[b, 0] = env.reset(domain=(b,))
         step = env.step(trl.random.uniform((1,), domain=(b, t)))
@@ -155,6 +165,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
 WARNED: dict[str, Callable[[Any], Any]] = {
     "loop": lambda x: collected("float64", x, "loop"),
     "native": lambda x: collected("float64", x, "native"),
+    "loop, float32 space": lambda x: narrow(x, "loop", "float32"),
     "program": lambda x: in_program("float64", x),
     "data": lambda x: value_of(lambda at: trl.data([at[0]] * 2, domain=at[1]), x),
     "constant": lambda x: value_of(lambda at: trl.constant(np.array(at[0])) + trl.value(at[1]), x),
@@ -175,7 +186,8 @@ WARNED: dict[str, Callable[[Any], Any]] = {
 def test_integers_that_do_not_fit_are_refused(name: str) -> None:
     with pytest.raises(TimeRLError, match=r"(do|does) not fit"):
         REFUSED[name](WIDE)
-    REFUSED[name](2**31 - 1)
+    if "processes" not in name:  # they begin anew at each call
+        REFUSED[name](2**31 - 1)
 
 
 @pytest.mark.parametrize("name", WARNED)
@@ -196,8 +208,31 @@ def test_an_extra_of_another_kind_than_the_first_is_refused() -> None:
         extra(0.5, first=0)
 
 
-@pytest.mark.parametrize("how", ["loop", "processes"])
-def test_integers_that_fit_into_the_space_are_kept(how: str) -> None:
-    for space in ("uint8", "int16", "uint32"):
+@pytest.mark.parametrize(
+    ("how", "spaces"), [("loop", ("uint8", "int16", "uint32")), ("processes", ("int16",))]
+)
+def test_integers_that_fit_into_the_space_are_kept(how: str, spaces: tuple[str, ...]) -> None:
+    for space in spaces:
         obs = narrow(100, how, space)
-        assert obs.dtype == space and obs.tolist() == [[100, 5]] * 2
+        assert obs.dtype == space and obs.tolist() == [[100, 5]] * count_of(how)
+
+
+def test_processes_tell_of_numbers_that_become_infinite() -> None:
+    with pytest.warns(TimeRLWarning, match="observations: .* infinite"):
+        obs = narrow(HUGE, "processes", "float32")
+    assert obs.tolist() == [[np.inf, 5]]
+
+
+REWARDS = {
+    "loop": lambda x: collected("float32", 0, "loop", reward=x).reward[0, 0],
+    "program": lambda x: in_program("float32", 0, reward=x)["r"][0, 0],
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_rewards_are_numbers(name: str) -> None:
+    for one in (None, "a", [1.0, 2.0], 1j):
+        with pytest.raises(TimeRLError, match=r"its reward is \w+, not a number"):
+            REWARDS[name](one)
+    for one in (2, np.float64(2), np.array([2.0]), np.int64(2)):
+        assert REWARDS[name](one) == 2.0

@@ -23,9 +23,11 @@ from timerl_nb.collecting.way import (
     Way,
     Weights,
 )
-from timerl_nb.errors import EnvError, ExecutionError, ShapeError, warn
+from timerl_nb.columns import counted
+from timerl_nb.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.ir.shapes import NUMPY, dtype_name
 
+_REWARDS: Final = "the environments' rewards"
 _LINE: Final = 64  # bytes: memory with this alignment is shared with JAX without a copy
 
 
@@ -110,6 +112,7 @@ class _Part:
         self.obs = memory((steps + 1, envs, *seen[0]), seen[1])
         self.action = memory((steps, *acts[0]), acts[1])
         self.reward = memory((steps, envs), np.float32)
+        self.gained = np.empty((steps, envs))  # as the environments say
         self.ended, self.cut = np.empty((2, steps, envs), np.bool_)  # as the environments say
         self.extras: dict[str, Array] = {}
         self.last: dict[int, Array] = {}
@@ -181,7 +184,7 @@ class HostTurns:
         done, looks_back = carried.done, self._task.acting.looks_back
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
-        reward, ended, cut = part.reward, part.ended, part.cut
+        gained, ended, cut = part.gained, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
         plain = "" if fits is None else f"u{fits[1].itemsize}"
         is_bounded = isinstance(sizes, int)
@@ -214,7 +217,10 @@ class HostTurns:
                 except Exception as error:
                     raise self._failed(error, done, t, action[t]) from error
                 stepped = part.at[2]
-            after, reward[t], ended[t], cut[t], final = stepped
+            after, gain, ended[t], cut[t], final = stepped
+            if gain.__class__ is not np.ndarray or gain.dtype.char not in "fd":
+                gain = converted(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
+            gained[t] = gain
             plainly = after.__class__ is np.ndarray and after.dtype == kind
             obs[t + 1] = after if plainly else self._shown(after)
             if final is not None:
@@ -222,10 +228,7 @@ class HostTurns:
             part.at = t + 1, None, None
             if t == 0:  # at which policies compile
                 began = perf_counter()
-        if np.isinf(reward[first:]).any():
-            warn(
-                "rewards are infinite in float32.", hint="scale rewards that are greater than 3e38."
-            )
+        part.reward[:] = converted(_REWARDS, gained, part.reward.dtype)
         self._known = fits
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
@@ -240,7 +243,8 @@ class HostTurns:
             begins = over[-1]
         else:  # the step behind an end began the episode
             begins = over[-2] if t > 1 else carried.over
-        return Came(begins, part.reward[t - 1], part.ended[t - 1], part.cut[t - 1])
+        reward = converted(_REWARDS, part.gained[t - 1], part.reward.dtype)
+        return Came(begins, reward, part.ended[t - 1], part.cut[t - 1])
 
     def _first(self) -> Any:
         try:
@@ -300,7 +304,7 @@ class HostTurns:
             if one.shape != wanted or one.shape[:1] != (self._envs,):
                 raise ShapeError(
                     f"the policy's {name} is {_kind(one)} at step {t}, where it is that of "
-                    f"{self._envs} environments, and of one shape at every step.",
+                    f"{counted(self._envs, 'environment')}, and of one shape at every step.",
                     hint="what a policy adds has the environments first.",
                 )
             extras[name][t] = converted(f"the policy's {name}", one, extras[name].dtype)

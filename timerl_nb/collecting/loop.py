@@ -7,9 +7,19 @@ from timerl_nb.collecting.task import Task
 from timerl_nb.env.gym import distinct_seeds, gymnasium
 from timerl_nb.env.numbered import Numbered
 from timerl_nb.env.vector import VectorStepping
+from timerl_nb.errors import warn
 
 NOT_THERE = "Gymnasium has no such environment"
 GIVEN = "a vector environment was given, which steps by itself"
+
+
+def warn_of_infinite() -> None:
+    """Warn of a finite number of an observation that its space's type does not hold."""
+    warn(
+        "the environments' observations: there are numbers that the type of their space does not hold: "
+        "they become infinite.",
+        hint="scale the values, or give the space a wider type.",
+    )
 
 
 class Loop(HostWay):
@@ -29,7 +39,7 @@ class Loop(HostWay):
             task.gym.spec,
             task.envs,
             "sync",
-            wrappers=[lambda env: Numbered(env, 0, [0])],
+            wrappers=[lambda env: Numbered(env, 0, [0], warn_of_infinite)],
             vector_kwargs={"copy": False, "autoreset_mode": library.vector.AutoresetMode.SAME_STEP},
         )
         return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.host import Stepping
-from timerl_nb.collecting.loop import Loop
+from timerl_nb.collecting.loop import Loop, warn_of_infinite
 from timerl_nb.collecting.task import Task
 from timerl_nb.config import variable
 from timerl_nb.env import numbered, share
@@ -104,6 +104,8 @@ class ProcessStepping:
         more = made[-1]
         if "failed" in more:
             raise _Failed(*more["failed"][more["_failed"]][0])
+        if "infinite" in more:
+            warn_of_infinite()
         return made
 
     def _shared_out(self, action: Array) -> Array:

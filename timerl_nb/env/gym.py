@@ -16,6 +16,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array, converted, narrowed
 from timerl_nb.env.core import Autoreset, Simulation, Step, Tensor
+from timerl_nb.env.numbered import number_of
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.errors import EnvError, warn
 from timerl_nb.frontend.context import current
@@ -194,7 +195,7 @@ class _Instances:
             begun.actions.append(np.array(action))
         obs, reward, ended, cut, _ = self._envs[k].step(self._given(action))
         self._obs[k], self._over[k] = self._shown(obs), ended or cut
-        return float(reward), bool(ended), bool(cut and not ended)
+        return number_of(reward), bool(ended), bool(cut and not ended)
 
     def _shown(self, obs: Any) -> Array:
         """Return an observation in the element type of the program.

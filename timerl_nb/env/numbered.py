@@ -17,46 +17,74 @@ class Numbered:
     The last observation of an episode is copied: a vector resets the environment before it reads it, and
     many environments return the same array each time, overwritten by the reset.
 
-    Observations of integers are converted to the type of the space. A vector would cut off the upper bits of
-    int64 for an int32 space, and refuse int64 for a uint8 space.
+    Observations are converted to the type of the space. A vector would cut off the upper bits of int64 for an
+    int32 space, and refuse int64 for a uint8 space. It would take the reward None for NaN.
 
     Args:
         at: at 0, where the number of the one that is at play is written.
+        tell: is called where a finite number of an observation becomes infinite.
     """
 
-    def __init__(self, env: Any, number: int, at: Any) -> None:
-        self._env, self._number, self._at = env, number, at
+    def __init__(self, env: Any, number: int, at: Any, tell: Callable[[], object]) -> None:
+        self._env, self._number, self._at, self._tell = env, number, at, tell
         self._step: Callable[[Any], Any] = env.step
         kind = env.observation_space.dtype
-        self._integer = kind if kind is not None and kind.kind in "iu" else None
+        self._kind: Any = kind if kind is not None and kind.kind in "iuf" else None
 
     def step(self, action: Any) -> Any:
         self._at[0] = self._number
         obs, reward, terminated, truncated, more = self._step(action)
-        if self._integer is not None:
-            obs = _as_integers(obs, self._integer)
+        if self._kind is not None:
+            obs = self._converted(obs)
         if terminated or truncated:
             obs = np.array(obs)
-        return obs, reward, terminated, truncated, more
+        return obs, number_of(reward), terminated, truncated, more
 
     def reset(self, **options: Any) -> Any:
         self._at[0] = self._number
         obs, more = self._env.reset(**options)
-        return obs if self._integer is None else _as_integers(obs, self._integer), more
+        return obs if self._kind is None else self._converted(obs), more
+
+    def _converted(self, obs: Any) -> Any:
+        kind = self._kind
+        if obs.__class__ is np.ndarray and obs.dtype == kind:
+            return obs
+        array = np.asarray(obs)
+        if kind.kind != "f":
+            return _as_integers(obs, array, kind)
+        if array.dtype.kind != "f" or np.can_cast(array.dtype, kind):
+            return obs
+        with np.errstate(over="ignore"):
+            made = array.astype(kind)
+        if np.isfinite(array[np.isinf(made)]).any():
+            self._tell()
+        return made
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
 
-def _as_integers(obs: Any, kind: Any) -> Any:
+def number_of(reward: Any) -> float:
+    """Return a reward as a number.
+
+    Raises:
+        TypeError: it is None, or anything else that is no number.
+    """
+    try:
+        if reward.__class__ is np.ndarray and reward.size == 1:
+            reward = reward.item()
+        return float(reward)
+    except (TypeError, ValueError):
+        name = "None" if reward is None else type(reward).__name__
+        raise TypeError(f"its reward is {name}, not a number") from None
+
+
+def _as_integers(obs: Any, array: Any, kind: Any) -> Any:
     """Return an observation in the integer type of its space; other types than integers stay as they are.
 
     Raises:
         ValueError: it holds integers out of range.
     """
-    if obs.__class__ is np.ndarray and obs.dtype == kind:
-        return obs
-    array = np.asarray(obs)
     if array.dtype.kind not in "iu" or array.dtype == kind:
         return obs
     if array.size and not np.can_cast(array.dtype, kind):

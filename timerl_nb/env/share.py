@@ -48,10 +48,11 @@ class Share:
         self._file, self._place = file, place
         self._envs: Any = None
         self._rest = width - len(numbers)
+        self._is_infinite = False  # whether a finite number of an observation has become infinite
 
     def reset(self, **_: Any) -> Any:
         try:
-            return self._filled(self._begun()), {}
+            return self._filled(self._begun()), self._warned()
         except Exception as error:
             return self._filled(None), self._told(error)
 
@@ -64,7 +65,7 @@ class Share:
 
         def make(number: int) -> Any:
             self._at[0] = number
-            return Numbered(gymnasium.make(self._spec), number, self._at)
+            return Numbered(gymnasium.make(self._spec), number, self._at, self._tell)
 
         self._envs = SyncVectorEnv(
             [lambda n=n: make(n) for n in self._numbers],
@@ -79,7 +80,7 @@ class Share:
         except Exception as error:
             none = self._filled(None)
             return none, *(np.zeros(len(none)) for _ in range(3)), self._told(error)
-        last = {}
+        last = self._warned()
         if "final_obs" in more:
             last["last"] = (np.stack(more["final_obs"][more["_final_obs"]]),)
         return self._filled(obs), *map(self._filled, flags), last
@@ -94,6 +95,14 @@ class Share:
             if not self._rest
             else np.concatenate([x, np.zeros((self._rest, *x.shape[1:]), x.dtype)])
         )
+
+    def _tell(self) -> None:
+        self._is_infinite = True
+
+    def _warned(self) -> dict[str, Any]:
+        told = {"infinite": True} if self._is_infinite else {}
+        self._is_infinite = False
+        return told
 
     def _told(self, error: Exception) -> dict[str, Any]:
         return {"failed": (int(self._at[0]), f"{type(error).__name__}: {error}")}
