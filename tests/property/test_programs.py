@@ -77,7 +77,7 @@ TILES: tuple[dict[str, Any], ...] = (
 # `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
 FUZZ = "TIMERL_FUZZ" in os.environ
 # Few of them, and always the same ones, with `TIMERL_EXAMPLES`.
-RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "40")))
+RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "32")))
 
 
 def few(part: int) -> int:
@@ -251,7 +251,7 @@ def test_any_valid_order_gives_the_same(
     assert run.release() == kept
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 3)
 @given(programs(), st.sampled_from(VARIANTS), st.floats(-1, 1), st.sampled_from(SEEDS))
 def test_budgets_change_nothing_but_memory(
     drawn: Drawn, options: dict[str, Any], place: float, seed: int

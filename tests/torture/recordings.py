@@ -35,7 +35,7 @@ COUNT: Final = 100
 MINUTES: Final = 10.0
 _BUILT: Final = native.module
 _NAME: Final = (1 << NAME_BITS) - 1
-_DEEP: Final = {Kind.CALL_ENTER: 0, Kind.OPERATION_ENTER: 1, Kind.PHASE_ENTER: 2}
+_DEEP: Final = Kind.CALL_ENTER, Kind.OPERATION_ENTER, Kind.PHASE_ENTER
 
 
 def run(progress: Progress) -> None:
@@ -120,16 +120,15 @@ def _done(lane: Lane) -> int:
 
 
 def _broken(lane: Lane) -> Iterator[str]:
-    """Where a lane's stacks do not go up and down by one."""
-    depths = [0, 0, 0]
-    for k, (_, _, kind, depth) in enumerate(lane.edges.tolist()):
-        enter = Kind(kind & ~1)
-        if enter in _DEEP:
-            stack = _DEEP[enter]
-            depths[stack] += -1 if kind & 1 else 1
-            if depths[stack] != depth:
-                yield f"{lane.process}-{lane.thread}: depth {depth} at edge {k}, {depths[stack]} is meant"
-                return
+    """Yield the first edge of each stack of a lane that does not change its depth by one."""
+    kinds = lane.edges["kind"].astype(int)
+    for enter in _DEEP:
+        at = np.flatnonzero(kinds & ~1 == enter)
+        kind, depth = kinds[at], lane.edges["depth"][at]
+        meant = np.cumsum(np.where(kind & 1, -1, 1))
+        if (wrong := np.flatnonzero(meant != depth)).size:
+            k = int(wrong[0])
+            yield f"{lane.process}-{lane.thread}: depth {depth[k]} at edge {at[k]}, {meant[k]} is meant"
 
 
 def _strange(recording: Recording) -> list[str]:

@@ -30,7 +30,7 @@ from timerl_nb.scope.edges import EDGE
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
-        ("walking-interpret", ("saving", "training")),
+        ("walking-interpret", ("training",)),
         ("walking-xla", ("saving", "training")),
         ("walking-fused", ("saving",)),
     ],
@@ -50,9 +50,9 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_recordings_of_killed_processes_have_all_that_was_done(tmp_path: Path) -> None:
-    progress = Progress(tmp_path, "recordings", seed=Random().randrange(10**6), count=5)
+    progress = Progress(tmp_path, "recordings", seed=Random().randrange(10**6), count=4)
     recordings.run(progress)
-    assert progress.done == 5 and not progress.wrong
+    assert progress.done == 4 and not progress.wrong
     # a lane without its end, and one that was damaged, are found
     folder = tmp_path / "one"
     assert recordings.tried(folder, "python", 1, 0.01)[1] == []
