@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 from weakref import WeakSet
 
+from timerl_nb.errors import CallError
+
 try:
     import fcntl
 except ImportError:  # on Windows
@@ -30,7 +32,15 @@ _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
 def user_path(given: str | os.PathLike[str]) -> Path:
-    """Return a path as the user means it: `~` is the home folder, `~name` another user's."""
+    """Return a path as the user means it: `~` is the home folder, `~name` another user's.
+
+    Raises:
+        CallError: it is no path.
+    """
+    if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
+        raise CallError(
+            f"{given!r} is no path.", hint='pass a string or a pathlib.Path: "runs/first".'
+        )
     path = Path(os.fspath(given))
     try:
         return path.expanduser()

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.core import Simulation, made
 from timerl_nb.errors import BoundsError, EnvError, ShapeError
+from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.sources import concat, like, random_bits, tensor, value, where
 from timerl_nb.frontend.sources import maximum as max
 from timerl_nb.frontend.sources import minimum as min
@@ -51,8 +52,8 @@ def clipped_ppo(
         lr: Adam's learning rate at first; it falls to 0 with the iterations.
         max_norm: the most that gradients may measure.
     """
-    if isinstance(env, str):
-        env = make(env, autoreset="same_step")
+    env = made(env, autoreset="same_step")
+    lam, clip = number("lam", lam, least=0, most=1), number("clip", clip, least=0)
     if env.autoreset != "same_step":
         raise EnvError("episodes go on here.", hint="make it with autoreset='same_step'.")
     if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):

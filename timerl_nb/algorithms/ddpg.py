@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import inf, prod, sqrt
 
 from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.core import Simulation, made
 from timerl_nb.env.spaces import Box
 from timerl_nb.errors import EnvError
-from timerl_nb.frontend.arguments import number, numbers
+from timerl_nb.frontend.arguments import integer, number, numbers, widths
 from timerl_nb.frontend.sources import concat, like, random_normal, tensor, value, where
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -52,7 +52,8 @@ def ddpg(
         after: the step from which on they learn.
         lasting: how much of the noise is that of the step before; 0.85 is like Ornstein and Uhlenbeck's.
     """
-    env = make(env, autoreset="same_step") if isinstance(env, str) else env
+    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    steps = integer("steps", steps, least=1, most=10_000)
     if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
         raise EnvError(
             f"DDPG chooses numbers within bounds, and episodes go on: {env!r} is not like that.",

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import inf, prod
 
 from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.core import Simulation, made
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError
-from timerl_nb.frontend.arguments import number, numbers
+from timerl_nb.frontend.arguments import integer, number, numbers, widths
 from timerl_nb.frontend.draws import random_randint
 from timerl_nb.frontend.sources import constant, like, random_uniform, value, where
 from timerl_nb.frontend.sources import minimum as min
@@ -66,7 +66,8 @@ def dqn(
         after: the step from which on it learns.
         scale: what observations are times these is what the network sees, where some vary by far less than others.
     """
-    env = make(env, autoreset="same_step") if isinstance(env, str) else env
+    env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
+    steps = integer("steps", steps, least=1, most=10_000)
     if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
         raise EnvError(
             f"DQN chooses one of some actions, and episodes go on: {env!r} is not like that.",

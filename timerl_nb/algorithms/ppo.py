@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.core import Simulation, made
+from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.sources import like, tensor
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.nn.layers import orthogonal
@@ -38,10 +39,11 @@ def ppo(
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
         lr: Adam's learning rate.
     """
+    lam = number("lam", lam, least=0, most=1)
     with Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):
-            env = make(env) if isinstance(env, str) else env
+            env = made(env)
             design = DNNBuilder(domain=(i,)).from_env(
                 env, hidden, critic=True, init=orthogonal, gain=sqrt(2)
             )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.core import Simulation, made
 from timerl_nb.frontend.sources import like
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.nn.layers import orthogonal
@@ -38,7 +38,7 @@ def reinforce(
     with Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):
-            env = make(env) if isinstance(env, str) else env
+            env = made(env)
             design = DNNBuilder(domain=(i,)).from_env(env, hidden, init=orthogonal, gain=sqrt(2))
             dnn = design.build()
             o = like(env.obs_space, domain=(b, i, t)).named("o")

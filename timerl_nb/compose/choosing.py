@@ -196,8 +196,11 @@ def portability(speeds: Mapping[str, float]) -> float:
         OptionError: there are no platforms.
         ShapeError: a speed is none.
     """
+    taken(
+        speeds, Mapping, "a mapping", 'portability({"cpu": 1.0, "gpu": 2.5}): a speed by platform.'
+    )
     if not speeds:
-        raise OptionError("there are no platforms.")
+        raise OptionError("there are no platforms.", hint="give a speed for one at least.")
     found = [number(f"the speed on {name}", one, least=0) for name, one in speeds.items()]
     if min(found) == 0:
         return 0.0

@@ -13,7 +13,7 @@ from timerl_nb.compose.table import Links, Table
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.arguments import number
-from timerl_nb.frontend.foreign import asked
+from timerl_nb.frontend.foreign import asked, taken
 from timerl_nb.replay.algorithm import Algorithm
 
 Setting = tuple[Any, ...]
@@ -86,6 +86,11 @@ def sweep(
     Raises:
         OptionError: a setting has no values, or a device is none.
     """
+    taken(algorithms, Mapping, "a mapping", '{"small": trl.replay.Dqn(…)}: an algorithm by name.')
+    for name, some in (("devices", devices), ("batch", batch), ("bandwidth", bandwidth)):
+        if isinstance(some, str | bytes):
+            some = None
+        taken(some, Sequence, f"a list of {name}", f"{name}=[…] has all values to try.")
     values = {
         "network": tuple(algorithms),
         "batch": tuple(batch),

@@ -13,6 +13,7 @@ from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, unseen
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import CallError, OptionError, Origin, one_of
+from timerl_nb.frontend.bounds import check_mapping
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
 # Arguments that count the steps of a return: without a number, the return is the whole episode's.
@@ -49,6 +50,8 @@ class Family:
             OptionError: a list is empty, or has a value twice.
             TimeRLError: the first program cannot be compiled.
         """
+        if bounds is not None:
+            check_mapping(bounds)
         self.function, self.bounds = function, dict(bounds or {})
         _check_call(function, arguments)
         lists = {n: given for n, given in arguments.items() if isinstance(given, list | range)}
@@ -160,7 +163,7 @@ def explore(
 
 
 def _check_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    if not callable(function) or isinstance(function, Context | Program):
+    if not callable(function) or isinstance(function, type | Context | Program):
         raise CallError(
             f"{type(function).__name__} is no function.",
             hint="pass a function that returns a context; of a program, call program.explore().",

@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from timerl_nb.columns import counted
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.frontend.actor import Played
-from timerl_nb.frontend.arguments import checked_name
+from timerl_nb.frontend.arguments import checked_name, is_whole
 from timerl_nb.frontend.context import current
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.sources import tensor, where
@@ -104,13 +105,18 @@ class Simulation(ABC):
         autoreset: Autoreset | None = None,
         max_steps: int | None = None,
     ) -> None:
-        if autoreset not in (None, "next_step", "same_step"):
+        if autoreset is not None and not (
+            isinstance(autoreset, str) and autoreset in get_args(Autoreset)
+        ):
             raise EnvError(
                 f"autoreset={autoreset!r} is not a mode.",
                 hint="use None (episode mask), 'next_step' or 'same_step'.",
             )
-        if max_steps is not None and max_steps < 1:
-            raise EnvError(f"max_steps must be at least 1, not {max_steps}.")
+        if max_steps is not None and not (is_whole(max_steps) and max_steps >= 1):
+            raise EnvError(
+                f"max_steps must be an integer of at least 1, not {max_steps!r}.",
+                hint="max_steps=500; None for the environment's own.",
+            )
         self.autoreset = autoreset
         self.max_steps = max_steps or type(self).max_steps
         self._reset: tuple[Domain, Tensor, Origin] | None = None
@@ -439,6 +445,7 @@ def make(name: str, **options: Any) -> Simulation:
     Raises:
         EnvError: there is no environment of that name, or an option that it does not take.
     """
+    taken(name, str, "the name of an environment", 'trl.env.make("CartPole-v1").')
     family, dot, rest = str(name).partition(".")
     if dot and family in _FAMILIES:
         return _FAMILIES[family](rest, **options)
@@ -450,3 +457,15 @@ def make(name: str, **options: Any) -> Simulation:
         return _FACTORIES[name](**options)
     except TypeError as error:
         raise EnvError(f"{name}: {error}.") from None
+
+
+def made(env: Simulation | str, **options: Any) -> Simulation:
+    """Return an environment that is given, or make it by its name with options.
+
+    Raises:
+        CallError: it is neither.
+        EnvError: there is no environment of that name.
+    """
+    if isinstance(env, str):
+        return make(env, **options)
+    return taken(env, Simulation, "an environment", 'trl.env.make("CartPole-v1"), or its name.')

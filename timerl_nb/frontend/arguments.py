@@ -6,6 +6,7 @@ Nothing here knows of tensors; `tensor` and `sources` build on it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Any
 from unicodedata import category
@@ -85,14 +86,18 @@ def is_number(value: Any) -> bool:
     return is_whole(value) or isinstance(value, float | np.floating)
 
 
-def integer(what: str, value: Any, least: int | None = None, hint: str = "") -> int:
+def integer(
+    what: str, value: Any, least: int | None = None, hint: str = "", most: int | None = None
+) -> int:
     """An integer.
 
     Raises:
-        ShapeError: it is none, or below `least`.
+        ShapeError: it is none, or below `least`, or above `most`.
     """
-    if not is_whole(value) or (least is not None and value < least):
+    is_within = is_whole(value) and (least is None or value >= least)
+    if not is_within or (most is not None and value > most):
         more = "" if least is None else f" of at least {least}"
+        more += "" if most is None or not is_within else f" and at most {most:,}"
         raise ShapeError(f"{what} must be an integer{more}, not {value!r}.", hint=hint)
     return int(value)
 
@@ -125,6 +130,17 @@ def numbers(what: str, value: Any, *bounds: tuple[float | None, float]) -> tuple
         number(f"{what}[{k}]", one, least=least, most=most)
         for k, (one, (least, most)) in enumerate(zip(value, bounds, strict=True))
     )
+
+
+def widths(what: str, value: Any) -> tuple[int, ...]:
+    """The widths of layers.
+
+    Raises:
+        ShapeError: they are no list of positive integers.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise ShapeError(f"{what} is a list of widths, not {value!r}.", hint=f"{what}=[32, 32].")
+    return tuple(integer(f"{what}[{k}]", one, least=1) for k, one in enumerate(value))
 
 
 def seed_of(value: Any) -> int:

@@ -74,8 +74,14 @@ class Context:
         if num_dims is not None:
             if names:
                 raise DomainError("give names or num_dims, not both.")
-            if isinstance(num_dims, bool) or not isinstance(num_dims, int) or num_dims < 0:
-                raise DomainError(f"num_dims must be a number of dimensions, not {num_dims!r}.")
+            if (
+                isinstance(num_dims, bool)
+                or not isinstance(num_dims, int)
+                or not 0 <= num_dims <= 99
+            ):
+                raise DomainError(
+                    f"num_dims must be a number of dimensions from 0 to 99, not {num_dims!r}."
+                )
             names = tuple(f"d{k}" for k in range(num_dims))
         self.space = Dims(tuple(Dim(name, _bound_name(name)) for name in names))
         taken = [*self.space.names, *self.space.bounds]

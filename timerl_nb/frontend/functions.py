@@ -266,7 +266,7 @@ def linspace(
     start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = "f32"
 ) -> RecurrentTensor:
     """`num` numbers from `start` to `stop`, equally far from each other; `stop` itself if `endpoint`."""
-    count, name = integer("num", num, least=0), element_type(dtype)
+    count, name = integer("num", num, least=0, most=2**31 - 1), element_type(dtype)
     hint = "scale trl.linspace(0, 1) for ends that vary."
     ends = number("start", start, hint), number("stop", stop, hint)
     made = np.linspace(*ends, count, endpoint)

@@ -19,7 +19,7 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.arguments import checked_name, element_type, is_whole, number
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.doubts import bare_numbers, lost, never
-from timerl_nb.frontend.foreign import all_asked, asked
+from timerl_nb.frontend.foreign import all_asked, asked, taken
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.tensor import (
@@ -194,7 +194,8 @@ def arange(
             f"arange takes integers, the end of a lone one at least 0, not {given[1:] if stop is None else given}.",
             hint="trl.value(t) is the index t as a tensor; trl.linspace makes fractions.",
         )
-    if len(range(*map(int, given))) >= 2**31:
+    first, end, step = map(int, given)
+    if abs(end - first) // abs(step) >= 2**31 - 1:
         raise ShapeError(f"arange{given} has more numbers than an axis has positions, 2**31 - 1.")
     return constant(np.arange(*given), dtype)
 
@@ -236,9 +237,9 @@ def _extremum(which: str, args: tuple[Any, ...]) -> Any:
 @asked
 def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors one after the other along an axis."""
-    if not xs:
-        raise ShapeError("there is nothing to join.")
-    parts = [operand(current(), x) for x in xs]
+    parts = [operand(current(), x) for x in _listed(xs)]
+    if not parts:
+        raise ShapeError("there is nothing to join.", hint="trl.concat([x, y]).")
     if not is_whole(axis) or not -parts[0].rank <= axis < parts[0].rank:
         raise ShapeError(f"{parts[0].type} has no axis {axis!r} to join along.")
     return apply("concat", parts, AxisAttrs(int(axis) % parts[0].rank))
@@ -247,7 +248,17 @@ def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 @asked
 def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors of one shape along a new axis."""
-    return concat([operand(current(), x).unsqueeze(axis) for x in xs], axis)
+    return concat([operand(current(), x).unsqueeze(axis) for x in _listed(xs)], axis)
+
+
+def _listed(xs: Any) -> list[Any]:
+    """The tensors of a list.
+
+    Raises:
+        CallError: it is no list.
+    """
+    how = "put the tensors into a list: trl.concat([x, y])."
+    return list(taken(xs, (list, tuple, np.ndarray), "a list of tensors", how))
 
 
 # --- parameters ----------------------------------------------------------------------------------

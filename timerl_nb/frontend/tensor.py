@@ -699,6 +699,8 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
                 f"{value} does not fit into {kind.name}.",
                 hint='cast the tensor first, as in x.cast("i32"), or write a float.',
             )
+        if kind.kind not in "iu" and abs(value) >= 2**63:  # NumPy makes an object of it
+            return as_tensor(ctx, _as_float(value), dtype)
         return constant(ctx, value, dtype)
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
@@ -712,6 +714,16 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         raise ShapeError(
             "an array has integers that do not fit into 32 bits.",
             hint='trl.constant(array, dtype="i64"), where the backend has 64-bit types; or floats.',
+        ) from None
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ShapeError(
+            f"an integer of {value.bit_length():,} bits does not fit into a float.",
+            hint="scale it.",
         ) from None
 
 

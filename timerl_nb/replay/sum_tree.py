@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array, converted, indices
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
-from timerl_nb.frontend.arguments import integer, number
+from timerl_nb.frontend.arguments import integer, is_whole, number
 from timerl_nb.replay.engine import engine_of
 from timerl_nb.replay.levels import Levels
 
@@ -33,8 +33,8 @@ class SumTree:
     """
 
     def __init__(self, capacity: int, fanout: int = 8, *, engine: str | None = None) -> None:
-        capacity = integer("the capacity", capacity, least=1)
-        if fanout not in FANOUTS:
+        capacity = integer("the capacity", capacity, least=1, most=2**40)
+        if not is_whole(fanout) or fanout not in FANOUTS:
             raise OptionError(
                 f"fanout={fanout!r} is none.", hint=f"one of {', '.join(map(str, FANOUTS))}."
             )

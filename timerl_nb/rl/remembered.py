@@ -43,7 +43,7 @@ class Remembered:
         beta: Any = 0.4,
     ) -> None:
         self._window, self._domain = window, domain
-        self._alpha = None if alpha is None else number("alpha", alpha, least=0)
+        self._alpha = None if alpha is None else number("alpha", alpha, least=0, most=1e3)
         count = integer("the number of draws", count, least=1)
         self.weight: Any = 1.0
         if self._alpha is None:

@@ -139,5 +139,5 @@ def window(length: int, over: Any, *, steps: int = 1) -> Window:
     names = as_dims(ctx, ctx.space, over)
     if len(names) != 1:
         raise DomainError("a window goes back along one dimension.", hint="over=t, for example.")
-    long = integer("the length of a window", length, least=1)
+    long = integer("the length of a window", length, least=1, most=2**31 - 1)
     return Window(ctx, long, names[0], integer("steps", steps, least=1))

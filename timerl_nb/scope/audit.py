@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from timerl_nb.columns import aligned
 from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.frontend.arguments import is_number
 from timerl_nb.scope import recorder
 from timerl_nb.scope.edges import Library
 from timerl_nb.scope.libraries import Tapping
@@ -68,7 +69,7 @@ class audit:
     """
 
     def __init__(self, seconds: float | None = None) -> None:
-        if seconds is not None and not seconds > 0:
+        if seconds is not None and not (is_number(seconds) and seconds > 0):
             raise OptionError(f"seconds={seconds} is not possible.", hint="give a positive number.")
         self._seconds = seconds
         self._calls, self._spent = Counter[str](), Counter[str]()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular, user_path, write_whole
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.shapes import NUMBER, cause, of_version
 
@@ -75,7 +76,10 @@ class Calibration:
     measured: int = 0
 
     def __post_init__(self) -> None:
+        how = "Calibration.load(path) reads one, and `timerl scope calibrate` measures it."
+        taken(self.costs, Mapping, "a mapping of costs", how)
         for kind, cost in self.costs.items():
+            taken(cost, Cost, "a cost", "trl.scope.Cost(…).")
             if min(cost.inside, cost.outside) < 0 or not math.isfinite(cost.total):
                 raise ExecutionError(
                     f"a calibration says that {kind!r} costs {cost.total:,.0f} ns, which cannot be.",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular
+from timerl_nb.files import LONGEST_TEXT, parse_json, read_regular, user_path
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Window
 from timerl_nb.scope.kineto import kineto
@@ -41,7 +40,7 @@ def add_trace(
         OptionError: the name is that of neither; the recording knows no such process.
         ExecutionError: it cannot be read, or not be put into the folder; nothing was recorded meanwhile.
     """
-    path, folder = Path(path), Path(folder)
+    path, folder = user_path(path), user_path(folder)
     if not path.name.endswith((".json", ".json.gz", ".pb")):
         raise OptionError(
             f"{path.name} is no trace that is known here.",

@@ -27,7 +27,7 @@ class tap:
     """
 
     def __init__(self, module: ModuleType | str, category: str) -> None:
-        if category not in _CATEGORIES:
+        if not isinstance(category, str) or category not in _CATEGORIES:
             raise OptionError(
                 f"there is no category {category!r}.", hint=one_of(str(category), list(_CATEGORIES))
             )

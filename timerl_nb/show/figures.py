@@ -286,6 +286,7 @@ def sweep(swept: SweepView) -> go.Figure:
     A point stands where its value does in the list. What could not be compiled has a cross at the
     bottom, which says why.
     """
+    taken(swept, SweepView, "a sweep's view", "trl.sweep(function, …) shows a sweep.")
     titles = [one.title + (": none" if not one.known[0] else "") for one in swept.charts]
     figure = make_subplots(rows=2, cols=2, subplot_titles=titles, vertical_spacing=0.2)
     labels = [point.label for point in swept.points]

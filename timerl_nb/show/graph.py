@@ -206,6 +206,7 @@ def graph_view(
 
 def laid_out(view: GraphView) -> tuple[GraphView, str]:
     """A view and its picture: of the view itself, or folded further where that takes too long."""
+    taken(view, GraphView, "a view of a graph", "trl.show.graph_view(program.pdg).")
     try:
         return view, layout_svg(view.to_dot())
     except LayoutTimeout:

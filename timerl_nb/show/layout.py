@@ -10,6 +10,8 @@ from functools import lru_cache
 
 from timerl_nb.dot import FONT
 from timerl_nb.errors import DrawingError
+from timerl_nb.frontend.arguments import number
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.show import offpage
 
 SECONDS = 10.0  # what a layout may take; some 700 nodes
@@ -32,6 +34,8 @@ def layout_svg(dot: str, seconds: float = SECONDS) -> str:
         LayoutTimeout: it took longer.
         DrawingError: the text is not a graph, or the drawing program has not been built.
     """
+    taken(dot, str, "the text of a graph", "view.to_dot() gives one.")
+    number("seconds", seconds, least=0)
     try:
         text = offpage.call("layout", dot, seconds=seconds)
     except offpage.TooLong:

@@ -11,9 +11,10 @@ from math import prod
 from typing import Final
 
 from timerl_nb.columns import counted
-from timerl_nb.driver.program import Program
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Listing
 from timerl_nb.errors import OptionError
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast
@@ -108,6 +109,8 @@ def detail(program: Program, name: str) -> OutlineView:
     Raises:
         OptionError: there is no such detail.
     """
+    a_program(program)
+    taken(name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.')
     sort, _, number = name.partition(" ")
     lowered = program.executable.lowered
     calls = 0 if lowered is None else len(lowered.calls)
@@ -139,6 +142,7 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
     Args:
         seconds: by operation, how long the kernels or calls that it is in took.
     """
+    a_program(program)
     wrote: dict[str, dict[int, list[int]]] = {}
     for op in program.pdg:
         if op.origin.line:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import OptionError, one_of
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.inspectable import finder
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.text import about, op_line
@@ -49,7 +50,9 @@ class Index:
     """The operations of a program's stages with the texts that they are found by, made once."""
 
     def __init__(self, program: Program, lineage: Lineage | None = None) -> None:
-        self.lineage = lineage or Lineage.of(program)
+        if lineage is not None:
+            taken(lineage, Lineage, "a lineage", "trl.show.Lineage.of(program), or None.")
+        self.lineage = Lineage.of(program) if lineage is None else lineage
         known: dict[int, tuple[Op, tuple[str, ...]]] = {}  # by identity: stages share operations
         self._texts: list[dict[int, tuple[str, ...]]] = []
         for one in self.lineage.generations:

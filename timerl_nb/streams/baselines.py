@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from timerl_nb.errors import OptionError
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.report import Report
 from timerl_nb.streams.scheduling_window import Window
@@ -37,6 +38,7 @@ class Graph:
 
 def graph(stream: Stream) -> Graph:
     """The graph of a stream, for `stream.run("graph", built=…)`."""
+    taken(stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path).")
     begun = perf_counter()
     upstream = upstream_of(stream.kernels)
     downstream: list[list[int]] = [[] for _ in upstream]

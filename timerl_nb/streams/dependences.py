@@ -464,6 +464,6 @@ def finder(name: str) -> Finder:
     Raises:
         OptionError: there is none of that name.
     """
-    if name not in FINDERS:
-        raise OptionError(f"{name!r} finds no dependences.", hint=one_of(name, tuple(FINDERS)))
+    if not isinstance(name, str) or name not in FINDERS:
+        raise OptionError(f"{name!r} finds no dependences.", hint=one_of(str(name), tuple(FINDERS)))
     return FINDERS[name]()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
+from typing import Final, Literal
 
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.streams.dependences import Finder
 from timerl_nb.streams.kernels import Kernel
+
+_LARGEST: Final = 1 << 20  # slots of a window
 
 
 class Window:
@@ -28,7 +30,7 @@ class Window:
     """
 
     def __init__(self, size: int, finder: Finder) -> None:
-        self.size = integer("the size of a window", size, least=1)
+        self.size = integer("the size of a window", size, least=1, most=_LARGEST)
         self.kernels: list[Kernel | None] = [None] * size
         self.upstream, self.waits = [0] * size, [0] * size
         self.downstream: list[list[int]] = [[] for _ in range(size)]

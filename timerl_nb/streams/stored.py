@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from timerl_nb.errors import ExecutionError
+from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.files import (
     LONGEST_TEXT,
     parse_json,
@@ -22,6 +23,7 @@ from timerl_nb.files import (
     user_path,
     write_whole,
 )
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import ANY, Segment
 from timerl_nb.streams.stream import Stream
@@ -36,8 +38,10 @@ def save(stream: Stream, path: str | Path) -> None:
     """Write a stream into a file, `NAME.stream.gz` by custom; the same stream makes the same bytes.
 
     Raises:
-        OSError: it cannot be written.
+        CallError: it is no stream, or the path is none.
+        ExecutionError: it cannot be written.
     """
+    taken(stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path).")
     came: dict[int, int] = {}
     names: dict[str, int] = {}
 
@@ -64,7 +68,13 @@ def save(stream: Stream, path: str | Path) -> None:
     ]
     value = {"stream": FORMAT, "name": stream.name, "names": list(names), "kernels": rows}
     text = json.dumps(value, separators=(",", ":"))
-    write_whole(user_path(path), gzip.compress(text.encode(), 9, mtime=0))
+    try:
+        write_whole(user_path(path), gzip.compress(text.encode(), 9, mtime=0))
+    except (OSError, ValueError) as error:  # a zero byte in its name
+        raise ExecutionError(
+            f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.",
+            hint="name a file in a folder that is there and can be written to.",
+        ) from None
 
 
 def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
@@ -87,9 +97,9 @@ def load(path: str | Path) -> Stream:
     """A stream out of a file, to be looked at and simulated: `run` has nothing to run.
 
     Raises:
-        ExecutionError: it is no such file, or of a newer format.
-        OSError: it cannot be read.
+        ExecutionError: it is no such file, or of a newer format, or cannot be read.
     """
+    hint = "name a file that trl.streams.save has written."
     try:
         packed = read_regular(user_path(path), LONGEST_TEXT)
         value = parse_json(unpack_gzip(packed, _LONGEST))
@@ -100,8 +110,15 @@ def load(path: str | Path) -> Stream:
                 hint="record it again, or read it with the version that wrote it.",
             )
         return _stream(value["name"], value["names"], value["kernels"])
-    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise ExecutionError(f"{path} is no stream: {error}.") from error
+    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, IndexError, zlib.error) as error:
+        raise ExecutionError(f"{path} is no stream: {error}.", hint=hint) from error
+    except OSError as error:
+        said = error.strerror or error
+        raise ExecutionError(f"{path} cannot be read: {said}.", hint=hint) from None
+    except TypeError as error:
+        if isinstance(error, CallError):
+            raise
+        raise ExecutionError(f"{path} is no stream: {error}.", hint=hint) from error
 
 
 def _stream(name: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Stream:

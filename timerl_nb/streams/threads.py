@@ -96,8 +96,8 @@ class Threads:
         # by slot: the kernel's number, its upstream kernels, the time at which it entered
         self._held = [(k, waits, perf_counter()) for k, waits in enumerate(ahead)]
         self._held = self._held or [(0, (), 0.0)] * window.size
-        self._record = integer("record", record, least=0)
-        self._ran: deque[tuple[Any, ...]] = deque(maxlen=record)
+        self._record = integer("record", record, least=0, most=sys.maxsize)
+        self._ran: deque[tuple[Any, ...]] = deque(maxlen=self._record)
         self._lanes = lanes  # by stream, what runs a kernel's function there
         self._workers: list[Thread] = []
         self._state: Literal["new", "open", "closed"] = "new"

@@ -7,6 +7,8 @@ from typing import Final
 
 import timerl_nb.errors
 from timerl_nb.errors import MissingPartError, OptionError, one_of
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.streams.stored import load
 from timerl_nb.streams.stream import Stream
 
@@ -26,6 +28,8 @@ def workload(name: str, image: int = 0) -> Stream:
         OptionError: there is none of that name, or no such image.
         MissingPartError: none is here.
     """
+    taken(name, str, "the name of a workload", 'trl.streams.workload("ant").')
+    image = integer("image", image, least=0)
     there = {path.name.removesuffix(_SUFFIX): path for path in _STORED.glob(f"*{_SUFFIX}")}
     if not there:
         raise MissingPartError(

@@ -29,7 +29,7 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Stream:
         return record_program(function, *args, **kwargs)
     if is_of_torch(function, args, kwargs):
         return record_torch(function, *args, **kwargs)
-    if callable(getattr(function, "lower", None)):
+    if not isinstance(function, str | bytes) and callable(getattr(function, "lower", None)):
         return record_xla(function, *args, **kwargs)
     if callable(function):
         return record_calls(function, *args, **kwargs)

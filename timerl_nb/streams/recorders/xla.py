@@ -40,7 +40,7 @@ def record_xla(function: Any, *args: Any, at_most: int | None = None, **kwargs: 
         ExecutionError: a loop turns until a condition holds, and `at_most` is not said; or there
             are more than a million kernels.
     """
-    if not callable(getattr(function, "lower", None)):
+    if isinstance(function, str | bytes) or not callable(getattr(function, "lower", None)):
         raise CallError(
             f"{getattr(function, '__name__', function)!r} is no jitted function.",
             hint="jax.jit(function), or a function of trl.kernel's.",
