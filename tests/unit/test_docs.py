@@ -1,4 +1,4 @@
-"""Every page of docs/: its Python runs, and prints what stands below it; its links lead somewhere.
+"""Pages of docs/: Python blocks run and print the text below them; links and names exist.
 
 A block marked `python` is run, all blocks of a page in one namespace; the block marked `text` behind
 it is what it prints. `pytest --update-golden` writes these anew.
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import timerl_nb as trl
 from timerl_nb.config import Options
 from timerl_nb.driver.pipeline import pipeline
 
@@ -66,6 +67,49 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+ALL = (ROOT / "README.md", *PAGES)
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+CODE = re.compile(r"`([^`\n]+)`")
+MADE = ("build/", "runs/")  # folders of results
+# Files of the repository are named from its root, from a folder of sources, or beside others of their package.
+FROM = [
+    ROOT / part for part in ("", "timerl_nb", "timerl_nb/runtime", "tests", "widgets", "benchmarks")
+]
+
+
+def is_there(path: str) -> bool:
+    """Whether a file or folder, or a module or a name in one, exists."""
+    for start in FROM:
+        if any((start / f"{path}{end}").exists() for end in ("", ".py", ".ts")):
+            return True
+        stem, _, name = path.partition(".")
+        module = start / f"{stem}.py"
+        if name and module.exists():
+            return (
+                re.search(rf"\b{re.escape(name.split('.')[0])}\b", module.read_text()) is not None
+            )
+    return False
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda p: p.stem)
+def test_named_files_functions_and_targets_exist(page: Path) -> None:
+    text = FENCED.sub("", page.read_text())
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    packages = {path.name for start in FROM for path in start.iterdir() if path.is_dir()}
+    wrong = []
+    for code in CODE.findall(text):
+        for attributes in re.findall(r"(?<![\w.])trl((?:\.[A-Za-z_]\w*)+)", code):
+            found: Any = trl
+            for name in attributes[1:].split("."):
+                found = getattr(found, name, None)
+            wrong += [] if found is not None else [f"trl{attributes}"]
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", code) and code.split("/")[0] in packages:
+            wrong += [] if code.startswith(MADE) or is_there(code.rstrip("/")) else [code]
+        if (target := re.fullmatch(r"make ([\w-]+)", code)) and target[1] not in targets:
+            wrong.append(code)
+    assert not wrong, f"{page.name} names {wrong}"
 
 
 def test_each_pass_has_a_page_with_its_option() -> None:
