@@ -28,6 +28,7 @@ except ImportError:  # on Windows
 
 # the same place for all who ask, behind what is written: Windows lets nobody read one that is held
 _BEYOND: Final = 2**31 - 2
+_NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
@@ -51,19 +52,23 @@ def user_path(given: str | os.PathLike[str]) -> Path:
 LONGEST_TEXT: Final = 256 << 20  # bytes of a file of names and numbers
 
 
-def read_regular(path: Path, most: int | None = None) -> bytes:
+def read_regular(
+    path: Path, most: int | None = None, *, first: int | None = None, links: bool = True
+) -> bytes:
     """Return the content of a regular file.
 
     A device or a pipe is refused: reading it might never end.
 
     Args:
         most: the file's largest size in bytes.
+        first: read no more than so many bytes, from the file's beginning.
+        links: whether the name may be a symbolic link.
 
     Raises:
         OSError: the file is no regular one, is larger than `most` or the memory, or cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
+    descriptor = _open(path, flags if links else flags | _NO_LINK)
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
@@ -74,11 +79,21 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
             said = f"it has {found.st_size:,} bytes, of which {most:,} are expected at most"
             raise OSError(errno.EFBIG, said, str(path))
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(found.st_size)
+            return file.read(found.st_size if first is None else min(first, found.st_size))
     except MemoryError:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), str(path)) from None
     finally:
         os.close(descriptor)
+
+
+def _open(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a file as `os.open` does, and name a refused link."""
+    try:
+        return os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & _NO_LINK:
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(path)) from None
+        raise
 
 
 def unpack_gzip(content: bytes, most: int) -> bytes:
@@ -194,8 +209,8 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
 
 
 def _open_at_once(name: str, flags: int) -> int:
-    """Open a file for `open`; a pipe without a reader is refused, instead of waited for."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    """Open a file for `open`; a link is refused, and a pipe without a reader."""
+    return _open(name, flags | getattr(os, "O_NONBLOCK", 0) | _NO_LINK)
 
 
 def _close_inherited() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb import files
-from timerl_nb.cli.asked import read_json
+from timerl_nb.cli.asked import Asked, read_json
 from timerl_nb.cli.workers import _CHILD, _ROOT
 from timerl_nb.errors import ExecutionError
 from timerl_nb.runtime.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
@@ -103,13 +103,13 @@ def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
         run = tmp_path / f"run of {path.name}"
         run.mkdir()
         (run / MANIFEST).symlink_to(path)
-        with pytest.raises(ExecutionError, match="a device or a pipe"):
+        with pytest.raises(ExecutionError, match="a symbolic link"):
             RunFolder(run).manifest()
         forge_into = tmp_path / f"state of {path.name}"
         forge_into.mkdir()
         forge(forge_into)
         (forge_into / STATE).symlink_to(path)
-        with pytest.raises(ExecutionError, match="a device or a pipe"):
+        with pytest.raises(ExecutionError, match="a symbolic link"):
             RunFolder(forge_into).read()
 
 
@@ -130,6 +130,53 @@ def test_files_are_as_large_as_expected_at_most(tmp_path: Path) -> None:
     assert files.unpack_gzip(gzip.compress(bytes(10)), 10) == bytes(10)
     with pytest.raises(ValueError, match="nested too deeply"):
         files.parse_json("[" * 1_000_000)
+
+
+def test_links_in_run_folders_are_not_followed(tmp_path: Path) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / STATE).write_bytes(VALUES)
+    forge(folder)
+    (folder / STATE).symlink_to(other / STATE)
+    with pytest.raises(ExecutionError, match="a symbolic link"):
+        RunFolder(folder).read()
+    (folder / MANIFEST).rename(other / MANIFEST)
+    (folder / MANIFEST).symlink_to(other / MANIFEST)
+    with pytest.raises(ExecutionError, match="a symbolic link"):
+        RunFolder(folder).manifest()
+    (other / "asked.json").write_text("{}")
+    (folder / "asked.json").symlink_to(other / "asked.json")
+    with pytest.raises(ExecutionError, match="a symbolic link"):
+        Asked.read_from(folder)
+    (folder / "lock").symlink_to(other / "made")
+    with pytest.raises(ExecutionError, match="a symbolic link"):
+        RunFolder(folder).enter()
+    assert not (other / "made").exists()
+    (tmp_path / "link").symlink_to(other)  # the folder itself may be one
+    linked = RunFolder(tmp_path / "link")
+    linked.enter()
+    linked.leave()
+
+
+def test_a_checkpoint_is_as_large_as_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(VALUES)
+    assert trl.load(path)["k"].tolist() == [0]
+    with open(path, "r+b") as file:
+        file.truncate(1 << 40)  # without any blocks on the disk
+    with pytest.raises(ExecutionError, match="expected at most"):
+        trl.load(path)
+    end = (1 << 40) - 8 - 200
+    text = json.dumps({"k": {"dtype": "U8", "shape": [end], "data_offsets": [0, end]}}).ljust(200)
+    with open(path, "r+b") as file:
+        file.write(len(text).to_bytes(8, "little") + text.encode())
+    with pytest.raises(ExecutionError, match="memory are left"):
+        trl.load(path)
+    linked = tmp_path / "linked.safetensors"
+    path.write_bytes(VALUES)
+    linked.symlink_to(path)  # a name that the user gives may be a link
+    assert trl.load(linked)["k"].tolist() == [0]
 
 
 def test_workers_import_nothing_from_the_current_folder(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
         ExecutionError: it is something else, or of another version.
     """
     try:
-        given: Any = parse_json(read_regular(path, LONGEST_TEXT))
+        given: Any = parse_json(read_regular(path, LONGEST_TEXT, links=False))
     except OSError as error:
         raise damaged(path, f"cannot be read: {error.strerror}") from None
     except ValueError as error:

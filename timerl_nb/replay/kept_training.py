@@ -80,7 +80,7 @@ class KeptTraining:
         file = self._folder / _FILE
         if not file.exists():
             return None
-        arrays, said = loaded(file)
+        arrays, said = loaded(file, links=False)
         if said.get("format") not in (_FORMAT, _FIRST):
             raise ExecutionError(f"{file} is not a saved training run.")
         about = json.loads(said["about"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -16,6 +17,7 @@ from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.files import parse_json, read_regular, user_path
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.runtime.checkpoint import CHECKSUMS, TYPES, arrays_of, checksum
+from timerl_nb.runtime.main_memory import main_memory_left
 
 _LONGEST: Final = 100_000_000  # bytes of a header, as safetensors has it
 
@@ -47,23 +49,31 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
     return loaded(user_path(path))[0]
 
 
-def loaded(file: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def loaded(file: Path, *, links: bool = True) -> tuple[dict[str, Array], dict[str, Any]]:
     """The named arrays of a file, and what is said of them.
+
+    Args:
+        links: whether the file's name may be a symbolic link.
 
     Raises:
         ExecutionError: as for `load`.
     """
     try:
-        content = read_regular(file)
+        begin = read_regular(file, first=8, links=links)
+        size = int.from_bytes(begin, "little")
+        header_text = read_regular(file, first=8 + min(size, _LONGEST), links=links)
+        header = _header(file, header_text)
+        about = header.pop("__metadata__", {})
+        content = read_regular(file, 8 + size + _end_of(file, header), links=links)
     except IsADirectoryError:
         raise ExecutionError(f"{file} is a folder.", hint=f"in it are {_inside(file)}") from None
     except FileNotFoundError:
         there = f"in its folder are {_inside(file.parent)}" if file.parent.is_dir() else ""
         raise ExecutionError(f"there is no file {file}.", hint=there) from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _damaged(file, str(error.strerror)) from None
         raise ExecutionError(f"the checkpoint {file} cannot be read: {error.strerror}.") from None
-    header = _header(file, content)
-    about = header.pop("__metadata__", {})
     _check_fields(file, header, len(content) - 8 - int.from_bytes(content[:8], "little"))
     try:
         found = arrays_of(content)
@@ -72,6 +82,20 @@ def loaded(file: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     _check_values(file, found, about)
     said = about if isinstance(about, dict) else {}
     return {name: array.copy() for name, array in found.items()}, said
+
+
+def _end_of(file: Path, header: Mapping[str, Any]) -> int:
+    """Return the bytes of a file's arrays, of which the main memory must have room for two copies."""
+    ends = [entry.get("data_offsets") for entry in header.values() if isinstance(entry, dict)]
+    end = max((max(one) for one in ends if _are_sizes(one) and one), default=0)
+    left = main_memory_left()
+    if left is not None and 2 * min(end, file.stat().st_size) > left.nbytes:
+        raise ExecutionError(
+            f"the checkpoint {file} has {end:,} bytes of arrays, and reading takes twice as many; "
+            f"{left.nbytes:,} bytes of memory are left: {left.why}.",
+            hint="end other programs, or read it on a machine with more memory.",
+        )
+    return end
 
 
 def _header(file: Path, content: bytes) -> dict[str, Any]:

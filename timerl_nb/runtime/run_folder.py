@@ -232,7 +232,7 @@ class RunFolder:
 
     def _content(self, path: Path, most: int) -> bytes:
         try:
-            return read_regular(path, most)
+            return read_regular(path, most, links=False)
         except OSError as error:
             raise damaged(path, f"cannot be read: {error.strerror}") from None
 
