@@ -621,11 +621,11 @@ def test_ray_is_asked_for_where_it_is_missing(
 
 
 def test_a_loop_without_inner_loops_is_divided_for_a_command() -> None:
-    bounds = {"B": 2, "T": 60}
+    bounds, xla = {"B": 2, "T": 60}, {"executor": "xla"}
     arguments = {"env": "CartPole-v1", "hidden": (4,), "length": 20, "batch": 4}
-    asked, program = Asked("dqn", arguments, bounds).prepared()
-    assert asked.options == {"fuse_iterations": 20} and program.options.fuse_iterations == 20
-    own, chosen = Asked("dqn", arguments, bounds, {"fuse_iterations": 5}).prepared()
-    assert own.options == {"fuse_iterations": 5} and chosen.options.fuse_iterations == 5
-    inner = Asked("reinforce", {"hidden": (4,)}, {"B": 2, "I": 3, "T": 4})
-    assert inner.prepared()[0].options == {}
+    asked, program = Asked("dqn", arguments, bounds, xla).prepared()
+    assert asked.options == {**xla, "fuse_iterations": 20} and program.options.fuse_iterations == 20
+    own, chosen = Asked("dqn", arguments, bounds, {**xla, "fuse_iterations": 5}).prepared()
+    assert own.options["fuse_iterations"] == 5 and chosen.options.fuse_iterations == 5
+    inner = Asked("reinforce", {"hidden": (4,)}, {"B": 2, "I": 3, "T": 4}, xla)
+    assert inner.prepared()[0].options == xla
