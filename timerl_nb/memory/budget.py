@@ -148,13 +148,16 @@ class Planner:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
-        nbytes = laid_out(plan, known)
+        nbytes, given = laid_out(plan, known), layout_of(plan, known).given_bytes
         if self.devices > 1:
             ops, buffers = plan.statements.ops.values(), layout_of(plan).buffers.values()
             how = plan.within, self.devices
             share = Share.of(plan.pdg, plan.bounds, buffers, ops, *how)
-            return plan.in_buffers(nbytes, is_lowered=True, share=share)
-        return plan.in_buffers(nbytes, is_lowered=not too_large(plan, nbytes, self.budget))
+            return plan.in_buffers(nbytes, is_lowered=True, given=given, share=share)
+        lowered = plan.in_buffers(nbytes, is_lowered=True, given=given)
+        if not too_large(lowered, nbytes, self.budget):
+            return lowered
+        return plan.in_buffers(nbytes, is_lowered=False, given=given)
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:

@@ -15,6 +15,7 @@ would copy the whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -31,6 +32,7 @@ from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.memory.axes import Axis, apart, fit, widened
 from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.given import held_by, whole
 from timerl_nb.memory.live_ranges import LiveRanges, Written, while_there
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
@@ -136,6 +138,23 @@ class Layout:
         """All buffers, by name."""
         homes = [home for found in self.homes.values() for home in found]
         return {home.buffer.name: home.buffer for home in homes}
+
+    @cached_property
+    def given(self) -> Mapping[Tensor, Array]:
+        """The tensors whose buffer is a given array, or a part of one, which nothing else is put into."""
+        alone = Counter(home.buffer.name for homes in self.homes.values() for home in homes)
+        found: dict[Tensor, Array] = {}
+        for tensor, homes in self.homes.items():
+            if len(homes) == 1 and alone[homes[0].buffer.name] == 1:
+                array = whole(self.plan, tensor, homes[0].buffer)
+                if array is not None:
+                    found[tensor] = array
+        return found
+
+    @cached_property
+    def given_bytes(self) -> int:
+        """The bytes of given arrays that are buffers, and nothing besides."""
+        return held_by(self.plan, self.given, self.plan.statements.ops.values())
 
     def home(self, tensor: Tensor) -> Home:
         """Where a tensor is read that is not read through a merge: the first of its homes."""

@@ -20,6 +20,7 @@ from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Block, Placed
 from timerl_nb.memory.folded_timeline import AnyTimeline
 from timerl_nb.memory.folds import Fold
+from timerl_nb.memory.given import arrays_of, passes_on
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter
 from timerl_nb.memory.lower_bound import at_once, beside
@@ -29,7 +30,7 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Choice, Store, choose, rows
 from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
-from timerl_nb.memory.temporaries import calls_libraries, constants, temporaries
+from timerl_nb.memory.temporaries import calls_libraries, temporaries
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
@@ -52,6 +53,7 @@ class MemoryPlan(Inspectable):
     Attributes:
         by_passes: what the passes did to keep less at once, and why (`said`).
         buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
+        given_in_buffers: bytes of given arrays that XLA's buffers hold already.
         is_lowered: XLA is to run it, so that its buffers are what it needs.
         share: what each of several devices holds; None on one.
         whole: why the points of a long run were looked at one by one; empty where they were not, and
@@ -82,6 +84,7 @@ class MemoryPlan(Inspectable):
         self._apart = apart
         self.by_passes: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
+        self.given_in_buffers = 0
         self.share: Share | None = None
         self.found_layout: Any = None
 
@@ -146,12 +149,20 @@ class MemoryPlan(Inspectable):
         )
 
     def in_buffers(
-        self, nbytes: int, *, is_lowered: bool, share: Share | None = None
+        self, nbytes: int, *, is_lowered: bool, given: int = 0, share: Share | None = None
     ) -> MemoryPlan:
-        """The same plan, of which it is known what XLA's buffers would take, and each device of them."""
-        if (nbytes, is_lowered, share) == (self.buffers, self.is_lowered, self.share):
+        """Return the same plan with the bytes of XLA's buffers.
+
+        Args:
+            given: bytes of given arrays that are among these buffers.
+            share: what each device has of them.
+        """
+        known = nbytes, is_lowered, given, share
+        if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):
             return self
-        return self._with(buffers=nbytes, is_lowered=is_lowered, share=share)
+        return self._with(
+            buffers=nbytes, is_lowered=is_lowered, given_in_buffers=given, share=share
+        )
 
     def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
         """The same plan, which says what passes did to keep less at once."""
@@ -301,10 +312,22 @@ class MemoryPlan(Inspectable):
         names, ops = self.pdg.names, self.statements.ops.values()
         return tuple(names[op.id] for op in ops if calls_libraries(op))
 
-    @cached_property
+    @property
     def constants(self) -> int:
-        """Bytes of the arrays that kernels were given (`trl.data`, initial values)."""
-        return constants(self.statements.ops.values())
+        """Bytes of given arrays (`trl.data`, initial values) that no store or buffer holds already."""
+        return self._constants_lowered if self.is_lowered else self._constants
+
+    @cached_property
+    def _constants(self) -> int:
+        ops, rows = self.statements.ops.values(), {op_id for op_id, _ in self.placed.blocks}
+        computing = [op for op in ops if op.id in rows or not passes_on(op)]
+        return sum(value.array.nbytes for value in arrays_of(computing))
+
+    @property
+    def _constants_lowered(self) -> int:
+        nbytes = sum(value.array.nbytes for value in arrays_of(self.statements.ops.values()))
+        # beyond the buffers nothing says that the arrays in them count at the peak
+        return nbytes if self.peak > self.buffers else nbytes - self.given_in_buffers
 
     @property
     def temporaries_each(self) -> int:
@@ -364,10 +387,11 @@ class MemoryPlan(Inspectable):
     @property
     def laid_out(self) -> int:
         """The same with values in XLA's buffers, where these were looked at."""
+        beside = self.temporaries_each + self._constants_lowered
         if self.share is None:
-            return max(self.peak, self.buffers) + self.beside
+            return max(self.peak, self.buffers) + beside
         # what is live beyond the buffers is gathered, on each device perhaps
-        return self.share.buffers + max(0, self.peak - self.buffers) + self.beside
+        return self.share.buffers + max(0, self.peak - self.buffers) + beside
 
     @property
     def shares(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.ir.randomness import MOST_LOOPED
 from timerl_nb.ir.shapes import TensorType
+from timerl_nb.memory.given import arrays_of, passes_on
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.symbolic.expr import Slice
 
@@ -139,11 +140,11 @@ def calls_libraries(op: Op) -> bool:
 
 
 def constants(ops: Iterable[Op]) -> int:
-    """Bytes of the arrays that kernels were given, each once."""
-    bodies = (op.attrs.body for op in ops if isinstance(op.attrs, DataflowAttrs))
-    found = (inner.attrs for body in bodies for inner in body)
-    values = dict.fromkeys(attrs.value for attrs in found if isinstance(attrs, ConstAttrs))
-    return sum(value.array.nbytes for value in values)
+    """Bytes of the given arrays that kernels compute with, each once.
+
+    A kernel that does nothing but to pass on given data holds no array besides its results.
+    """
+    return sum(value.array.nbytes for value in arrays_of(op for op in ops if not passes_on(op)))
 
 
 def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | None) -> bool:

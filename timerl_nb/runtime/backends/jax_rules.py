@@ -26,7 +26,7 @@ from timerl_nb.runtime.backends import jax_sums as sums
 from timerl_nb.runtime.backends.jax_called import jaxed
 from timerl_nb.runtime.backends.jax_random import draw
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Rule, Scope, grid_of
-from timerl_nb.symbolic.expr import sym
+from timerl_nb.symbolic.expr import ZERO, sym
 
 
 def _plain(f: Callable[..., Any]) -> Rule:
@@ -40,8 +40,32 @@ def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
     array = jnp.asarray(attrs.value.array) if array is None else array
     if not attrs.dims:
         return array
+    parts = _parts_of(scope, attrs)
+    if parts is not None:  # XLA gathers into an array of its own, and slices where it reads
+        whole = tuple(parts.get(d, slice(None)) for d in attrs.dims)
+        array = array[whole]
+        if points := [d for d in attrs.dims if d not in parts]:
+            at = {d: scope.value(sym(d)) for d in points}
+            array = array[tuple(at.get(d, slice(None)) for d in attrs.dims)]
+        left = [d for d in attrs.dims if d in parts]
+        order = [left.index(d) for d in attrs.axes]
+        return jnp.transpose(array, (*order, *range(len(order), array.ndim)))
     along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
     return array[tuple(along[d] if d in along else scope.value(sym(d)) for d in attrs.dims)]
+
+
+def _parts_of(scope: Scope, attrs: ConstAttrs) -> dict[str, slice] | None:
+    """The static range of a given array along each of its axes; None where one moves or ends early."""
+    found: dict[str, slice] = {}
+    for k, (name, n) in enumerate(zip(attrs.axes, scope.shape(attrs.sizes), strict=True)):
+        first = attrs.starts[k] if attrs.starts else ZERO
+        moves = scope.block is not None and scope.block.is_along(attrs.sizes[k])
+        if moves or not first.is_const or name not in attrs.dims:
+            return None
+        if first.const + n > attrs.value.array.shape[attrs.dims.index(name)]:
+            return None
+        found[name] = slice(first.const, first.const + n)
+    return found
 
 
 def _value(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:

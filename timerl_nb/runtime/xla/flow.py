@@ -61,7 +61,8 @@ class Flow:
         self._outer = [n for n in outer if isinstance(n, Loop)]
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
         found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
-        self.local = _NONE.union(*found) - self._shared(outer)
+        given = {layout.home(tensor).buffer.name for tensor in layout.given}
+        self.local = _NONE.union(*found) - self._shared(outer) - given
         if layout.nbytes <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
         self.after = self._returned()
@@ -121,7 +122,8 @@ class Flow:
             if isinstance(op.attrs, BoundAttrs):
                 return frozenset({LENGTHS})
             outs = ((op.id, k) for k in range(len(op.outputs)))
-            homes = (home for tensor in outs for home in self.layout.homes[tensor])
+            made = (tensor for tensor in outs if tensor not in self.layout.given)
+            homes = (home for tensor in made for home in self.layout.homes[tensor])
             return frozenset(home.buffer.name for home in homes)
         if isinstance(node, Deallocate):
             return frozenset(
@@ -213,7 +215,7 @@ class Flow:
         homes = [
             home
             for k, output in enumerate(op.outputs)
-            if output.reduce is None
+            if output.reduce is None and (op.id, k) not in self.layout.given
             for home in self.layout.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)

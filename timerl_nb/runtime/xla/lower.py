@@ -24,6 +24,7 @@ from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence, inside
 from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.given import is_free
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part, is_picked, split
@@ -72,7 +73,10 @@ class Lowering:
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
-        found = {value: None for kernel in kernels.values() for value in kernel.arrays}
+        free = [k for k in kernels if is_free(self.pdg[k], layout.given)]
+        self.free = frozenset(free)  # operations whose results are given arrays
+        used = (kernel for k, kernel in kernels.items() if k not in self.free)
+        found = {value: None for kernel in used for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
         self._loops = 0  # around what is traced
         self.blocks = Blocks(layout, flow, shards, tiles, tile_kernel, self._loop, self._constants)
@@ -130,7 +134,7 @@ class Lowering:
     def _constants(self, node: Node) -> set[str]:
         """The given arrays that operations of a node know, by name."""
         ids = {one.op_id for one in inside(node) if isinstance(one, Execute)}
-        return {self.arrays[value] for k in ids for value in self.kernels[k].arrays}
+        return {self.arrays[v] for k in ids - self.free for v in self.kernels[k].arrays}
 
     # --- control ---------------------------------------------------------------------------------
 
@@ -231,6 +235,8 @@ class Lowering:
     # --- instructions ----------------------------------------------------------------------------
 
     def _execute(self, node: Execute, state: State, env: Env, seed: Any) -> None:
+        if node.op_id in self.free:
+            return
         op, at = self.pdg[node.op_id], self._point(node, state, env)
         with jax.named_scope(self.ast.names[op.id]):
             found = {k: self._operand(op, k, state, at) for k in range(len(op.inputs))}
@@ -277,6 +283,8 @@ class Lowering:
         state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
 
     def _write(self, tensor: Tensor, value: JaxArray, state: State, at: Env) -> None:
+        if tensor in self.layout.given:
+            return
         op = self.pdg[tensor[0]]
         reduce = op.outputs[tensor[1]].reduce
         block = self.plan.placed.blocks.get(tensor)

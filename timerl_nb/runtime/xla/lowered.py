@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from functools import cache, cached_property
+from itertools import starmap
 from typing import Any, Literal
 
 import jax
@@ -17,6 +18,7 @@ from jax import lax
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.ir.turns import is_given
 from timerl_nb.loops.cuts import Cuts
@@ -24,12 +26,13 @@ from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, Node, inside
 from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.folded import layout_of
+from timerl_nb.memory.given import passed_on
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.turn_counter import TurnCounter
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, stated_by
-from timerl_nb.runtime.xla.flow import Flow, Names
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions
 from timerl_nb.runtime.xla.shards import Shards
@@ -106,8 +109,8 @@ class Lowered:
 
     def _within(self, call: Call) -> int:
         """The bytes of the buffers that only a call knows of."""
-        known = call.changed | call.constant | call.made
-        names = (self.flow.local & self.flow.touched(call.node)) - known
+        known = call.changed | call.constant | call.made | {LENGTHS}
+        names = self.flow.touched(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
 
     @property
@@ -235,7 +238,8 @@ class Lowered:
 
     def fresh(self, name: str) -> Any:
         """A buffer before anything is written to it."""
-        return self._lowering.fresh(name)
+        given = self.given_buffers()
+        return given[name] if name in given else self._lowering.fresh(name)
 
     def placed(self, name: str, array: Array) -> Any:
         """A buffer with given contents, which nobody else has, where it lies."""
@@ -258,6 +262,23 @@ class Lowered:
 
         return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
 
+    def given_buffers(self) -> State:
+        """The buffers that are given arrays, where this thread's programs run."""
+        return self._given_buffers(backend.device())
+
+    @cached_property
+    def _given_buffers(self) -> Callable[[Any], State]:
+        return cache(lambda _: dict(starmap(self._given_buffer, self.layout.given.items())))
+
+    def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
+        """A buffer's name and contents: the array itself where kernels compute with it, too."""
+        buffer, attrs = self.layout.home(tensor).buffer, passed_on(self.plan.pdg[tensor[0]], tensor[1])
+        if self.shards is not None:
+            return buffer.name, jax.device_put(array, self.shards.placement(buffer))
+        known = None if attrs is None else self._lowering.arrays.get(attrs.value)
+        is_whole = known is not None and array.size == attrs.value.array.size
+        return buffer.name, self.arrays()[known] if is_whole else jax.device_put(array)
+
     def start(self) -> State:
         """The buffers that calls take before anything is written to them, but for those of turns.
 
@@ -269,14 +290,15 @@ class Lowered:
         for call in self.calls:
             wanted |= (call.changed | call.constant) - known
             known |= call.made
-        return self._start(tuple(sorted(wanted)))()
+        given = self.given_buffers()
+        return self._start(tuple(sorted(wanted - given.keys())))() | given
 
     @cached_property
     def _start(self) -> Callable[[tuple[str, ...]], Callable[[], State]]:
         """What makes buffers, many in one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
-            made = jax.jit(lambda: {name: self.fresh(name) for name in names})
+            made = jax.jit(lambda: {name: self._lowering.fresh(name) for name in names})
             if self._compiled is None or self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
@@ -432,7 +454,7 @@ class Lowered:
 
     def _types(self, names: Names) -> dict[str, Any]:
         """The types of buffers, and where they lie."""
-        types = jax.eval_shape(lambda: {name: self.fresh(name) for name in sorted(names)})
+        types = jax.eval_shape(lambda: {name: self._lowering.fresh(name) for name in sorted(names)})
         placed = self._placements(names)
         if placed is None:
             return types
