@@ -139,6 +139,27 @@ def test_a_run_warns_of_memory_that_was_not_expected() -> None:
         program.execute(seed=3)
 
 
+@pytest.mark.parametrize("vectorize", [True, False])
+@pytest.mark.parametrize("executor", ["xla", "interpret"])
+def test_given_data_of_a_statement_of_its_own_count_once(executor: str, vectorize: bool) -> None:
+    array = np.linspace(0, 1, 30_000, dtype=np.float32).reshape(30, 1000)
+    with trl.Context("i", "b") as ctx:
+        (i, _), (b, _) = ctx.dims
+        x = trl.data(array, domain=(b,))
+        s = trl.tensor((), domain=(i,))
+        s[0] = trl.zeros(())
+        s[i + 1] = (x * (s + 1.0)).mean().mean(over=b)
+        ctx.output("s", s)
+    options = trl.Options(executor=executor, vectorize=vectorize)
+    program = ctx.compile({"I": 3, "B": 30}, options)
+    assert array.nbytes <= program.memory.needed < 1.1 * array.nbytes
+    lowered = program.executable.lowered
+    if lowered is not None:
+        assert lowered.needed < 1.1 * array.nbytes
+    want = [0.0, *(array.mean() * np.cumsum([1, 0.5, 0.25]))]
+    np.testing.assert_allclose(program.execute()["s"], want[:3], rtol=1e-5)
+
+
 def test_the_parts_of_the_expected_memory_add_up_to_it() -> None:
     ctx, bounds = drawn(30)
     memory = ctx.compile(bounds, trl.Options(executor="xla")).memory

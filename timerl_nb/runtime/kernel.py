@@ -23,7 +23,7 @@ from timerl_nb.ir.attrs import ConstAttrs, JaxedAttrs, RngAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, is_float
-from timerl_nb.memory.given import passes_on
+from timerl_nb.memory import given
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes, moving_symbols
 from timerl_nb.memory.slices import Part
@@ -148,7 +148,7 @@ class Kernel:
         if device not in self.runs:
             taken = (3, 4, 5) if self.plan.donates else (5,)
             compiled = backend.compile_kernel(self.trace, taken, device)
-            self.runs[device] = self._pass_on if self._passes_on else compiled
+            self.runs[device] = self._pass_on if self.passes_on else compiled
         return self.runs[device]
 
     def _pass_on(self, seed: Any, coords: Sequence[Any], *none: Any) -> tuple[Any, ...]:
@@ -168,9 +168,9 @@ class Kernel:
         return tuple(placed[k] for k in self.order)
 
     @property
-    def _passes_on(self) -> bool:
+    def passes_on(self) -> bool:
         """Whether its outputs are given data, so that the host cuts them out of its arrays."""
-        return passes_on(self.op) and not self.blocks
+        return given.passes_on(self.op) and not self.blocks
 
     @property
     def _device(self) -> Any:

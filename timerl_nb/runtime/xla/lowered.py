@@ -272,7 +272,10 @@ class Lowered:
 
     def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
         """A buffer's name and contents: the array itself where kernels compute with it, too."""
-        buffer, attrs = self.layout.home(tensor).buffer, passed_on(self.plan.pdg[tensor[0]], tensor[1])
+        buffer, attrs = (
+            self.layout.home(tensor).buffer,
+            passed_on(self.plan.pdg[tensor[0]], tensor[1]),
+        )
         if self.shards is not None:
             return buffer.name, jax.device_put(array, self.shards.placement(buffer))
         known = None if attrs is None else self._lowering.arrays.get(attrs.value)
