@@ -7,17 +7,10 @@ the value out of the host's array.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from timerl_nb.arrays import Array
 from timerl_nb.ir.attrs import ConstArray, ConstAttrs
 from timerl_nb.ir.ops import DataflowAttrs, Op, Tensor
-from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.symbolic.expr import TRUE
-
-if TYPE_CHECKING:
-    from timerl_nb.memory.buffer import Buffer
-    from timerl_nb.memory.plan import MemoryPlan
 
 
 def passed_on(op: Op, out: int) -> ConstAttrs | None:
@@ -46,52 +39,6 @@ def arrays_of(ops: Iterable[Op]) -> tuple[ConstArray, ...]:
     bodies = (op.attrs.body for op in ops if isinstance(op.attrs, DataflowAttrs))
     found = (inner.attrs for body in bodies for inner in body)
     return tuple(dict.fromkeys(one.value for one in found if isinstance(one, ConstAttrs)))
-
-
-def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
-    """Return the part of a given array that equals a tensor's buffer; None if it has to be copied."""
-    op = plan.pdg[tensor[0]]
-    attrs, dims = passed_on(op, tensor[1]), plan.pdg.dims
-    domain = op.outputs[tensor[1]].domain
-    if attrs is None or attrs.value.array.size < 2 or tensor in plan.swaps.tensors:
-        return None
-    if dims.dynamic is not None or dims.endless is not None or op.where is not TRUE:
-        return None
-    if (*domain, *attrs.axes) != attrs.dims or len(buffer.axes) != len(domain):
-        return None
-    if any(plan.sizes.varies(op, size) for size in buffer.sizes):
-        return None
-    firsts: list[int] = []
-    for k, (axis, d) in enumerate(zip(buffer.axes, domain, strict=True)):
-        goes_round = axis.ring and axis.first + axis.size < dims[d].count(plan.bounds)
-        if axis.coordinate != k or axis.kept or goes_round or (axis.ring and axis.first):
-            return None
-        firsts.append(axis.first)
-    for start in attrs.starts or [None] * len(attrs.axes):
-        if start is not None and not start.is_const:
-            return None
-        firsts.append(0 if start is None else start.const)
-    firsts += [0] * (len(buffer.whole) - len(firsts))
-    pairs = zip(firsts, buffer.whole, strict=True)
-    found = attrs.value.array[tuple(slice(first, first + n) for first, n in pairs)]
-    same = found.shape == buffer.whole and found.dtype == NUMPY[buffer.dtype]
-    return found if same else None
-
-
-def held_by(plan: MemoryPlan, given: Mapping[Tensor, Array], ops: Iterable[Op]) -> int:
-    """Return the bytes of given arrays that the buffers of a lowered program hold already.
-
-    Args:
-        given: by tensor, what `whole` returns.
-    """
-    used = arrays_of(op for op in ops if not is_free(op, given))
-    arrays = {
-        attrs.value: array
-        for (op_id, out), array in given.items()
-        if (attrs := passed_on(plan.pdg[op_id], out)) is not None
-    }
-    found = (v for v, array in arrays.items() if v not in used or array.size == v.array.size)
-    return sum(value.array.nbytes for value in found)
 
 
 def is_free(op: Op, given: Mapping[Tensor, Array]) -> bool:

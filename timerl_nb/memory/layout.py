@@ -32,7 +32,7 @@ from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.memory.axes import Axis, apart, fit, widened
 from timerl_nb.memory.buffer import Buffer
-from timerl_nb.memory.given import held_by, whole
+from timerl_nb.memory.given_buffers import held_by, whole
 from timerl_nb.memory.live_ranges import LiveRanges, Written, while_there
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan

@@ -278,9 +278,11 @@ class Lowered:
         )
         if self.shards is not None:
             return buffer.name, jax.device_put(array, self.shards.placement(buffer))
-        known = None if attrs is None else self._lowering.arrays.get(attrs.value)
-        is_whole = known is not None and array.size == attrs.value.array.size
-        return buffer.name, self.arrays()[known] if is_whole else jax.device_put(array)
+        value = None if attrs is None else attrs.value
+        known = None if value is None else self._lowering.arrays.get(value)
+        if value is None or known is None or array.size != value.array.size:
+            return buffer.name, jax.device_put(array)
+        return buffer.name, self.arrays()[known]
 
     def start(self) -> State:
         """The buffers that calls take before anything is written to them, but for those of turns.
