@@ -20,6 +20,7 @@ from timerl_nb.columns import counted
 from timerl_nb.driver.context import Context
 from timerl_nb.errors import BudgetError, ExecutionError, OptionError, one_of
 from timerl_nb.files import user_path
+from timerl_nb.frontend.arguments import seed_of
 from timerl_nb.live.saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
@@ -69,7 +70,7 @@ def main(words: Sequence[str]) -> int:
         "--quiet", action="store_true", help="no progress, and no advice at the end"
     )
     given = parser.read(words[1:])
-    asked = replace(asked_for(chosen, given, given.seed), seeds=given.seeds)
+    asked = replace(asked_for(chosen, given, seed_of(given.seed)), seeds=given.seeds)
     asked, program = asked.prepared()
     folder, is_new = _claimed(asked, given.folder)
     if not given.quiet:
@@ -177,8 +178,8 @@ def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
 def _every(text: str) -> str:
     try:
         return Every.of(text).text
-    except OptionError as error:
-        raise ValueError(error.hint) from None
+    except OptionError:
+        raise ValueError("30s, 2h and 100 are other examples") from None
 
 
 def _often(every: str) -> str:

@@ -150,9 +150,12 @@ def seed_of(value: Any) -> int:
         OptionError: it is no integer, or has more than 64 bits.
     """
     if not is_whole(value):
-        raise OptionError(f"the seed must be an integer, not {value!r}.")
+        raise OptionError(f"the seed must be an integer, not {value!r}.", hint="seed=0.")
     if not -(2**63) <= value < 2**64:
-        raise OptionError(f"the seed must have 64 bits, which {value} has not.")
+        raise OptionError(
+            f"the seed must have 64 bits, which {value} has not.",
+            hint="give an integer from 0 to 2**64 - 1.",
+        )
     return int(value)
 
 
