@@ -399,3 +399,26 @@ def test_gated_recurrence_against_jax() -> None:
     for options in ({}, {"vectorize": False}, {"trial": False}):
         result = ctx.compile({"B": 2, "T": 5}, trl.Options(**options)).execute()
         assert_same(want, result, "recurrence")
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("stores", ["auto", "point"])
+def test_branches_may_have_shorter_slices_than_their_sources(executor: Any, stores: Any) -> None:
+    """The gradient of one branch has slices of up to two elements, its operands of up to three."""
+    x0 = np.random.default_rng(0).normal(size=(3, 3)).astype("f")
+    with trl.Context("a", "b") as ctx:
+        (a, A), (b, B) = ctx.dims
+        x = trl.data(x0, domain=(a, b))
+        y = trl.tensor((), domain=(a, b))
+        y[b >= 2] = x.sin()
+        y[b < 2] = y[a, b + 1] + x[a, 0 : b + 1].logsumexp(axis=0)
+        ctx.output("g", trl.grad(y.square().sum(over=(a, b)), x))
+
+    def loss(x: Any) -> Any:
+        last = jnp.sin(x[:, 2])
+        middle = last + jax.nn.logsumexp(x[:, :2], axis=1)
+        return sum((v**2).sum() for v in (last, middle, middle + x[:, 0]))
+
+    program = ctx.compile({A: 3, B: 3}, trl.Options(executor=executor, stores=stores))
+    found = program.execute(progress=False)["g"]
+    np.testing.assert_allclose(found, jax.grad(loss)(x0), rtol=1e-4, atol=1e-5)

@@ -79,9 +79,10 @@ def _without(op: Op, dead: set[int]) -> Op:
     kept = [k for k, read in enumerate(op.inputs) if read.source not in dead]
     if len(kept) == len(op.inputs):
         return op
-    attrs: MergeAttrs = op.attrs
-    lines = tuple(attrs.lines[k] for k in kept) if attrs.lines else ()
-    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=replace(attrs, lines=lines))
+    attrs = op.attrs
+    if isinstance(attrs, MergeAttrs) and attrs.lines:  # merges made by passes have no lines
+        attrs = replace(attrs, lines=tuple(attrs.lines[k] for k in kept))
+    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=attrs)
 
 
 def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:

@@ -277,11 +277,28 @@ class Kernel:
     def _inside(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
         """The value of every operation inside, and the operands."""
         shapes = self._shapes()
-        done: dict[Tensor, Any] = {(OPERAND, k): x for k, x in operands.items()}
+        done: dict[Tensor, Any] = {(OPERAND, k): self._fitted(k, x) for k, x in operands.items()}
         for inner in self.body:
             args = [done[r.tensor] for r in inner.inputs]
             done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
         return done
+
+    def _fitted(self, slot: int, x: Any) -> Any:
+        """An operand at the kernel's own capacity.
+
+        The source may have points with longer axes, or other branches of a merge shorter ones.
+        """
+        if self.is_sliced(slot) or not x.shape:
+            return x
+        moving = moving_symbols(self.pdg, self.op)
+        sizes = zip(self.operand_sizes[slot], x.shape, strict=True)
+        shape = tuple(
+            self.sizes.capacity(self.op, size)
+            if isinstance(size, Lin) and size.symbols & moving
+            else have
+            for size, have in sizes
+        )
+        return backend.fitted(x, shape)
 
     def own_block(self, part: Part) -> int | None:
         """Which of the blocks that the kernel writes a part is read from, if it is."""

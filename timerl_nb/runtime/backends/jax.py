@@ -120,8 +120,17 @@ def joined(values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
     if isinstance(values, tuple | list) and not values:
         return zeros(shape, dtype)
-    whole: JaxArray = jnp.stack(values) if isinstance(values, tuple | list) else values
-    return whole.reshape(shape)
+    if isinstance(values, tuple | list):
+        values = jnp.stack([fitted(x, shape[len(shape) - x.ndim :]) for x in values])
+    return values.reshape(shape)
+
+
+def fitted(x: JaxArray, shape: tuple[int, ...]) -> JaxArray:
+    """The values in a shape of the same rank, cut or padded with zeros."""
+    if x.shape == shape:
+        return x
+    cut = x[tuple(slice(n) for n in shape)]
+    return jnp.pad(cut, [(0, n - have) for n, have in zip(shape, cut.shape, strict=True)])
 
 
 def zeros(shape: tuple[int, ...], dtype: str) -> JaxArray:

@@ -28,6 +28,7 @@ from timerl_nb.memory.given import is_free
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part, is_picked, split
+from timerl_nb.runtime.backends.jax import fitted
 from timerl_nb.runtime.backends.jax_positions import Picks
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
@@ -403,6 +404,9 @@ class Lowering:
         found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
             value = self._points(branch, self._indices(branch, env), state, latest, elements)
+            if not elements:  # branches may be shorter than the merge
+                own = self._point_shape(read)
+                value = fitted(value, (*value.shape[: value.ndim - len(own)], *own))
             if found is not None:
                 cond = jnp.asarray(holds)
                 rank = len(self.pdg.output(branch).type.shape) - len(elements) + cond.ndim
