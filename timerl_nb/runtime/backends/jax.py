@@ -120,9 +120,10 @@ def joined(values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
     if isinstance(values, tuple | list) and not values:
         return zeros(shape, dtype)
-    if isinstance(values, tuple | list):
-        values = jnp.stack([fitted(x, shape[len(shape) - x.ndim :]) for x in values])
-    return values.reshape(shape)
+    if not isinstance(values, tuple | list):
+        return values.reshape(shape)  # pyrefly: ignore[missing-attribute]
+    each = [fitted(x, shape[len(shape) - x.ndim :]) for x in values]
+    return jnp.stack(each).reshape(shape)
 
 
 def fitted(x: JaxArray, shape: tuple[int, ...]) -> JaxArray:
