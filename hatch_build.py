@@ -19,7 +19,7 @@ sys.path.append(str(ROOT / "widgets"))  # hatch loads this file by its path
 
 import bundle  # noqa: E402
 
-TAP = ROOT / "timerl_nb" / "scope" / "_tap.c"
+TAP = ROOT / "timerl_nb" / "scope" / "wrappers" / "_tap.c"
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -36,7 +36,7 @@ class BuildHook(BuildHookInterface[Any]):
         elif self.target_name == "wheel":
             made = built_tap(Path(tempfile.mkdtemp()))
             if made is not None:  # a wheel of this platform alone
-                build_data["force_include"][str(made)] = f"timerl_nb/scope/{made.name}"
+                build_data["force_include"][str(made)] = f"timerl_nb/scope/wrappers/{made.name}"
                 build_data["pure_python"] = False
                 build_data["infer_tag"] = True
 

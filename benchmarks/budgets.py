@@ -14,9 +14,9 @@ from typing import Any, Final
 from benchmarks.race import resident_bytes
 from benchmarks.temporaries import OWN
 from benchmarks.works import WORKS, Stock, Work
-from timerl_nb.config import Options
-from timerl_nb.errors import BudgetError
-from timerl_nb.show.text import human_bytes
+from timerl_nb.base.errors import BudgetError
+from timerl_nb.base.options import Options
+from timerl_nb.show.amount_text import human_bytes
 
 SHARES = (1, 0.7, 0.5, 0.25, 0.1)
 # Of sizes that no test has: odd ones, a long window, a network of one layer, minibatches of another number.

@@ -11,8 +11,8 @@ from typing import Any
 import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.reinforce import reinforce
+from timerl_nb.compiler.scheduling import schedule_validation as solve
 from timerl_nb.driver.program import Program
-from timerl_nb.schedule import solve
 
 BOUNDS = {"B": 64, "I": 60, "T": 500}
 PROGRAMS: Mapping[str, Callable[[tuple[int, ...]], trl.Context]] = {

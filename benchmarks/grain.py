@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import timerl_nb as trl
 from benchmarks.compiling import compiled
 from benchmarks.interpreter import Recording, whole
+from timerl_nb.compiler.loops.loop_nodes import Execute, If, Loop, Node
+from timerl_nb.compiler.symbolic.expression_evaluation import python_source
 from timerl_nb.driver.program import Program
-from timerl_nb.loops.nodes import Execute, If, Loop, Node
-from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.runtime.xla.regions import Around, Call, Part, Regions, _Draft, _flat
-from timerl_nb.symbolic.evaluate import python_source
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Part, Regions, _Draft, _flat
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 STEPS = 2_000
 COUNTS = (1, 8, 40)

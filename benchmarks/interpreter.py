@@ -18,12 +18,12 @@ from typing import Any
 import jax
 
 from benchmarks.compiling import compiled
+from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.driver.program import Program
-from timerl_nb.ir.shapes import dtype_name
-from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 Function = Callable[..., Any]
 

@@ -16,11 +16,11 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.race import resident_bytes
-from timerl_nb.scope.devices import Devices, Window
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recording import Recording
-from timerl_nb.show.text import human_bytes
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.device_activity.device_operations import Devices, Window
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
+from timerl_nb.show.amount_text import human_bytes
 
 EDGES: Final = (2_500_000, 5_000_000, 10_000_000)
 KERNELS: Final = 5  # edges for each

@@ -10,7 +10,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.works import Work
-from timerl_nb.ir.pdg import at_own_point
+from timerl_nb.compiler.ir.dependence_graph import at_own_point
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ os.environ.setdefault(
 import numpy as np
 
 from timerl_nb.streams import Kernel, Segment, Stream, graph
-from timerl_nb.streams.dependences import FINDERS, finder
+from timerl_nb.streams.dependence_analysis import FINDERS, finder
 from timerl_nb.streams.scheduling_window import Window
 
 PAGE = 4096

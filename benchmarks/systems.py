@@ -18,9 +18,9 @@ import timerl_nb as trl
 from benchmarks.peers import floor, jitted, kept, online, stock
 from benchmarks.peers.parts import Carry, Iteration, start
 from benchmarks.works import Stock, Work
-from timerl_nb.loops.nodes import Loop, Sequence, children
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.compiler.loops.loop_nodes import Loop, Sequence, children
+from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 TOGETHER: Final = 5  # iterations in one call of what is named 'whole'
 BLOCK: Final = 5  # steps

@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.scope import native, pure
-from timerl_nb.scope.edges import Library
-from timerl_nb.scope.taps import Taps
+from timerl_nb.scope.storage.event_format import Library
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers.function_wrappers import Taps
 
 CALLS: Final = 20_000
 ROUNDS: Final = 41

@@ -12,10 +12,10 @@ from typing import Final
 from benchmarks.works import WORKS
 from tests.frozen import PROGRAMS
 from tests.patterns import PATTERNS
-from timerl_nb.config import Options
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.base.options import Options
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import TimeRLError
-from timerl_nb.show.text import human_bytes
+from timerl_nb.show.amount_text import human_bytes
 
 # What any call takes of its own, which no budget counts; programs of less say nothing.
 OWN: Final = 64 << 10

@@ -17,12 +17,12 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.race import WARM
-from timerl_nb.driver.machines import machine_here
-from timerl_nb.env.core import Environment
+from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
+from timerl_nb.compiler.loops.loop_nodes import Execute, inside
+from timerl_nb.compiler.passes.vectorization.axis_independence import axis_of
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.env.environment import Environment
 from timerl_nb.env.spaces import Box, Discrete
-from timerl_nb.loops.nodes import Execute, inside
-from timerl_nb.loops.tile_model import TileModel
-from timerl_nb.passes.axis_following import axis_of
 
 STEPS = 100
 MIB = 1 << 20

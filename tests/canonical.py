@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timerl_nb.errors import Origin
-from timerl_nb.ir.attrs import MergeAttrs
-from timerl_nb.ir.digest import digest
-from timerl_nb.ir.pdg import Pdg
+from timerl_nb.base.errors import Origin
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_digest import digest
+from timerl_nb.compiler.ir.operation_attributes import MergeAttrs
 
 
 def canonical(pdg: Pdg) -> Pdg:

@@ -57,7 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in kept]
     for item in items:
         if {"property", "independent"} & set(item.path.parts):
-            item.add_marker(pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
+            )
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers > 1:
         within = [item.path.relative_to(config.rootpath).parts for item in items]
@@ -142,7 +144,7 @@ def no_cache_yet() -> Iterator[None]:
     """A process that has not asked for a cache yet: what is compiled before may have asked for one."""
     import jax
 
-    from timerl_nb.runtime.backends import jax_cache
+    from timerl_nb.runtime.jax_backend import xla_compilation_cache as jax_cache
 
     names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs")
     names = (*(f"jax_{name}" for name in names), "jax_persistent_cache_min_entry_size_bytes")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import jax
 import pytest
 
-from timerl_nb.ir.randomness import Words
-from timerl_nb.runtime.backends import jax_random
+from timerl_nb.compiler.ir.random_bits import Words
+from timerl_nb.runtime.jax_backend import random_rules as jax_random
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.interpreter import replaced
-from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.fused_kernel import Kernel
 
 
 @contextmanager

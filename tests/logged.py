@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.live.run_log import Row
+from timerl_nb.execution.logging.run_logger import Row
 
 TURNS = 12
 WAYS = {

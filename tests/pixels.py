@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import timerl_nb as trl
-from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
-from timerl_nb.symbolic.domain import Domain
 
 
 class Pixels(Environment):

@@ -8,9 +8,10 @@ from typing import Final
 
 import pytest
 
-from timerl_nb.scope import native, pure
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import python_recorder as pure
 
 PYTHON_ALONE: Final = "from timerl_nb.scope import native, pure; native.module = pure\n"
 

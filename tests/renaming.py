@@ -11,7 +11,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.words import bound_of
-from timerl_nb.frontend.context import Context
+from timerl_nb.compiler.language.program_context import Context
 
 
 @dataclass(frozen=True)

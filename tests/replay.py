@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from timerl_nb.ir.ops import Op, Read
-from timerl_nb.memory.buffer import Buffer
-from timerl_nb.memory.layout import Home, Layout
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 Value = tuple[int, int, tuple[int, ...]]  # an operation, an output, and a point
 

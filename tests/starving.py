@@ -10,7 +10,7 @@ from pathlib import Path
 
 import timerl_nb as trl
 from tests.failing import are_same, stopped
-from timerl_nb.errors import TimeRLError
+from timerl_nb.base.errors import TimeRLError
 
 WIDTH, SPARE = 5_000, 32 << 20  # a turn takes 100 MB, none of which lives on
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import timerl_nb
-from timerl_nb.config import ENVIRONMENT, Options
-from timerl_nb.frontend.vjp import NO_VJP, VJP
-from timerl_nb.ir import reference_rules as reference
-from timerl_nb.ir.kinds import KINDS, ULPS
-from timerl_nb.passes.axis_propagation import NO_PROPAGATION, PROPAGATION
-from timerl_nb.passes.vmap_rules import NO_VECTOR, VECTOR
-from timerl_nb.runtime.backends import jax_rules as backend
+from timerl_nb.base.options import ENVIRONMENT, Options
+from timerl_nb.compiler.ir.operation_kinds import KINDS, ULPS
+from timerl_nb.compiler.ir.reference import evaluation_rules as reference
+from timerl_nb.compiler.language.autodiff.vjp_rules import NO_VJP, VJP
+from timerl_nb.compiler.passes.vectorization.axis_propagation import NO_PROPAGATION, PROPAGATION
+from timerl_nb.compiler.passes.vectorization.batching_rules import NO_VECTOR, VECTOR
+from timerl_nb.runtime.jax_backend import operation_rules as backend
 
 TABLES: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "reference": (reference.RULES, reference.NO_RULE),

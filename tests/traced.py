@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.record import record
-from timerl_nb.scope.traces import Trace
-from timerl_nb.scope.writing import SEGMENT
+from timerl_nb.scope.device_activity.device_operations import Sort
+from timerl_nb.scope.device_activity.trace_data import Trace
+from timerl_nb.scope.recording.recording_session import record
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.storage.recording_writer import SEGMENT
 
 PROCESS, THREAD = 4200, 4242
 MONOTONIC, WALL = 10_000_000_000, 1_700_000_000_000_000_000  # the same moment

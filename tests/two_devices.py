@@ -17,9 +17,9 @@ from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
 from tests.unit.test_tiles import centred, compiled, iterations, noisy, plain
 from tests.unit.test_turns import collecting, endless, weights, written
-from timerl_nb.errors import BudgetError, TimeRLError
-from timerl_nb.runtime.xla.compiled_calls import stated_by
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.base.errors import BudgetError, TimeRLError
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import stated_by
 
 SEED = 5
 

@@ -3,21 +3,16 @@
 `import timerl_nb as trl`. This module only re-exports; `docs/` describes each part.
 """
 
-from timerl_nb import algorithms, distributions, env, errors, logs, nn, optim, random, show
-from timerl_nb.config import Options
-from timerl_nb.driver.context import Context
-from timerl_nb.driver.family import explore
-from timerl_nb.driver.measuring import tune_machine
-from timerl_nb.driver.program import Program
-from timerl_nb.frontend import functions as _functions
-from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
-from timerl_nb.frontend.custom import custom_vjp
-from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.frontend.functional import grad, value_and_grad
-from timerl_nb.frontend.functions import *  # noqa: F403 (it lists them)
-from timerl_nb.frontend.given import given
-from timerl_nb.frontend.jaxed import jaxed
-from timerl_nb.frontend.sources import (
+from timerl_nb import algorithms, distributions, env, logs, nn, optim, random, show
+from timerl_nb.base import errors
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.language.autodiff.custom_vjp import custom_vjp
+from timerl_nb.compiler.language.autodiff.grad_transform import grad, value_and_grad
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
+from timerl_nb.compiler.language.inputs.iteration_inputs import given
+from timerl_nb.compiler.language.inputs.jax_functions import jaxed
+from timerl_nb.compiler.language.inputs.tensor_sources import (
     Parameter,
     arange,
     concat,
@@ -33,18 +28,29 @@ from timerl_nb.frontend.sources import (
     where,
     zeros,
 )
-from timerl_nb.frontend.sources import maximum as max
-from timerl_nb.frontend.sources import minimum as min
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.frontend.udf import Resource, udf
-from timerl_nb.frontend.until import until
-from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
-from timerl_nb.live.results import Result
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.compiler.language.inputs.user_defined_functions import Resource, udf
+from timerl_nb.compiler.language.operations import numpy_dispatch as _numpy_calls  # noqa: F401 (enters itself)
+from timerl_nb.compiler.language.operations import numpy_style_functions as _functions
+from timerl_nb.compiler.language.operations.convolution_and_pooling import (
+    avg_pool,
+    conv,
+    conv_transpose,
+    max_pool,
+)
+from timerl_nb.compiler.language.operations.numpy_style_functions import *  # noqa: F403 (it lists them)
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS as endless
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.program_family import explore
+from timerl_nb.driver.search.machine_benchmark import tune_machine
+from timerl_nb.execution.results.run_result import Result
 from timerl_nb.profiler import Profile, profile
-from timerl_nb.rl.policy import DNNBuilder
-from timerl_nb.runtime.loading import load
-from timerl_nb.show.sweeping import sweep
-from timerl_nb.symbolic.domain import ENDLESS as endless
+from timerl_nb.rl.policy_networks import DNNBuilder
+from timerl_nb.runtime.state.checkpoint_reader import load
+from timerl_nb.show.comparison.argument_sweep import sweep
 
 __all__ = [
     "Context",
@@ -105,7 +111,7 @@ _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
     "kernel": "timerl_nb.streams:kernel",
-    "policies": "timerl_nb.collecting.policies",
+    "policies": "timerl_nb.collecting.policies.ready_policies",
     "replay": "timerl_nb.replay",
     "Replay": "timerl_nb.replay:Replay",
     "scope": "timerl_nb.scope",

@@ -1,14 +1,14 @@
 """Random tensors (`trl.random`): functions of the run's seed, a stream and the point."""
 
-from timerl_nb.frontend.draws import random_bernoulli as bernoulli
-from timerl_nb.frontend.draws import random_categorical as categorical
-from timerl_nb.frontend.draws import random_permutation as permutation
-from timerl_nb.frontend.draws import random_randint as randint
-from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.frontend.sources import random_bits as bits
-from timerl_nb.frontend.sources import random_gumbel as gumbel
-from timerl_nb.frontend.sources import random_normal as normal
-from timerl_nb.frontend.sources import random_uniform as uniform
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.compiler.language.inputs.tensor_sources import random_bits as bits
+from timerl_nb.compiler.language.inputs.tensor_sources import random_gumbel as gumbel
+from timerl_nb.compiler.language.inputs.tensor_sources import random_normal as normal
+from timerl_nb.compiler.language.inputs.tensor_sources import random_uniform as uniform
+from timerl_nb.compiler.language.operations.random_draws import random_bernoulli as bernoulli
+from timerl_nb.compiler.language.operations.random_draws import random_categorical as categorical
+from timerl_nb.compiler.language.operations.random_draws import random_permutation as permutation
+from timerl_nb.compiler.language.operations.random_draws import random_randint as randint
 
 __all__ = [
     "bernoulli",

@@ -14,12 +14,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from timerl_nb import show
-from timerl_nb.show.mappings import MappingView
-from timerl_nb.show.scope import ScopeView
-from timerl_nb.show.streams import StreamView
-from timerl_nb.show.stretch import StretchView
-from timerl_nb.show.view import View, parts
-from timerl_nb.show.ways import WaysView
+from timerl_nb.show.recording.recording_view import ScopeView
+from timerl_nb.show.recording.timeline_downsampling import StretchView
+from timerl_nb.show.systems.assignment_view import MappingView
+from timerl_nb.show.systems.collection_strategies import WaysView
+from timerl_nb.show.systems.stream_view import StreamView
+from timerl_nb.show.view_model import View, parts
 
 WRITTEN = Path(__file__).parent / "src/models.ts"
 HEAD = """\

@@ -13,15 +13,15 @@ from typing import Any
 
 from benchmarks.acs import paper, picture
 from benchmarks.acs.kinds import DYNAMIC, LACKS, SIMULATIONS, STATIC
-from timerl_nb.streams.comparing import Comparison, compare
-from timerl_nb.streams.dependences import FINDERS
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.dependence_analysis import FINDERS
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import Segment
 from timerl_nb.streams.scheduling_window import Window
-from timerl_nb.streams.segments import Segment
-from timerl_nb.streams.simulate.course import Simulated
-from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
-from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.ways import SIMULATED
+from timerl_nb.streams.simulator.gpu_constants import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
+from timerl_nb.streams.simulator.simulated_comparison import Comparison, compare
+from timerl_nb.streams.simulator.simulated_run import Simulated
+from timerl_nb.streams.strategies import SIMULATED
 from timerl_nb.streams.workloads import workload
 
 SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs for an operation of a thread

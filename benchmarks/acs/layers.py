@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timerl_nb.streams.kernels import THREADS, Kernel
-from timerl_nb.streams.segments import Segment
+from timerl_nb.streams.kernel_declaration import THREADS, Kernel
+from timerl_nb.streams.memory_segments import Segment
 
 
 @dataclass(frozen=True)

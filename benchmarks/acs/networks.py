@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from benchmarks.acs.layers import Feature, Layers
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.kernel_stream import Stream
 
 # Rows of a cell: an operation and which state it is of: 0 and 1 are the cells before, 2 and on the sums of two rows.
 _NASNET = (

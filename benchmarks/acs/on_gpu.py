@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from benchmarks.acs.figures import NETWORK, STEP, table
 from benchmarks.acs.kinds import DYNAMIC, SIMULATIONS, STATIC
-from timerl_nb.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.recorders import record
-from timerl_nb.streams.simulate.gpu import RTX3070
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.simulator.gpu_constants import RTX3070
 from timerl_nb.streams.workloads import workload
 
 # µs for an operation of a thread

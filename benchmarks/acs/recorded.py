@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from benchmarks.acs.kinds import DYNAMIC, IMAGES
 from benchmarks.acs.networks import network
 from benchmarks.acs.rigid_bodies import heap
+from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.recorders import record
-from timerl_nb.streams.stored import save
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.stream_file import save
 
 ENVIRONMENTS = 1024
 # By the file's name: environment and pipeline. The paper's grasp is gone from Brax.

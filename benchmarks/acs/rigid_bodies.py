@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.acs.shapes import CONTACTS, Shape, cross
-from timerl_nb.streams.kernels import THREADS, Kernel, KernelFunction, kernel
-from timerl_nb.streams.recorders.calls import record_calls
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.kernel_declaration import THREADS, Kernel, KernelFunction, kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.recorders.kernel_calls import record_calls
 
 ORDER: Final = ("sphere", "capsule", "box", "ground")
 STEP: Final = 0.005  # s

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import timerl_nb as trl
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
 
 NEAR: Final = 1.05
 BATCHES: Final = 11

@@ -12,18 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.arrays import Array
-from timerl_nb.collecting.model import FITTED, Device, Load, Step
-from timerl_nb.collecting.policies import random
-from timerl_nb.collecting.policy_of import acting_of
-from timerl_nb.collecting.scan import Scan
-from timerl_nb.collecting.step import StepByStep
-from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Source, Weights
-from timerl_nb.driver.machines import keep, machine_here
-from timerl_nb.env.core import Simulation, make
-from timerl_nb.machine import Machine
-from timerl_nb.rl.policy import DNNBuilder
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.cost_model import FITTED, Device, Load, Step
+from timerl_nb.collecting.policies.policy_conversion import acting_of
+from timerl_nb.collecting.policies.ready_policies import random
+from timerl_nb.collecting.strategies.step_by_step import StepByStep
+from timerl_nb.collecting.strategies.xla_scan import Scan
+from timerl_nb.collecting.strategy import Source, Weights
+from timerl_nb.driver.search.machine_constants import keep, machine_here
+from timerl_nb.env.environment import Simulation, make
+from timerl_nb.rl.policy_networks import DNNBuilder
 
 _BATCHES: Final = 7
 _TURNS: Final = 20  # of guessing which term decides; it is found in two or three

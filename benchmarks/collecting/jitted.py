@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.collecting.cell import ANGLE_LIMIT, MOST_STEPS, TICK, X_LIMIT, Cell
 from benchmarks.collecting.implementation import Batch, Implementation
 from benchmarks.collecting.policy import weights
-from timerl_nb.runtime.xla.hlo import work
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
 
 
 def act(layers: Any, obs: Any, key: Any) -> tuple[Any, Any]:

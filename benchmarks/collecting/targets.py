@@ -21,8 +21,8 @@ from benchmarks.collecting import fitting
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import EAGER, LOOPS, OURS, SCAN, Ratio
 from benchmarks.collecting.sweep import Measured, Workers, measured
-from timerl_nb.collecting.model import Device
-from timerl_nb.driver.machines import machine_here
+from timerl_nb.collecting.cost_model import Device
+from timerl_nb.driver.search.machine_constants import machine_here
 
 STEPS: Final = 64
 ROUNDS: Final = 11

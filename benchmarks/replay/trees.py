@@ -9,7 +9,7 @@ import numpy as np
 
 import timerl_nb as trl
 from timerl_nb.replay import SumTree
-from timerl_nb.replay.sum_tree import FANOUTS
+from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 
 ENTRIES = (10_000, 1_000_000)
 BATCHES = (32, 256, 4096)

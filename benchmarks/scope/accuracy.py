@@ -30,9 +30,11 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.scope import fixed_works as works
-from timerl_nb.errors import ExecutionError
-from timerl_nb.scope import native, pure, taps
-from timerl_nb.scope.recorder import this_lane
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.scope.recording.recorder import this_lane
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import function_wrappers as taps
+from timerl_nb.scope.wrappers import python_recorder as pure
 
 BARE: Final = ("bare", "bare again")
 ROUNDS: Final = 40

@@ -12,7 +12,7 @@ from random import Random
 
 from benchmarks.finding import Finding, table
 from benchmarks.scope.simulated import Process, recording
-from timerl_nb.scope.overlap import Breakdown, Used
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, Used
 
 SOURCE = "simulated device"
 ON_GPU = (Used.BOTH, Used.GPU)

@@ -18,7 +18,7 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.finding import Finding
 from benchmarks.scope.agents import agent
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
 
 ON_POLICY: Final = ("A2C", "PPO")
 OFF_POLICY: Final = ("DDPG", "TD3", "SAC")

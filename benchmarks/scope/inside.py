@@ -12,7 +12,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.scope.agents import learning
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 WORKS: Final = {
     "PPO CartPole-v1": ("PPO", "CartPole-v1", 1500),

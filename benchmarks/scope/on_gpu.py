@@ -12,7 +12,7 @@ import timerl_nb as trl
 from benchmarks.finding import Finding, table
 from benchmarks.scope.agents import agent
 from benchmarks.scope.devices import f7, f8, f9
-from timerl_nb.scope.overlap import Breakdown
+from timerl_nb.scope.analysis.time_breakdown import Breakdown
 
 # By algorithm, its environment, and how many steps are looked at.
 WORKS: Final = {

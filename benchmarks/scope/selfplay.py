@@ -29,8 +29,8 @@ from benchmarks.scope.connect_four import (
     learnt,
     searched,
 )
-from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.traces import Rows, write_trace
+from timerl_nb.scope.device_activity.device_operations import Sort
+from timerl_nb.scope.device_activity.trace_data import Rows, write_trace
 
 KERNEL: Final = (
     4_000  # nanoseconds of the simulated device that an inference takes: the paper's share

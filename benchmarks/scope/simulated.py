@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from timerl_nb.scope.clock import Anchor, Joint
-from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.traces import Rows, Trace
-from timerl_nb.scope.windows import windowed
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
+from timerl_nb.scope.device_activity.device_operations import Sort
+from timerl_nb.scope.device_activity.trace_data import Rows, Trace
+from timerl_nb.scope.device_activity.traced_windows import windowed
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
 START = 1_000_000_000  # nanoseconds
 AHEAD = 3_600_000_000_000  # of the tracer's clock

@@ -16,7 +16,7 @@ from timerl_widgets.explorer import Explorer
 import timerl_nb as trl
 from tests.browser.alone import Alone
 from tests.reinforce import reinforce
-from timerl_nb.runtime.xla.lowered import Lowered
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 pytestmark = pytest.mark.browser
 

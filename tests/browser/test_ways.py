@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 import timerl_nb as trl
 from tests.browser.alone import Alone
 from tests.unit.test_ways_view import MADE_UP
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
 
 pytestmark = pytest.mark.browser
 

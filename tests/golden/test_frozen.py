@@ -17,7 +17,7 @@ FILE: Final = GOLDEN / "frozen.json"
 RTOL: Final = {"float32": 2e-4, "float16": 2e-3, "bfloat16": 2e-2}
 
 
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_what_it_did(name: str, request: pytest.FixtureRequest) -> None:
     """What a commit changes on purpose it writes anew by `--update-golden`, and says why."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.runtime.run_folder import VERSION, RunFolder
+from timerl_nb.runtime.state.run_folder import VERSION, RunFolder
 
 FOLDER = Path(__file__).parent
 

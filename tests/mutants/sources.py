@@ -15,7 +15,11 @@ GROUPS: Final = {
     "statements": ("statements/*.py",),
     "layout": ("memory/*.py",),
     "lowering": ("runtime/xla/*.py",),
-    "gradients": ("frontend/autodiff.py", "frontend/vjp.py", "frontend/adjoint_access.py"),
+    "gradients": (
+        "compiler/language/autodiff/reverse_mode.py",
+        "compiler/language/autodiff/vjp_rules.py",
+        "compiler/language/autodiff/index_adjoints.py",
+    ),
     "schedule": ("schedule/*.py",),
 }
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import timerl_nb as trl
-from timerl_nb.ir.shapes import HALF, NUMPY
-from timerl_nb.symbolic.expr import TRUE
+from timerl_nb.compiler.ir.shapes import HALF, NUMPY
+from timerl_nb.compiler.symbolic.index_expressions import TRUE
 
 Step = Callable[["Drawn"], None]
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from random import Random
 
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.loops.loop_nodes import Ast, Deallocate, Execute, Node, Sequence
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Slice, const
 from timerl_nb.driver.program import Program
-from timerl_nb.ir.ops import Op, Read
-from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Node, Sequence
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice, const
 
 Point = tuple[int, ...]
 Instance = tuple[int, Point]  # a statement's id, and its point

@@ -20,9 +20,9 @@ from tests.property.discrete import booleans, counting, integers
 from tests.property.drawn import ANY, FLOATS, INTEGERS, NUMBERS, SHAPES, Drawn, Step
 from tests.property.learning import convolution, environment, parameter
 from tests.unit.checks import total
-from timerl_nb.frontend.indexing import Condition
-from timerl_nb.ir.shapes import HALF
-from timerl_nb.symbolic.expr import FALSE
+from timerl_nb.compiler.ir.shapes import HALF
+from timerl_nb.compiler.language.indexing.index_parsing import Condition
+from timerl_nb.compiler.symbolic.index_expressions import FALSE
 
 NAMES = ("b", "i", "t")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.test_programs import RUNS, sampled
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 

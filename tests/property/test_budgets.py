@@ -13,9 +13,9 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import RUNS, sampled
+from timerl_nb.base.errors import BudgetError
+from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import BudgetError
-from timerl_nb.ir.choice import Forecast
 
 EACH = 20  # budgets of a program, where thousands are tried; else a few
 # Swaps are chosen greedily: by so much of its seconds a larger budget may have been used worse.

@@ -17,9 +17,9 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_same
-from timerl_nb.errors import ScheduleError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.schedule.circles import suspects
+from timerl_nb.base.errors import ScheduleError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.scheduling.cycle_counterexample import suspects
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "40"))
 FIRST = Random().randrange(10**6) if "TIMERL_FUZZ" in os.environ else 0

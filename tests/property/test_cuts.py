@@ -13,7 +13,7 @@ from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, sampled
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 

@@ -18,16 +18,17 @@ from tests.property.drawn import Drawn
 from tests.property.programs import chain, programs
 from tests.property.test_programs import RUNS, VARIANTS, chosen, sampled
 from tests.unit.checks import assert_memory_is_sound
-from timerl_nb.errors import BoundsError
-from timerl_nb.events import Event
-from timerl_nb.memory import axes, place
-from timerl_nb.memory import folded as folded_plans
-from timerl_nb.memory.folded import FoldedPlan, layout_of
-from timerl_nb.memory.place import Plans
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.show.memory import MemoryView
-from timerl_nb.show.turn import Turn
+from timerl_nb.base.errors import BoundsError
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement import placement_planner as place
+from timerl_nb.compiler.memory.placement import ring_sizes as axes
+from timerl_nb.compiler.memory.placement.placement_planner import Plans
+from timerl_nb.compiler.memory.steady_state import extrapolated_plan as folded_plans
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan, layout_of
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
+from timerl_nb.show.memory.memory_view import MemoryView
+from timerl_nb.show.schedule.points_of_one_iteration import Turn
 
 MANY = 97  # points: more than those of the windows of most programs, and of no period
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import CeilingError, TimeRLError
+from timerl_nb.base.errors import CeilingError, TimeRLError
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 COUNT = int(os.environ.get("TIMERL_FUZZ", "150")) // 10  # they take seconds each
@@ -90,7 +90,7 @@ def at_most(seconds: int) -> Generator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_an_index_is_right_or_refused(seed: int) -> None:
     draw = Random(seed)

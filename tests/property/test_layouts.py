@@ -18,10 +18,10 @@ from tests.property.programs import chain, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
 from tests.reinforce import reinforce
 from tests.replay import Replay
-from timerl_nb.memory.axes import Axis, apart, fit, ring
-from timerl_nb.memory.folded import layout_of
-from timerl_nb.memory.layout import Home
-from timerl_nb.memory.live_ranges import LiveRanges
+from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
+from timerl_nb.compiler.memory.placement.buffer_layout import Home
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, ring
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 
 
 @st.composite
@@ -86,7 +86,7 @@ def test_every_value_is_where_it_is_looked_for(drawn: Drawn, options: dict[str, 
 
 
 @pytest.mark.some_of("name", 20)
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_frozen_programs_find_theirs(name: str) -> None:
     try:

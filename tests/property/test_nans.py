@@ -14,7 +14,7 @@ from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, sampled
 from tests.unit.checks import Expected
-from timerl_nb.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 

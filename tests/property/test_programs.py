@@ -32,15 +32,15 @@ from tests.unit.checks import (
     assert_same,
     assert_same_points,
 )
-from timerl_nb.errors import BoundsError, BranchError, BudgetError, ReadError, ScheduleError
-from timerl_nb.events import Event
-from timerl_nb.frontend.until import write_bound
-from timerl_nb.ir.reference import Reference
-from timerl_nb.memory.live_across import live_across
-from timerl_nb.memory.lower_bound import inevitable, lower_bound
-from timerl_nb.passes.dynamic_bounds import DynamicBounds
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.statements.statements import Statements
+from timerl_nb.base.errors import BoundsError, BranchError, BudgetError, ReadError, ScheduleError
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import write_bound
+from timerl_nb.compiler.memory.budget.memory_lower_bound import inevitable, lower_bound
+from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
+from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
+from timerl_nb.compiler.scheduling.statements import Statements
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},

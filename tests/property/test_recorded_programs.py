@@ -17,7 +17,7 @@ from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, ending_programs, hosted, programs
 from tests.property.test_programs import RUNS, VARIANTS, chosen, ending, sampled
 from tests.property.test_streams import check_order
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 COUNT = RUNS if "TIMERL_FUZZ" in os.environ else 6
 

@@ -15,7 +15,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.property.recurrences import Recurrence, drawn
-from timerl_nb.errors import ScheduleError
+from timerl_nb.base.errors import ScheduleError
 
 FUZZED = int(os.environ.get("TIMERL_FUZZ", "0"))
 FIRST = Random().randrange(10**6) if FUZZED else 0

@@ -17,12 +17,12 @@ from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, 
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.property.ways import some_swaps
 from tests.unit.checks import assert_equal, assert_same, with_swaps
-from timerl_nb.memory.swap import Slack
+from timerl_nb.compiler.memory.budget.swapping import Slack
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.run_protocol import RunProtocol
-from timerl_nb.runtime.run_state import RunState
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.runtime.state.resumable_state import RunState
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),

@@ -9,14 +9,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from timerl_nb.errors import OptionError
-from timerl_nb.scope.busy import NEVER, Busy
-from timerl_nb.scope.chain import critical_chain
-from timerl_nb.scope.edges import EDGE, NAME_BITS, SENDS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.transitions import transitions
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope.analysis.critical_path import critical_chain
+from timerl_nb.scope.analysis.library_transitions import transitions
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.device_activity.busy_time import NEVER, Busy
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, SENDS, Kind, Library
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) * 10**6

@@ -9,11 +9,11 @@ from random import Random
 import numpy as np
 
 from tests.property.test_scope import FIRST, NAMES, RUNS, counted, devices, lane
-from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, Cost
-from timerl_nb.scope.correction import corrected
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, Cost
+from timerl_nb.scope.calibration.overhead_correction import corrected
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 
 def traced(lane: Lane, draw: Random) -> Lane:

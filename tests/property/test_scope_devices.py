@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from tests.property.test_scope import FIRST, NAMES, RUNS, lane
-from timerl_nb.errors import OptionError
-from timerl_nb.scope.api_calls import merged
-from timerl_nb.scope.busy import Busy
-from timerl_nb.scope.devices import Devices, Sort, Window
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
-from timerl_nb.scope.recording import Recording
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.device_activity.api_calls import merged
+from timerl_nb.scope.device_activity.busy_time import Busy
+from timerl_nb.scope.device_activity.device_operations import Devices, Sort, Window
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 
 def drawn(draw: Random) -> Recording:

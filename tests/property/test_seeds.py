@@ -16,9 +16,9 @@ from tests.property.test_programs import BLOCKS, VARIANTS, chosen, few, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.property.ways import Way, ways
 from tests.unit.checks import Expected, assert_equal, assert_same, assert_same_points
-from timerl_nb.errors import BoundsError, BranchError, ReadError, ScheduleError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.live.results import Result
+from timerl_nb.base.errors import BoundsError, BranchError, ReadError, ScheduleError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.execution.results.run_result import Result
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from timerl_nb.streams import ANY, Kernel, Report, Segment, Stream
-from timerl_nb.streams.dependences import FINDERS, Pairwise, Ranges, finder, slots
+from timerl_nb.streams.dependence_analysis import FINDERS, Pairwise, Ranges, finder, slots
+from timerl_nb.streams.memory_segments import HOST
 from timerl_nb.streams.scheduling_window import Window
-from timerl_nb.streams.segments import HOST
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 320

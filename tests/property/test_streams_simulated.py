@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from timerl_nb.streams.dependences import Pairwise, slots
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.segments import ANY, Segment
-from timerl_nb.streams.simulate.gpu import RTX3060, RTX3070, WARPS
-from timerl_nb.streams.simulate.hardware import IDENTITIES, HardwareWindow, ScheduledList
-from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.ways import SIMULATED
+from timerl_nb.streams.dependence_analysis import Pairwise, slots
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import ANY, Segment
+from timerl_nb.streams.simulator.acs_hardware import IDENTITIES, HardwareWindow, ScheduledList
+from timerl_nb.streams.simulator.gpu_constants import RTX3060, RTX3070, WARPS
+from timerl_nb.streams.strategies import SIMULATED
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 300

@@ -17,8 +17,8 @@ from tests.property.programs import chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
 from tests.property.ways import SEEDS, some_swaps
 from tests.unit.checks import assert_equal, with_swaps
-from timerl_nb.memory.swap import Slack
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.compiler.memory.budget.swapping import Slack
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 

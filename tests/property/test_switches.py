@@ -14,7 +14,7 @@ import timerl_nb as trl
 from tests.property import lessons
 from tests.unit.checks import assert_same
 from timerl_nb.driver.program import Program
-from timerl_nb.show.pipeline import PipelineView
+from timerl_nb.show.stages.pipeline_view import PipelineView
 
 BOUNDS = {"B": 2, "I": 2, "T": 4}
 ALGORITHMS = {
@@ -45,7 +45,7 @@ def compiled(name: str | tuple[str, str]) -> tuple[Program, Mapping[str, np.ndar
     return program, program.execute(progress=False, seed=1)
 
 
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("switch", switches(), ids=str)
 @pytest.mark.parametrize("name", PROGRAMS, ids=str)
 def test_a_switch_changes_no_result(name: str | tuple[str, str], switch: dict[str, Any]) -> None:

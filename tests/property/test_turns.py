@@ -16,8 +16,8 @@ from tests.property.programs import programs
 from tests.property.test_programs import few, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.unit.checks import assert_same
-from timerl_nb.errors import BoundsError, ReadError, ScheduleError
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import BoundsError, ReadError, ScheduleError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),

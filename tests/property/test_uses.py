@@ -13,10 +13,10 @@ from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import RUNS, sampled
 from tests.unit.test_swap import ending_sums
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.uses import Calendar, Uses
-from timerl_nb.symbolic.gaps import Ends, Gaps
-from timerl_nb.symbolic.points import all_pairs
+from timerl_nb.compiler.isl.point_enumeration import all_pairs
+from timerl_nb.compiler.isl.reuse_intervals import Ends, Gaps
+from timerl_nb.compiler.memory.liveness.use_sequence import Calendar, Uses
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 
 WAYS: tuple[dict[str, Any], ...] = ({}, {"vectorize": False}, {"fuse": False}, {"stores": "point"})
 

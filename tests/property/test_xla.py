@@ -19,8 +19,8 @@ from tests.property.rollouts import rollouts
 from tests.property.test_programs import BLOCKS, RUNS, TILES, VARIANTS, chosen, ending, sampled
 from tests.property.ways import Way, some_swaps, ways
 from tests.unit.checks import Expected, assert_same, lowered_with_swaps
-from timerl_nb.errors import BoundsError, ReadError, ScheduleError
-from timerl_nb.memory.swap import Slack
+from timerl_nb.base.errors import BoundsError, ReadError, ScheduleError
+from timerl_nb.compiler.memory.budget.swapping import Slack
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.eager import eagerly
-from timerl_nb.errors import BoundsError, OptionError
-from timerl_nb.memory.swap import Slack, Swap, Swaps
+from timerl_nb.base.errors import BoundsError, OptionError
+from timerl_nb.compiler.memory.budget.swapping import Slack, Swap, Swaps
 
 SEEDS: Final = (0, 3, 12345, 2**32 + 5, 2**63 - 1, -1)
 Executor = Literal["eager", "jitted", "default"]

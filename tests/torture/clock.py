@@ -16,11 +16,11 @@ import timerl_nb as trl
 from tests.torture.faults import SEED, TURNS, learning
 from tests.torture.progress import Progress
 from tests.torture.subjects import differs, given_by
-from timerl_nb import files
-from timerl_nb.errors import TimeRLError
-from timerl_nb.live import saving
-from timerl_nb.live.saving import Saving
-from timerl_nb.runtime.run_folder import Manifest, RunFolder
+from timerl_nb.base import atomic_files as files
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.execution.control import periodic_saving as saving
+from timerl_nb.execution.control.periodic_saving import Saving
+from timerl_nb.runtime.state.run_folder import Manifest, RunFolder
 
 ABOUT: Final = "clocks that are put back, or jump ahead"
 COUNT: Final = 500

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import timerl_nb as trl
 from tests.torture.progress import Progress
-from timerl_nb.live.saving import Saving
-from timerl_nb.runtime.run_folder import RunFolder
+from timerl_nb.execution.control.periodic_saving import Saving
+from timerl_nb.runtime.state.run_folder import RunFolder
 
 ABOUT: Final = "what saving costs"
 COUNT: Final = 10  # pairs of runs, with saving and without

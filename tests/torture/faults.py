@@ -25,8 +25,8 @@ import timerl_nb as trl
 from tests.torture.disk import CODES, REMOVING, Disk, full
 from tests.torture.progress import Progress
 from tests.torture.subjects import WAYS, differs, given_by
-from timerl_nb.errors import ExecutionError, TimeRLError
-from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
+from timerl_nb.base.errors import ExecutionError, TimeRLError
+from timerl_nb.runtime.state.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "faults of the disk, at every call"
 COUNT: Final = 0  # as many as there are calls

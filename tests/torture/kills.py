@@ -22,9 +22,9 @@ from typing import Final, Literal
 
 from tests.torture.progress import Progress
 from tests.torture.subjects import differs
-from timerl_nb.errors import TimeRLError
-from timerl_nb.runtime.checkpoint import arrays_of
-from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.runtime.state.checkpoint_writer import arrays_of
+from timerl_nb.runtime.state.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "kills (SIGKILL), of training and of saving"
 COUNT: Final = 100

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timerl_nb.files import write_whole
+from timerl_nb.base.atomic_files import write_whole
 
 
 class Progress:

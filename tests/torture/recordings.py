@@ -22,13 +22,16 @@ from typing import Any, Final
 import numpy as np
 
 from tests.torture.progress import Progress
-from timerl_nb.scope import native, operation, phase, pure, recorder
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.overlap import overlap_of
-from timerl_nb.scope.reading import read
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.taps import Taps
+from timerl_nb.scope import operation, phase
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.analysis.time_breakdown import overlap_of
+from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
+from timerl_nb.scope.storage.recording_reader import read
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers.function_wrappers import Taps
 
 ABOUT: Final = "recordings of processes that are killed while they write"
 COUNT: Final = 100

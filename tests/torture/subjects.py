@@ -14,8 +14,8 @@ import numpy as np
 from safetensors.numpy import save
 
 import timerl_nb as trl
-from timerl_nb.files import write_whole
-from timerl_nb.runtime.run_folder import RunFolder
+from timerl_nb.base.atomic_files import write_whole
+from timerl_nb.runtime.state.run_folder import RunFolder
 
 WAYS = {
     "xla": {"executor": "xla"},

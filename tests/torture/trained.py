@@ -25,9 +25,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from tests.torture.subjects import differs, given_by
-from timerl_nb.files import write_whole
+from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.replay import Proportional, Replay, SumTree, train
-from timerl_nb.runtime.checkpoint import arrays_of
+from timerl_nb.runtime.state.checkpoint_writer import arrays_of
 
 EVERY = 4
 LONGEST = 120.0  # seconds without a save: it hangs

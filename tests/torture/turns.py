@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import timerl_nb as trl
 from tests.torture.growth import Growth
 from tests.torture.progress import Progress
-from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
+from timerl_nb.runtime.state.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "turns of one run"
 MANY: Final[dict[Executor, int]] = {"xla": 1_000_000, "interpret": 20_000}

@@ -23,10 +23,10 @@ from tests.torture.faults import TURNS, learning
 from tests.torture.kills import ROOT
 from tests.torture.progress import Progress
 from tests.torture.subjects import differs, given_by
-from timerl_nb.errors import ExecutionError, TimeRLError
-from timerl_nb.files import write_whole
-from timerl_nb.runtime.checkpoint import arrays_of
-from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
+from timerl_nb.base.atomic_files import write_whole
+from timerl_nb.base.errors import ExecutionError, TimeRLError
+from timerl_nb.runtime.state.checkpoint_writer import arrays_of
+from timerl_nb.runtime.state.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "two writers of one folder"
 COUNT: Final = 500

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.ir.shapes import HALF, NUMPY
+from timerl_nb.compiler.loops.loop_builder import build_ast
+from timerl_nb.compiler.memory.budget.swapping import Swaps
+from timerl_nb.compiler.scheduling import vectorization_trials as trial
+from timerl_nb.compiler.symbolic.dimensions import Ceiling
 from timerl_nb.driver.program import Program
-from timerl_nb.events import Event
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.shapes import HALF, NUMPY
-from timerl_nb.live.results import Result
-from timerl_nb.loops.build import build_ast
-from timerl_nb.memory.swap import Swaps
+from timerl_nb.execution.results.run_result import Result
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.schedule import trial
-from timerl_nb.symbolic.domain import Ceiling
+from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 # Values pass through a few float32 operations, in another order under each schedule.
 RTOL, ATOL = 2e-4, 2e-4

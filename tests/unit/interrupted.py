@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 import islpy as isl
 
-from timerl_nb.symbolic import scheduling
-from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, coalesced
-from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import maximum, minimum, sym
-from timerl_nb.symbolic.polyhedra import Relation, Set
-from timerl_nb.symbolic.scan import Scan
-from timerl_nb.symbolic.scheduling import Edge, ScheduleTree, solve
+from timerl_nb.compiler.isl import isl_scheduler as scheduling
+from timerl_nb.compiler.isl.ast_generation import Scan
+from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, solve
+from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most, coalesced
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.index_expressions import maximum, minimum, sym
 
 DIMS = Dims((Dim("i", "I"), Dim("j", "J"), Dim("t", "T")))
 POINTS = Set.of(DIMS, ("i", "j", "t"))

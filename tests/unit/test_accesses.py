@@ -15,15 +15,15 @@ import timerl_nb as trl
 from tests import patterns_conditional, patterns_indexing  # noqa: F401  (enter their programs)
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.ir.accesses import accesses
-from timerl_nb.ir.ops import Op, Read
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.fuse import break_alias_cycles
-from timerl_nb.show.clusters import Clusters
-from timerl_nb.show.reads import flows
-from timerl_nb.statements.statements import Statements
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import TRUE, Slice, index_text
+from timerl_nb.compiler.ir.analysis.resolved_reads import accesses
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.passes.fusion.fuse import break_alias_cycles
+from timerl_nb.compiler.scheduling.statements import Statements
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Slice, index_text
+from timerl_nb.show.graph.graph_reads import flows
+from timerl_nb.show.graph.region_hierarchy import Clusters
 
 Place = tuple[tuple[int, int], tuple[int, ...]]  # a tensor and a point of it
 

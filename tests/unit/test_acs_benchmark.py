@@ -14,9 +14,9 @@ from benchmarks.acs import figures, page
 from benchmarks.acs.kinds import DYNAMIC, IMAGES, LACKS, SIMULATIONS, STATIC
 from benchmarks.acs.networks import NETWORKS, network
 from benchmarks.acs.recorded import streams
-from timerl_nb.errors import OptionError
-from timerl_nb.streams.simulate.gpu import GPUS, RTX3060, Gpu
-from timerl_nb.streams.stored import save
+from timerl_nb.base.errors import OptionError
+from timerl_nb.streams.simulator.gpu_constants import GPUS, RTX3060, Gpu
+from timerl_nb.streams.stream_file import save
 from timerl_nb.streams.workloads import workload
 
 DATASETS = Path(__file__).parents[2] / "datasets"

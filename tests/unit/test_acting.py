@@ -11,14 +11,14 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import tried_schedules
-from timerl_nb.driver.pipeline import pipeline
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Rewritten, unchanged
-from timerl_nb.passes.acting import Acting
-from timerl_nb.passes.dependence_cycles import cycles_of
-from timerl_nb.passes.lift import Lift
-from timerl_nb.passes.vectorize import Vectorize
-from timerl_nb.passes.windows import Windows
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, unchanged
+from timerl_nb.compiler.passes.lifting.lift_recurrences import Lift
+from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
+from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
+from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
+from timerl_nb.driver.compile_pipeline import pipeline
 
 BOUNDS = {"B": 4, "I": 2, "T": 12}
 

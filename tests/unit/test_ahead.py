@@ -19,7 +19,7 @@ from timerl_widgets.worker import Worker
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.test_explorer import arrays, say
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
 from timerl_nb.show import PipelineView
 
 Stages = Callable[[Any], None]

@@ -15,7 +15,7 @@ from benchmarks.peers.parts import adam, adam_state, of_ours
 from benchmarks.probe import probe, probed
 from benchmarks.works import Work
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 WORKS = {
     "ppo": Work("ppo", 6, 11, layers=3, width=8),

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.arrays import Array
-from timerl_nb.replay.weight_slots import WeightSlots
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.replay.training.weight_slots import WeightSlots
 
 Write = Callable[..., None]
 FIELDS = {"obs": ((2,), "f32"), "action": ((), "i32")}

@@ -14,11 +14,17 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.driver.serialization import _TABLE, _Unpickler, deserialized
+from timerl_nb.driver.pass_and_schedule_serialization import _TABLE, _Unpickler, deserialized
 from timerl_nb.driver.stages import Stage
-from timerl_nb.runtime.allowed import CLASSES, Allowed
-from timerl_nb.runtime.disk_cache import DiskCache
-from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
+from timerl_nb.runtime.state.disk_cache import DiskCache
+from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
+    CompiledCall,
+    CompiledCalls,
+    _Call,
+    _loaded,
+    _Trees,
+)
 
 
 class Does:

@@ -13,8 +13,8 @@ from gymnasium.vector import SyncVectorEnv
 from ml_dtypes import bfloat16
 
 import timerl_nb as trl
-from timerl_nb.errors import TimeRLError, TimeRLWarning
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.base.errors import TimeRLError, TimeRLWarning
+from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.replay import Replay, SumTree
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

@@ -14,9 +14,9 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_same
-from timerl_nb.errors import BranchError, GradientError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.base.errors import BranchError, GradientError
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 BOUNDS = {"B": 3, "T": 5}
 Loss = Callable[..., Any]

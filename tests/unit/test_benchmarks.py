@@ -162,10 +162,13 @@ def test_lines_of_code_are_those_with_code(tmp_path: Path, capsys) -> None:
     assert lines.code_lines("a {\n  color: red; /* why */\n}\n", ".css") == 3
     (tmp_path / "timerl_nb" / "ir").mkdir(parents=True)
     (tmp_path / "timerl_nb" / "ir" / "one.py").write_text("x = 1\n")
-    assert lines.count(tmp_path) == {"timerl_nb/ir": 1}
+    assert lines.count(tmp_path) == {"timerl_nb/compiler/ir": 1}
     here = lines.count(lines.ROOT)
     lines.main(str(tmp_path))
-    assert f"| timerl_nb/ir | 1 | {here['timerl_nb/ir']:,} | " in capsys.readouterr().out
+    assert (
+        f"| timerl_nb/compiler/ir | 1 | {here['timerl_nb/compiler/ir']:,} | "
+        in capsys.readouterr().out
+    )
 
 
 def test_another_checkouts_system_is_compared_round_by_round() -> None:

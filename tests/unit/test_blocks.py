@@ -12,9 +12,9 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 PLAIN = trl.Options(vectorize=False, lift=False, accumulate=False)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.frontend.context import current
+from timerl_nb.compiler.language.program_context import current
 from timerl_nb.nn.layers import MLP
 from timerl_nb.replay import Dqn, Proportional, Replay
-from timerl_nb.rl.remembered import Remembered
+from timerl_nb.rl.transition_sampling import Remembered
 
 T, LENGTH, BATCH, LR, EVERY = 7, 4, 3, 0.02, 3
 LAYERS = (4, 3, 2)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from jax.experimental.serialize_executable import serialize
 
-from timerl_nb import config
-from timerl_nb.runtime.backends import jax_cache
-from timerl_nb.runtime.disk_cache import DiskCache
-from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls
+from timerl_nb.base import options as config
+from timerl_nb.runtime.jax_backend import xla_compilation_cache as jax_cache
+from timerl_nb.runtime.state.disk_cache import DiskCache
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCall, CompiledCalls
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -30,8 +30,8 @@ def listen(name, *_, **__):
 jax.monitoring.register_event_listener(listen)
 jax.monitoring.register_event_duration_secs_listener(listen)
 import timerl_nb as trl
-from timerl_nb.schedule.trial import Trials
-from timerl_nb.symbolic import scheduling
+from timerl_nb.compiler.scheduling.vectorization_trials import Trials
+from timerl_nb.compiler.symbolic import scheduling
 from tests.reinforce import reinforce
 once, run = scheduling._scheduled, Trials.run
 scheduling._scheduled = lambda *args: seen.update(["isl"]) or once(*args)

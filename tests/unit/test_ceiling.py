@@ -19,14 +19,15 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.torture.growth import allocated
+from timerl_nb.base.errors import CeilingError
+from timerl_nb.base.lru_cache import Lru
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.isl import isl_scheduler as scheduling
+from timerl_nb.compiler.isl import operation_limit as ceiling
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.index_expressions import const, eq, maximum, minimum, pick, sym
 from timerl_nb.driver import compiler
-from timerl_nb.errors import CeilingError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.lru import Lru
-from timerl_nb.symbolic import ceiling, scheduling
-from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import const, eq, maximum, minimum, pick, sym
-from timerl_nb.symbolic.polyhedra import Relation, Set
 
 BOUNDS = {"B": 3, "I": 4, "T": 5}
 

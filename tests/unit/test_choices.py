@@ -11,22 +11,22 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same, leaving, tried_schedules
-from timerl_nb.driver import search
+from timerl_nb.base.errors import BudgetError, CeilingError
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast, watched
+from timerl_nb.compiler.loops.loop_nodes import Execute
+from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
+from timerl_nb.compiler.memory.budget.memory_lower_bound import inevitable, lower_bound, unfused
+from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
+from timerl_nb.compiler.memory.placement import placement_planner as place
+from timerl_nb.compiler.memory.placement.placement_planner import Plans
+from timerl_nb.compiler.passes.fusion.fuse import Fuse
+from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
+from timerl_nb.compiler.scheduling import vectorization_trials as trial
+from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import BudgetError, CeilingError
-from timerl_nb.ir.choice import Candidate, Choice, Forecast, watched
-from timerl_nb.loops.nodes import Execute
-from timerl_nb.machine import Machine
-from timerl_nb.memory import place
-from timerl_nb.memory.cost import point_seconds
-from timerl_nb.memory.live_across import live_across
-from timerl_nb.memory.lower_bound import inevitable, lower_bound, unfused
-from timerl_nb.memory.place import Plans
-from timerl_nb.passes.fuse import Fuse
-from timerl_nb.passes.vectorize import Vectorize
-from timerl_nb.schedule import trial
+from timerl_nb.driver.search import memory_budget_search as search
 from timerl_nb.show import StepsView
-from timerl_nb.statements.statements import Statements
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
 

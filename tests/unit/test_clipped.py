@@ -14,8 +14,8 @@ from benchmarks.peers import stock
 from benchmarks.peers.parts import adam_state
 from benchmarks.works import Stock
 from tests.unit.checks import assert_same
-from timerl_nb.ir.pdg import at_own_point
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.dependence_graph import at_own_point
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 WORK = Stock(envs=3, steps=40, iterations=1, hidden=(8, 8), rate=1e-2, max_norm=0.1)
 CUT = 15  # steps, the longest episode

@@ -9,9 +9,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.schedule import clock as clocks
-from timerl_nb.schedule.clock import Clock
-from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.compiler.scheduling import enumerated_schedule_points as clocks
+from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 
 BOUNDS = {"B": 2, "I": 3, "T": 5}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError, TimeRLWarning
+from timerl_nb.base.errors import ExecutionError, TimeRLWarning
 
 EXECUTORS = ("xla", "interpret")
 

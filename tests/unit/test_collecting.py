@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from timerl_nb.base.errors import EnvError, ExecutionError, OptionError, ShapeError
+from timerl_nb.base.machine_model import Machine
 from timerl_nb.collecting import Batch, Collector
 from timerl_nb.env.synthetic import Synthetic
-from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
-from timerl_nb.machine import Machine
-from timerl_nb.rl.learnt import LearntPolicy, graphs_of
+from timerl_nb.rl.exported_policy import LearntPolicy, graphs_of
 
 HOW = ("scan", "step")
 ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
@@ -293,7 +293,7 @@ def test_an_interrupt_leaves_whole_batches(how: str, monkeypatch: pytest.MonkeyP
         before = c.next()
         copy = np.array(before.obs)
         assert_same(before, d.next())
-        monkeypatch.setattr("timerl_nb.runtime.backends.jax.wait", interrupted)
+        monkeypatch.setattr("timerl_nb.runtime.jax_backend.jax_engine.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             c.next()
         monkeypatch.undo()

@@ -19,10 +19,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import timerl_nb as trl
 from tests.counting import ACTIONS, NAME, Counting, ends, length
+from timerl_nb.base.errors import EnvError, ExecutionError, OptionError, ShapeError
+from timerl_nb.base.machine_model import cores
 from timerl_nb.collecting import Collector
-from timerl_nb.env.gym import distinct_seeds
-from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
-from timerl_nb.machine import cores
+from timerl_nb.env.gymnasium import distinct_seeds
 
 ENVS, STEPS = 5, 7
 

@@ -13,15 +13,15 @@ import pytest
 
 import timerl_nb as trl
 from tests.counting import NAME
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.collecting import Batch, Collector
-from timerl_nb.errors import ExecutionError
 
 OURS = (
     "collecting/",
-    "live/turns.py",
-    "env/vector.py",
-    "runtime/xla/run.py",
-    "runtime/interpret.py",
+    "execution/control/unbounded_iterations.py",
+    "env/vector_environments.py",
+    "runtime/xla/execution/lowered_run.py",
+    "runtime/interpreter/interpreter.py",
 )
 ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "last_obs")
 BATCHES = 5
@@ -111,7 +111,7 @@ def test_weights_that_come_after_an_interrupt_are_acted_by(monkeypatch: pytest.M
         right = {n: 0 * w for n, w in c.weights.items()}
         right["actor.bias"] = np.array([-100, 100], np.float32)
         assert_same(c.next(), d.next(), "before")
-        monkeypatch.setattr("timerl_nb.runtime.backends.jax.wait", interrupted)
+        monkeypatch.setattr("timerl_nb.runtime.jax_backend.jax_engine.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             c.next()
         monkeypatch.undo()

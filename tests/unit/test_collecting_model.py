@@ -9,13 +9,13 @@ import pytest
 
 import timerl_nb as trl
 from benchmarks.collecting.fitting import Cell, Run, fit, measured
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.collector import WAYS
-from timerl_nb.collecting.model import Device, Load, Step, device_here, device_of, likely
-from timerl_nb.collecting.policies import Random
-from timerl_nb.collecting.task import Task
-from timerl_nb.errors import OptionError
-from timerl_nb.machine import Machine
-from timerl_nb.runtime.xla.hlo import Work
+from timerl_nb.collecting.cost_model import Device, Load, Step, device_here, device_of, likely
+from timerl_nb.collecting.policies.ready_policies import Random
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
 TRUE = Machine(launch=3e-5, call=2e-6, flops=8e10, elements=3e9, bandwidth=1.2e10)
 GPU = Device("made up", Machine(2e-5, 4e-6, 1e13, 5e12, 9e11, near=1 << 22, far=1 << 24), True)

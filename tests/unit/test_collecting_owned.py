@@ -18,8 +18,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import timerl_nb as trl
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.collecting import Batch, Collector
-from timerl_nb.errors import ExecutionError, OptionError
 
 ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
 NAME = "KeepsItsArrays-v0"

@@ -12,8 +12,8 @@ import pytest
 import timerl_nb as trl
 from tests import fake_torch
 from tests.counting import NAME
-from timerl_nb.errors import ShapeError, TimeRLWarning
-from timerl_nb.runtime.backends import jax_graph
+from timerl_nb.base.errors import ShapeError, TimeRLWarning
+from timerl_nb.runtime.jax_backend import graph_function as jax_graph
 
 
 @pytest.fixture

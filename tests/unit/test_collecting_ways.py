@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.collecting.choosing import Choice, check, choose
-from timerl_nb.collecting.cost_key import cost_key
-from timerl_nb.collecting.loop import Loop
-from timerl_nb.collecting.native import Native
-from timerl_nb.collecting.policies import Random
-from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Counts, Way
-from timerl_nb.collecting.ways import Row, Speed, Ways
-from timerl_nb.errors import EnvError, MissingNameError, OptionError
-from timerl_nb.runtime.backends.jax import device_count
-from timerl_nb.runtime.disk_cache import DiskCache
+from timerl_nb.base.errors import EnvError, MissingNameError, OptionError
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.measurement_cache_key import cost_key
+from timerl_nb.collecting.policies.ready_policies import Random
+from timerl_nb.collecting.strategies.gymnasium_loop import Loop
+from timerl_nb.collecting.strategies.native_vector_environment import Native
+from timerl_nb.collecting.strategy import Counts, Way
+from timerl_nb.collecting.strategy_report import Row, Speed, Ways
+from timerl_nb.collecting.strategy_selection import Choice, check, choose
+from timerl_nb.runtime.jax_backend.jax_engine import device_count
+from timerl_nb.runtime.state.disk_cache import DiskCache
 
 ENV = trl.env.make("CartPole-v1", max_steps=30)
 
@@ -200,7 +200,9 @@ def test_what_fails_is_not_taken() -> None:
 
 
 def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    monkeypatch.setattr(
+        "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
+    )
     clock, of = Clock(), task()
 
     def again(of: Task, *names: str) -> tuple[Ways, list[Made]]:
@@ -220,7 +222,9 @@ def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_what_there_was_time_for_is_remembered(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    monkeypatch.setattr(
+        "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
+    )
     clock, of = Clock(), task()
     ways = [Made(clock, f"{k}", [0.1 + k], prepares=6.0) for k in range(3)]
     first = chosen(clock, *ways, of=of).ways
@@ -283,7 +287,7 @@ def test_what_the_speed_depends_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert key() != plain
     plain = key()
-    monkeypatch.setattr("timerl_nb.collecting.cost_key.cores", lambda: 77)
+    monkeypatch.setattr("timerl_nb.collecting.measurement_cache_key.cores", lambda: 77)
     assert key() != plain
     found = list[tuple[str, ...]]()
     for n in (8, 8, 9):
@@ -296,7 +300,9 @@ def test_an_environment_that_became_slower_is_measured_again(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing in the key shows it: the first batch does."""
-    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    monkeypatch.setattr(
+        "timerl_nb.collecting.strategy_selection.disk_cache", lambda: DiskCache(tmp_path)
+    )
     monkeypatch.setattr("timerl_nb.collecting.collector.WAYS", (Loop(), Twice()))
     gymnasium.register("Counted-v1", entry_point=Counted, disable_env_checker=True)
 
@@ -307,7 +313,9 @@ def test_an_environment_that_became_slower_is_measured_again(
     monkeypatch.setattr(Counted, "work", 0.0005)
     assert not collected()[0].remembered and collected()[0].remembered
     key = [*tmp_path.iterdir()]
-    monkeypatch.setattr("timerl_nb.collecting.cost_key._environment", lambda task: None)
+    monkeypatch.setattr(
+        "timerl_nb.collecting.measurement_cache_key._environment", lambda task: None
+    )
     assert not collected()[0].remembered and collected()[0].remembered
     monkeypatch.setattr(Counted, "work", 0.02)
     with trl.collect("gym.Counted-v1", trl.policies.random, envs=2, steps=5) as c:
@@ -363,7 +371,7 @@ def test_the_table_prints() -> None:
 
 def test_a_collector_chooses_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "timerl_nb.collecting.choosing._ALL", float("inf")
+        "timerl_nb.collecting.strategy_selection._ALL", float("inf")
     )  # however long XLA compiles
     options: Any = {"envs": 4, "steps": 6, "seed": 3}
     with trl.collect(ENV, trl.policies.random, **options) as c:

@@ -24,13 +24,15 @@ import pytest
 import timerl_command
 import timerl_nb as trl
 from tests.conftest import SHARED
-from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
-from timerl_nb.cli.arguments import algorithm, described, written
-from timerl_nb.cli.asked import ASKED, Asked
+from timerl_nb.base.errors import OptionError
+from timerl_nb.cli import bench, lab, main, sweep, train
 from timerl_nb.cli.main import COMMANDS
-from timerl_nb.errors import OptionError
-from timerl_nb.live.running import Running
-from timerl_nb.runtime.run_folder import RunFolder
+from timerl_nb.cli.support import foreground_run as attended_run
+from timerl_nb.cli.support import sweep_workers as workers
+from timerl_nb.cli.support.algorithm_arguments import algorithm, described, written
+from timerl_nb.cli.support.run_request import ASKED, Asked
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.runtime.state.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
@@ -513,7 +515,7 @@ def test_bench_needs_a_checkout(
 def test_bench_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "lines"]) == 0
     rows = dict(re.findall(r"^\| (\S+) \| ([\d,]+) \|$", capfd.readouterr().out, re.MULTILINE))
-    assert {"timerl_nb/cli", "timerl_nb/live", "widgets/src"} <= set(rows)
+    assert {"timerl_nb/cli", "timerl_nb/execution", "widgets/src"} <= set(rows)
     assert all(int(count.replace(",", "")) > 0 for count in rows.values())
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import OptionError
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.lru import Lru
-from timerl_nb.passes.core import Pass
-from timerl_nb.schedule.trial import Trials
-from timerl_nb.symbolic import scheduling
-from timerl_nb.symbolic.ceiling import at_most, left
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.lru_cache import Lru
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.isl import isl_scheduler as scheduling
+from timerl_nb.compiler.isl.operation_limit import at_most, left
+from timerl_nb.compiler.passes.pass_pipeline import Pass
+from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 
 BOUNDS = {"B": 8, "I": 3, "T": 20}
 CHANGES: tuple[dict[str, Any], ...] = (

@@ -23,8 +23,8 @@ from timerl_nb.compose import (
     choose,
     portability,
 )
-from timerl_nb.compose.fpga import balanced, stages
-from timerl_nb.replay.train import _learner
+from timerl_nb.compose.fpga_model import balanced, stages
+from timerl_nb.replay.training.training_run import _learner
 
 INF = float("inf")
 

@@ -10,11 +10,11 @@ import pytest
 
 import timerl_nb as trl
 from tests import counting
-from timerl_nb.collecting.model import device_of
-from timerl_nb.compose.described import Asked, gpu_device, streams_of
+from timerl_nb.collecting.cost_model import device_of
+from timerl_nb.compose.data_sheet_devices import Asked, gpu_device, streams_of
 from timerl_nb.replay import Dqn, Replay
-from timerl_nb.replay.levels import Levels
-from timerl_nb.runtime.xla.hlo import Work
+from timerl_nb.replay.prioritization.tree_levels import Levels
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
 DQN = Dqn("gym.CartPole-v1", hidden=(8,))
 

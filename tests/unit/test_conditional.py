@@ -10,9 +10,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.patterns import values
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.loading import load
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 X = values(2, 7)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError, GradientError, ShapeError
+from timerl_nb.base.errors import CallError, GradientError, ShapeError
 
 XS = np.random.default_rng(0).normal(size=(3, 5, 2)).astype(np.float32)
 WS = np.random.default_rng(1).normal(size=(2,)).astype(np.float32)

@@ -12,8 +12,8 @@ from scipy import stats
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
-from timerl_nb.rl import device_tree as module
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.rl import in_program_priority_tree as module
 
 XLA = trl.Options(executor="xla")
 

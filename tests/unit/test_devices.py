@@ -19,8 +19,8 @@ import timerl_nb as trl
 from tests.conftest import SHARED
 from tests.reinforce import reinforce
 from tests.workers import CALLS, COUNT, LOWERINGS, dealt, devices_of, settings, tried
-from timerl_nb.errors import OptionError
-from timerl_nb.memory.share import Share
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.memory.placement.per_device_memory import Share
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")

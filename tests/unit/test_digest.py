@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.ir.digest import digest
+from timerl_nb.compiler.ir.graph_digest import digest
 
 LINES = """
 with trl.Context("t") as ctx:

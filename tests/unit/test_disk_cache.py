@@ -17,11 +17,16 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.test_digest import written
+from timerl_nb.compiler.ir.graph_digest import digest
 from timerl_nb.driver.compiler import Compiler
-from timerl_nb.driver.serialization import deserialized, serialized
-from timerl_nb.ir.digest import digest
-from timerl_nb.runtime import disk_cache
-from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _engine, _workers
+from timerl_nb.driver.pass_and_schedule_serialization import deserialized, serialized
+from timerl_nb.runtime.state import disk_cache
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
+    CompiledCall,
+    CompiledCalls,
+    _engine,
+    _workers,
+)
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
 

@@ -13,8 +13,8 @@ import pytest
 from scipy import special
 
 import timerl_nb as trl
-from timerl_nb.errors import ShapeError
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 D = trl.distributions
 INF = np.inf

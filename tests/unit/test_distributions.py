@@ -13,8 +13,8 @@ from scipy import special
 from scipy import stats as known
 
 import timerl_nb as trl
-from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import DomainError, ShapeError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 D = trl.distributions
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.config import Options
-from timerl_nb.driver.pipeline import pipeline
+from timerl_nb.base.options import Options
+from timerl_nb.driver.compile_pipeline import pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -13,12 +13,12 @@ import timerl_nb as trl
 from benchmarks.interpreter import replaced
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
-from timerl_nb.memory.donation import WHY_NOT
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.memory.placement.operand_donation import WHY_NOT
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 BOUNDS = {"B": 4, "I": 4, "T": 12}
 PLAIN = trl.Options(vectorize=False, lift=False, accumulate=False)

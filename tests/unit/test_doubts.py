@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ShapeError, TimeRLWarning
+from timerl_nb.base.errors import ShapeError, TimeRLWarning
 
 DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
     "permuted": (

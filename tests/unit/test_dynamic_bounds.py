@@ -15,10 +15,10 @@ import timerl_nb as trl
 from tests.eager import eagerly
 from tests.episodes import cartpole
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb import errors
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
-from timerl_nb.loops.nodes import Loop
+from timerl_nb.base import errors
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.loops.loop_nodes import Loop
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},

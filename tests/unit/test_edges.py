@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.operation_kinds import KINDS
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 Array = np.ndarray[Any, Any]
 NAN, INF = np.nan, np.inf

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb import entry_points
-from timerl_nb.errors import MissingPartError
+from timerl_nb.base import entry_points
+from timerl_nb.base.errors import MissingPartError
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_part_is_imported_when_it_is_asked_for(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "timerl_widgets.py").write_text(
-        "from timerl_nb.entry_points import register_entry_point\nregister_entry_point('program.explore', lambda program, other: 'opened')\n"
+        "from timerl_nb.base.entry_points import register_entry_point\nregister_entry_point('program.explore', lambda program, other: 'opened')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was

@@ -13,9 +13,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb import errors
-from timerl_nb.errors import TimeRLError
-from timerl_nb.symbolic import ceiling
+from timerl_nb.base import errors
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.compiler.isl import operation_limit as ceiling
 
 WRONG: dict[str, tuple[type[TimeRLError], str, Callable[..., None]]] = {}
 

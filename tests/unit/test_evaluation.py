@@ -11,8 +11,8 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.base.errors import DomainError, EnvError, OptionError, ShapeError
 from timerl_nb.env.cartpole import CartPole
-from timerl_nb.errors import DomainError, EnvError, OptionError, ShapeError
 
 BOUNDS = {"B": 4, "I": 10, "T": 16}
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.files import hold
+from timerl_nb.base.atomic_files import hold
 from timerl_nb.replay import Dqn, Replay
 
 ONE = {"x": ((), "f32")}

@@ -18,8 +18,8 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
-from timerl_nb.live.frames import Curve
-from timerl_nb.show.run import MOST, thinned
+from timerl_nb.execution.telemetry.live_view_frames import Curve
+from timerl_nb.show.systems.run_view import MOST, thinned
 
 VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")
 

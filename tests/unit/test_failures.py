@@ -17,9 +17,9 @@ import pytest
 import timerl_nb as trl
 from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
-from timerl_nb.errors import ExecutionError, TimeRLWarning
-from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.base.errors import ExecutionError, TimeRLWarning
 from timerl_nb.runtime.run_protocol import changed_already
+from timerl_nb.runtime.state.run_progress import SoFar
 
 ROOT = Path(__file__).parents[2]
 WAYS = {

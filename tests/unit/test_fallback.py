@@ -13,11 +13,11 @@ from tests.eager import eagerly
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb.errors import CeilingError
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
-from timerl_nb.schedule.fallback import by_parts
-from timerl_nb.symbolic import ceiling
+from timerl_nb.base.errors import CeilingError
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.isl import operation_limit as ceiling
+from timerl_nb.compiler.scheduling.fallback_schedule import by_parts
 
 BOUNDS = {"B": 3, "I": 2, "T": 9}
 TINY = trl.Options(isl_operations=1)

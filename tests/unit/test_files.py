@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from timerl_nb import files
-from timerl_nb.files import clear_drafts, lock, write_whole
+from timerl_nb.base import atomic_files as files
+from timerl_nb.base.atomic_files import clear_drafts, lock, write_whole
 
 
 def test_a_file_is_replaced_and_who_may_read_it_is_as_asked(tmp_path: Path) -> None:

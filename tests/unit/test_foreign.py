@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb import errors
-from timerl_nb.frontend.foreign import CONTEXT, MODULE, MODULES, TENSOR
+from timerl_nb.base import errors
+from timerl_nb.compiler.language.foreign_names import CONTEXT, MODULE, MODULES, TENSOR
 
 X = np.linspace(-1.5, 2.0, 6, dtype=np.float32)
 M = np.arange(18, dtype=np.float32).reshape(6, 3) / 7 - 1

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import timerl_nb as trl
-from timerl_nb import files
-from timerl_nb.cli.asked import Asked, read_json
-from timerl_nb.cli.workers import _CHILD, _ROOT
-from timerl_nb.errors import ExecutionError
-from timerl_nb.runtime.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
-from timerl_nb.scope.calibration import Calibration
-from timerl_nb.streams.stored import load
+from timerl_nb.base import atomic_files as files
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.cli.support.run_request import Asked, read_json
+from timerl_nb.cli.support.sweep_workers import _CHILD, _ROOT
+from timerl_nb.runtime.state.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
+from timerl_nb.scope.calibration.calibration import Calibration
+from timerl_nb.streams.stream_file import load
 
 STATE = "state-2-0123abcd.safetensors"
 _HEADER = b'{"k":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")
 LIMIT = 60  # seconds after which a child counts as hanging

@@ -10,14 +10,14 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.base.errors import DrawingError
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import DataflowAttrs
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import DrawingError
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.ir.pdg import Pdg
 from timerl_nb.show import GraphView, graph_view, laid_out
-from timerl_nb.show import graph as graph_module
-from timerl_nb.show.graph import shortened
-from timerl_nb.show.layout import LayoutTimeout
+from timerl_nb.show.graph import graph_view as graph_module
+from timerl_nb.show.graph.graph_layout import LayoutTimeout
+from timerl_nb.show.graph.graph_view import shortened
 
 
 @cache

@@ -10,14 +10,14 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.fuse import Separate
-from timerl_nb.passes.fusion_groups import FusionGroups
-from timerl_nb.schedule import groups
-from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.groups import grouped
-from timerl_nb.schedule.solve import find_schedule
-from timerl_nb.symbolic.scheduling import Unschedulable, solve
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.isl.isl_scheduler import Unschedulable, solve
+from timerl_nb.compiler.passes.fusion.fuse import Separate
+from timerl_nb.compiler.passes.fusion.fusion_groups import FusionGroups
+from timerl_nb.compiler.scheduling import statement_clusters as groups
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.schedule_validation import find_schedule
+from timerl_nb.compiler.scheduling.statement_clusters import grouped
 
 CEILING = 10_000_000
 

@@ -11,9 +11,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb import errors
-from timerl_nb.env.gym import _Instances, distinct_seeds
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base import errors
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.env.gymnasium import _Instances, distinct_seeds
 
 BOUNDS = {"B": 3, "I": 2, "T": 40}
 STEPS, SEED = 12, 7
@@ -213,7 +213,7 @@ def test_an_environment_that_draws_for_itself_is_warned_of(
         run.wait()
         run.step(2)
         run.wait()
-    monkeypatch.setattr("timerl_nb.env.gym._set_generator", lambda env, state: False)
+    monkeypatch.setattr("timerl_nb.env.gymnasium._set_generator", lambda env, state: False)
     with pytest.warns(
         errors.TimeRLWarning, match="2 of 2 environments of gym.CartPole-v1 could not"
     ):

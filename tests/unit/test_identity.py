@@ -18,15 +18,16 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.identity import identity, parts_of
-from timerl_nb.replay import Dqn, kept_training
+from timerl_nb.base.stable_identity import identity, parts_of
+from timerl_nb.replay import Dqn
+from timerl_nb.replay.training import training_folder as kept_training
 
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 SCRIPT = """
 from functools import partial
 import jax, numpy as np
-from timerl_nb.identity import parts_of
+from timerl_nb.base.stable_identity import parts_of
 
 LR = 0.1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,17 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb.events import Event
-from timerl_nb.ir.attrs import AccumulateAttrs
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.rewrite import Rewritten
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.passes.accumulate import Accumulate
-from timerl_nb.passes.contract import Contract
-from timerl_nb.passes.incrementalize import Incrementalize
-from timerl_nb.passes.simplify import Simplify
-from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
+from timerl_nb.compiler.passes.simplification.contract import Contract
+from timerl_nb.compiler.passes.simplification.simplify import Simplify
+from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
+from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
 
 BOUNDS = {"B": 3, "T": 7}
 Write = Callable[..., Any]

@@ -14,10 +14,10 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.env import jax_native
-from timerl_nb.errors import EnvError
-from timerl_nb.frontend.sources import random_bits
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.language.inputs.tensor_sources import random_bits
+from timerl_nb.env import jax_environment as jax_native
 
 BOUNDS = {"B": 3, "T": 14}
 

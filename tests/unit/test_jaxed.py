@@ -12,12 +12,12 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb import errors
-from timerl_nb.ir.attrs import JaxedAttrs
-from timerl_nb.ir.digest import digest
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.backends import jax_sums
-from timerl_nb.runtime.backends.jax_called import total
+from timerl_nb.base import errors
+from timerl_nb.compiler.ir.graph_digest import digest
+from timerl_nb.compiler.ir.operation_attributes import JaxedAttrs
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.jax_backend import reduction_rules as jax_sums
+from timerl_nb.runtime.jax_backend.user_function_calls import total
 
 BOUNDS = {"B": 3, "T": 4}
 VARIANTS: tuple[dict[str, Any], ...] = (

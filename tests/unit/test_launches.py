@@ -10,11 +10,11 @@ import pytest
 from jax import lax
 
 import timerl_nb as trl
-from timerl_nb.collecting.policies import Random
-from timerl_nb.collecting.program import collecting
-from timerl_nb.collecting.task import Task
-from timerl_nb.runtime.xla.calls_made import calls_made
-from timerl_nb.runtime.xla.hlo import Work, work
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.policies.ready_policies import Random
+from timerl_nb.collecting.strategies.collecting_program import collecting
+from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work, work
 
 # Ten turns of: a product, a fusion that changes a row in place, and a call that is one kernel; then a
 # loop of which nobody knows how often it turns, if it is there.

@@ -15,7 +15,7 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_same
-from timerl_nb.errors import DomainError, ShapeError, TimeRLError
+from timerl_nb.base.errors import DomainError, ShapeError, TimeRLError
 
 nn = trl.nn
 B, T = 2, 4

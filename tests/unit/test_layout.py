@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from timerl_nb.dot import Dot
-from timerl_nb.errors import DrawingError
-from timerl_nb.show import layout_svg, offpage
-from timerl_nb.show.layout import LayoutTimeout
-from timerl_nb.show.offpage import Context
+from timerl_nb.base.errors import DrawingError
+from timerl_nb.base.graphviz_text import Dot
+from timerl_nb.show import layout_svg
+from timerl_nb.show import offline_rendering as offpage
+from timerl_nb.show.graph.graph_layout import LayoutTimeout
+from timerl_nb.show.offline_rendering import Context
 
 
 def chain(count: int) -> str:

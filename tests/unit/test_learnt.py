@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import (
+from timerl_nb.base.errors import (
     CallError,
     DomainError,
     EnvError,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import BudgetError, TimeRLWarning
+from timerl_nb.base.errors import BudgetError, TimeRLWarning
 
 Made = tuple[trl.Context, dict[str, int]]
 
@@ -74,7 +74,7 @@ def least(made: Made, **options: Any) -> int | None:
     return caught.value.needed if isinstance(caught.value, BudgetError) else None
 
 
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("program", [attention, pooled, recurrent, windowed])
 def test_no_single_option_needs_less_than_a_refusal_names(program: Callable[[], Made]) -> None:
     made = program()
@@ -121,7 +121,7 @@ def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     np.testing.assert_allclose(result["y"], [0.1, 0.1], rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 def test_a_figure_that_a_refusal_names_is_enough_when_it_runs() -> None:
     ctx, bounds = drawn(20)
     with pytest.raises(BudgetError) as caught:

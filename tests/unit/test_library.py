@@ -12,9 +12,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.runtime.checkpoint import checkpoint_file, write_checkpoint
-from timerl_nb.runtime.loading import load
+from timerl_nb.base.errors import DomainError, ShapeError
+from timerl_nb.runtime.state.checkpoint_reader import load
+from timerl_nb.runtime.state.checkpoint_writer import checkpoint_file, write_checkpoint
 
 
 def quadratic(make: Any, steps: int = 6) -> trl.Result:

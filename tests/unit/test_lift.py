@@ -10,14 +10,14 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.ir.ops import is_sliced
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.rewrite import Edit
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.loops.nodes import Loop
-from timerl_nb.passes.prefixes import step_by_step
-from timerl_nb.passes.vmap_rules import Refused
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.operations import is_sliced
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.loops.loop_nodes import Loop
+from timerl_nb.compiler.passes.lifting.prefix_accumulation import step_by_step
+from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 
 BOUNDS = {"B": 3, "T": 6}
 Write = Callable[..., Any]

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import save as safetensors
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError, DomainError, ExecutionError, ShapeError
-from timerl_nb.runtime.checkpoint import write_checkpoint
+from timerl_nb.base.errors import CallError, DomainError, ExecutionError, ShapeError
+from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 
 ARRAYS = {"actor.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.int32([7])}
 

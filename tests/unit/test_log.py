@@ -17,7 +17,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.logged import COLUMNS, TURNS, WAYS, telling
-from timerl_nb.errors import (
+from timerl_nb.base.errors import (
     BoundsError,
     ExecutionError,
     MissingPartError,
@@ -25,9 +25,9 @@ from timerl_nb.errors import (
     TimeRLError,
     TimeRLWarning,
 )
-from timerl_nb.live import log_folder
-from timerl_nb.live.log_folder import LogFolder
-from timerl_nb.live.run_log import Row, number
+from timerl_nb.execution.logging import jsonl_csv_log as log_folder
+from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
+from timerl_nb.execution.logging.run_logger import Row, number
 
 ROOT = Path(__file__).parents[2]
 _MADE: dict[str, trl.Program] = {}
@@ -357,7 +357,7 @@ def test_a_full_disk_does_not_take_the_run_down(
         add(self, content)
 
     monkeypatch.setattr(log_folder._Lines, "add", full)
-    monkeypatch.setattr("timerl_nb.live.run_log._REST", 0)
+    monkeypatch.setattr("timerl_nb.execution.logging.run_logger._REST", 0)
     with pytest.warns(TimeRLWarning, match="cannot be written: No space left on device") as said:
         result = program("xla").execute(seed=7, log=tmp_path)
     assert len(said) == 1

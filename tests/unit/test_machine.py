@@ -9,13 +9,13 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.driver import machines
-from timerl_nb.driver.machines import machine_here
-from timerl_nb.driver.pipeline import pipeline
-from timerl_nb.ir.choice import Forecast
-from timerl_nb.machine import Machine
-from timerl_nb.passes.incrementalize import IncrementalizeForSpeed
-from timerl_nb.runtime.disk_cache import DiskCache
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
+from timerl_nb.compiler.passes.tiling.incrementalize_reductions import IncrementalizeForSpeed
+from timerl_nb.driver.compile_pipeline import pipeline
+from timerl_nb.driver.search import machine_constants as machines
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.runtime.state.disk_cache import DiskCache
 
 BOUNDS = {"B": 8, "I": 2, "T": 6}
 

@@ -14,8 +14,8 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import leaving
-from timerl_nb.errors import BudgetError
-from timerl_nb.runtime.main_memory import Left, main_memory_left
+from timerl_nb.base.errors import BudgetError
+from timerl_nb.runtime.host_memory import Left, main_memory_left
 
 ROOT = Path(__file__).parent.parent.parent
 V2 = "30 23 0:26 {at} /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate"
@@ -110,7 +110,7 @@ LIMITED = """
 import resource, sys
 import numpy as np
 import timerl_nb as trl
-from timerl_nb.errors import BudgetError
+from timerl_nb.base.errors import BudgetError
 from tests.unit.test_main_memory import backwards
 kind, column = {"AS": (resource.RLIMIT_AS, 0), "DATA": (resource.RLIMIT_DATA, 5)}[sys.argv[1]]
 small = backwards(16).compile({"T": 4}, trl.Options(executor="interpret"))

@@ -9,9 +9,9 @@ from timerl_widgets import MappingExplorer
 
 import timerl_nb as trl
 from tests.unit.test_compose import links, published
+from timerl_nb.base.errors import CallError, OptionError
 from timerl_nb.compose import Device, Link, Links, Sweep, Table
-from timerl_nb.errors import CallError, OptionError
-from timerl_nb.show.mappings import MappingView
+from timerl_nb.show.systems.assignment_view import MappingView
 
 SLOW, FAST = 1e6, 16e9
 
@@ -101,7 +101,7 @@ def test_networks_and_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append((algorithm, devices, given))
         return published(), links()
 
-    monkeypatch.setattr("timerl_nb.compose.sweeping.measure", measure)
+    monkeypatch.setattr("timerl_nb.compose.setting_sweep.measure", measure)
     made: dict[str, Any] = {"small": 1, "large": 2}
     found = trl.compose.sweep(made, ["CPU"], batch=[8, 16], bandwidth=[1e9, 2e9], rounds=2)
     assert asked == [(n, ["CPU"], {"batch": b, "rounds": 2}) for n in (1, 2) for b in (8, 16)]

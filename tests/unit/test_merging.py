@@ -10,12 +10,12 @@ import pytest
 import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.reinforce import reinforce
-from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.symbolic import scheduling
-from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import Cond, Lin, all_of, const, eq, ge, sym
-from timerl_nb.symbolic.polyhedra import Relation, Set, primed
-from timerl_nb.symbolic.scheduling import Edge, ScheduleTree, in_loop, one_by_one, solve
+from timerl_nb.compiler.isl import isl_scheduler as scheduling
+from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, in_loop, one_by_one, solve
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin, all_of, const, eq, ge, sym
 
 CEILING = 10_000_000
 DIMS = Dims((Dim("t", "T"),))

@@ -11,7 +11,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.frozen import PROGRAMS
-from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import ExecutionError, OptionError
 
 BOUNDS = {"B": 2, "I": 3, "T": 5}
 WAYS: tuple[dict[str, Any], ...] = (

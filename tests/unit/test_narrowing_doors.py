@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import timerl_nb as trl
-from timerl_nb.errors import TimeRLError, TimeRLWarning
+from timerl_nb.base.errors import TimeRLError, TimeRLWarning
 from timerl_nb.replay import Replay
 
 WIDE = 2**40 + 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ReadError
+from timerl_nb.base.errors import ReadError
 
 
 def written() -> trl.Context:

@@ -16,15 +16,15 @@ import pytest
 import timerl_nb as trl
 from tests.canonical import meaning
 from tests.unit.checks import assert_same
-from timerl_nb.errors import (
+from timerl_nb.base.errors import (
     BranchError,
     DomainError,
     GradientError,
     ScheduleError,
     TimeRLError,
 )
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.loading import load
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 Piece = Callable[[], None]
 

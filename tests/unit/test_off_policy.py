@@ -10,10 +10,10 @@ import pytest
 import timerl_nb as trl
 from benchmarks.off_policy import tenths
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.remembered import Remembered
-from timerl_nb.rl.target import Target
+from timerl_nb.rl.target_network import Target
+from timerl_nb.rl.transition_sampling import Remembered
 
 XLA = trl.Options(executor="xla")
 GAMMA = 0.9

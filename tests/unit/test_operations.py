@@ -20,9 +20,9 @@ from jax.scipy import special
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.runtime.backends.jax_positions import _last_ones
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.jax_backend.gather_scatter_rules import _last_ones
 
 BOUNDS = {"B": 2, "T": 3}
 SHAPE = (4, 3)  # of the tensor that each operation is tried on

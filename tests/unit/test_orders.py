@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from timerl_nb.base.errors import DomainError, ScheduleError
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Slice
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import DomainError, ScheduleError
 from timerl_nb.show import graph_view
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
 
 BOUNDS = {"I": 2, "T": 4}
 VARIANTS: tuple[dict[str, Any], ...] = (

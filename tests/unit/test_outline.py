@@ -6,7 +6,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
 from timerl_nb.show import Lineage, OutlineView, detail, source_view
 
 

@@ -15,9 +15,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.show import page as pages
-from timerl_nb.show.markup import element, joined
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.show import html_page as pages
+from timerl_nb.show.html_markup import element, joined
 
 EVIL = "</script></title><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>"
 HTML = (

@@ -11,18 +11,18 @@ import pytest
 import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.unit.checks import assert_same
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.rewrite import Rewritten, chain
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.passes.accumulate import Accumulate
-from timerl_nb.passes.contract import Contract
-from timerl_nb.passes.core import Pass
-from timerl_nb.passes.dependence_cycles import components, cycles_of
-from timerl_nb.passes.fuse import Fuse
-from timerl_nb.passes.simplify import Simplify
-from timerl_nb.passes.vectorize import Vectorize
-from timerl_nb.passes.windows import Windows
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.passes.fusion.fuse import Fuse
+from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
+from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
+from timerl_nb.compiler.passes.pass_pipeline import Pass
+from timerl_nb.compiler.passes.simplification.contract import Contract
+from timerl_nb.compiler.passes.simplification.simplify import Simplify
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components, cycles_of
+from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
 
 BOUNDS = {"B": 3, "I": 2, "T": 5}
 

@@ -12,9 +12,9 @@ import timerl_nb as trl
 from tests.eager import eagerly
 from tests.pixels import Pixels
 from tests.unit.checks import assert_same
-from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.base.errors import DomainError, ShapeError
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 
 def _numbers(*shape: int) -> np.ndarray:

@@ -11,8 +11,8 @@ import timerl_nb as trl
 from tests import patterns_conditional, patterns_indexing  # noqa: F401  (enter their programs)
 from tests.patterns import PATTERNS, Pattern
 from tests.unit.checks import assert_memory_is_sound, assert_same, assert_same_points
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 SEED = 7
 VARIANTS: dict[str, dict[str, Any]] = {

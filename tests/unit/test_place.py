@@ -13,9 +13,9 @@ from timerl_widgets.place import Place
 import timerl_nb as trl
 from tests.unit.test_explorer import arrays, say
 from tests.unit.test_sweeping import BOUNDS, compiled, returns
-from timerl_nb.driver.family import Family
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.driver.program_family import Family
 from timerl_nb.driver.stages import Stages
-from timerl_nb.errors import ExecutionError, OptionError
 
 
 @pytest.fixture

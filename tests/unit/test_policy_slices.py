@@ -13,13 +13,13 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.test_evaluation import Remembering, played
-from timerl_nb.errors import OptionError
-from timerl_nb.frontend.acting import How, policy_of
-from timerl_nb.ir.pdg import at_own_point
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.reference_rules import Env
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.dependence_graph import at_own_point
+from timerl_nb.compiler.ir.reference.evaluation_rules import Env
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.language.policy.policy_slice import How, policy_of
 from timerl_nb.rl import LearntPolicy
-from timerl_nb.runtime.backends import jax_graph as rules
+from timerl_nb.runtime.jax_backend import graph_function as rules
 
 B, I, T = 3, 3, 7
 INTERPRETED = trl.Options(executor="interpret")

@@ -12,15 +12,21 @@ import pytest
 from ml_dtypes import bfloat16
 
 import timerl_nb as trl
-from timerl_nb.errors import ShapeError
-from timerl_nb.ir import reference_rules
-from timerl_nb.ir.attrs import AxesAttrs, DiscountAttrs, DotAttrs, ScanAttrs, SlidingAttrs
-from timerl_nb.ir.kinds import ELEMENTWISE, KINDS
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.shapes import promote
-from timerl_nb.runtime.backends import jax_rules
-from timerl_nb.runtime.backends.jax_scope import Scope
-from timerl_nb.runtime.loading import load
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.operation_attributes import (
+    AxesAttrs,
+    DiscountAttrs,
+    DotAttrs,
+    ScanAttrs,
+    SlidingAttrs,
+)
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, KINDS
+from timerl_nb.compiler.ir.reference import evaluation_rules as reference_rules
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.ir.shapes import promote
+from timerl_nb.runtime.jax_backend import operation_rules as jax_rules
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 RNG = np.random.default_rng(0)
 INSIDE = {"log": (0, 9), "sqrt": (0, 9), "log1p": (-0.9, 9), "erf_inv": (-0.99, 0.99)}

@@ -14,8 +14,8 @@ import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
-from timerl_nb.errors import BoundsError, ExecutionError, OptionError
-from timerl_nb.events import Event
+from timerl_nb.base.errors import BoundsError, ExecutionError, OptionError
+from timerl_nb.base.runtime_events import Event
 
 BOUNDS = {"B": 4, "I": 6, "T": 8}
 _PROGRAMS: dict[str, trl.Program] = {}

@@ -15,17 +15,17 @@ from jax.extend.random import threefry_2x32
 
 import timerl_nb as trl
 from tests.draws import BOUNDS, DRAWS, EXACT, NEAR, SEEDS, summary, written
-from timerl_nb.ir import randomness
-from timerl_nb.ir.attrs import RngAttrs
-from timerl_nb.ir.ops import Op
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.reference_rules import RULES
-from timerl_nb.runtime.backends import jax as backend
-from timerl_nb.runtime.backends.jax_random import draw, threefry
-from timerl_nb.runtime.backends.jax_scope import Scope
-from timerl_nb.symbolic.domain import Dims
-from timerl_nb.symbolic.expr import sym
+from timerl_nb.compiler.ir import random_bits as randomness
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operation_attributes import RngAttrs
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.ir.reference.evaluation_rules import RULES
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.symbolic.dimensions import Dims
+from timerl_nb.compiler.symbolic.index_expressions import sym
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend.random_rules import draw, threefry
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope
 
 
 def words(*values: int) -> tuple[np.ndarray, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 
 def trained(dims: tuple[str, ...], bounds: dict[str, int], optimiser: Any) -> trl.Program:

@@ -12,9 +12,9 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
 from tests.unit.test_udf import VARIANTS, Counters, counting
-from timerl_nb import errors
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.loading import load
+from timerl_nb.base import errors
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 BOUNDS = {"B": 3, "I": 2, "T": 4}
 

@@ -11,9 +11,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.driver.tuning import tuned
-from timerl_nb.errors import BudgetError, OptionError
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import BudgetError, OptionError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.driver.search.measured_plan_tuning import tuned
 from timerl_nb.show import ComparisonView, MemoryView, memory_timeline
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}

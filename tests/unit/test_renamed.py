@@ -14,12 +14,12 @@ import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.words import WORDS, bound_of
-from timerl_nb.runtime.source import Source
-from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.evaluate import evaluate, variable
-from timerl_nb.symbolic.expr import TRUE, all_of, eq, ge, minimum, sym
-from timerl_nb.symbolic.pieces import isl_name
-from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.compiler.isl.piecewise_affine import isl_name
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate, variable
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, all_of, eq, ge, minimum, sym
+from timerl_nb.runtime.interpreter.generated_source import Source
 
 # Symbols invented by the compiler under these names would clash with a program's.
 ONCE_OURS = ("v", "value", "turn", "along", "length")

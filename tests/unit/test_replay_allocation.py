@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from timerl_nb.replay import Allocation, BySpeed, Latencies, Stepwise
-from timerl_nb.replay.allocation import starting
+from timerl_nb.replay.training.thread_allocation import starting
 
 
 def moved(now: Allocation, *latencies: float) -> tuple[int, int, int]:

@@ -30,14 +30,14 @@ from timerl_nb.replay import (
     Proportional,
     Replay,
     Training,
-    kept_training,
 )
-from timerl_nb.replay.algorithm import parts, whole
-from timerl_nb.replay.channel import Channel, Closed
-from timerl_nb.replay.learner import Learner
-from timerl_nb.replay.rates import seconds_of_a_row
-from timerl_nb.replay.weight_slots import WeightSlots
-from timerl_nb.runtime.backends.jax import settled
+from timerl_nb.replay.training import training_folder as kept_training
+from timerl_nb.replay.training.algorithm import parts, whole
+from timerl_nb.replay.training.bounded_channel import Channel, Closed
+from timerl_nb.replay.training.learner_thread import Learner
+from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
+from timerl_nb.replay.training.weight_slots import WeightSlots
+from timerl_nb.runtime.jax_backend.jax_engine import settled
 
 DQN = Dqn("gym.CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
 
@@ -360,7 +360,7 @@ def test_an_actor_goes_on_when_the_other_is_killed() -> None:
     assert np.isfinite(run.result()["loss"]).all() and left() == []
 
 
-@pytest.mark.filterwarnings("ignore:group . failed:timerl_nb.errors.TimeRLWarning")
+@pytest.mark.filterwarnings("ignore:group . failed:timerl_nb.base.errors.TimeRLWarning")
 def test_a_run_without_actors_fails() -> None:
     run = trained(counted(raises=1), actors=2, envs=8, turns=100)
     with pytest.warns(trl.errors.TimeRLWarning, match="given up"):

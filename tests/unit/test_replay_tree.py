@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.replay import SumTree, tree_arrays, tree_loops
-from timerl_nb.replay.sum_tree import FANOUTS
+from timerl_nb.replay import SumTree
+from timerl_nb.replay.prioritization import tree_numba as tree_loops
+from timerl_nb.replay.prioritization import tree_numpy as tree_arrays
+from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 
 CAPACITIES = (1, 2, 7, 8, 9, 100, 1000)
 

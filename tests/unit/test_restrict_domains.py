@@ -10,8 +10,8 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import values
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
-from timerl_nb.passes import simplify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.passes.simplification import simplify
 
 BOUNDS = {"B": 2, "I": 6, "T": 4, "U": 5}
 

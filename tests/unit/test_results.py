@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import timerl_nb as trl
 from tests.logged import TURNS, telling
-from timerl_nb.errors import CallError, ExecutionError, MissingPartError, OptionError
+from timerl_nb.base.errors import CallError, ExecutionError, MissingPartError, OptionError
 
 _MADE: list[tuple[trl.Program, trl.Result]] = []
 

@@ -17,15 +17,21 @@ import pytest
 import timerl_nb as trl
 from tests.interrupts import Line, interrupted, lines
 from tests.reinforce import reinforce
+from timerl_nb.base.atomic_files import hold
 from timerl_nb.cli.main import main
-from timerl_nb.files import hold
 from timerl_nb.replay import Dqn, Proportional, Replay
-from timerl_nb.runtime.run_folder import LOCK, RunFolder
+from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
 
 _TIMES = int(os.environ.get("TIMERL_FUZZ", "0"))
 EVERY = 1 if _TIMES else 59  # lines from one interrupt to the next
-RUN = ("driver/kept_run.py", "driver/program.py", "live/", "runtime/run_folder.py", "files.py")
-COMMAND = ("cli/train.py", "cli/attended_run.py", "cli/asked.py")
+RUN = (
+    "driver/run_in_folder.py",
+    "driver/program.py",
+    "live/",
+    "runtime/state/run_folder.py",
+    "files.py",
+)
+COMMAND = ("cli/train.py", "cli/support/foreground_run.py", "cli/support/run_request.py")
 TRAINING = ("replay/", "live/", "files.py")
 DQN = Dqn("gym.CartPole-v1", hidden=(4,), target_every=5, epsilon=(1.0, 0.1, 20))
 

@@ -21,15 +21,15 @@ import timerl_nb as trl
 from tests.episodes import cartpole
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.base.errors import BoundsError, ExecutionError, OptionError
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import BoundsError, ExecutionError, OptionError
-from timerl_nb.live.frames import Device, Frame
-from timerl_nb.live.process_metrics import ProcessMetrics
-from timerl_nb.live.progress_bar import saying
-from timerl_nb.live.run_control import ENDS, RunControl, Stopped
-from timerl_nb.live.telemetry import Telemetry, Watched
-from timerl_nb.runtime.run_folder import RunFolder
-from timerl_nb.runtime.xla.lowered import Lowered
+from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl, Stopped
+from timerl_nb.execution.telemetry.live_view_frames import Device, Frame
+from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
+from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
+from timerl_nb.execution.telemetry.progress_bar import saying
+from timerl_nb.runtime.state.run_folder import RunFolder
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 EXECUTORS = ("interpret", "xla")
 BOUNDS = {"B": 4, "I": 12, "T": 8}
@@ -467,7 +467,7 @@ def test_waiting_for_xla_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.live.progress_bar._SECOND", 0.01)
+    monkeypatch.setattr("timerl_nb.execution.telemetry.progress_bar._SECOND", 0.01)
     run: Any = SimpleNamespace(compiling=12.3)
     said: list[str] = []
     told = threading.Event()
@@ -490,7 +490,7 @@ def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_execute_says_in_a_plain_terminal_that_xla_compiles(
     kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("timerl_nb.live.progress_bar._SECOND", 0.01)
+    monkeypatch.setattr("timerl_nb.execution.telemetry.progress_bar._SECOND", 0.01)
     program = learning("xla")
     if kind == "no turns":
         with trl.Context("t") as ctx:
@@ -682,7 +682,7 @@ def test_a_run_that_has_ended_has_a_last_frame() -> None:
 def test_the_busy_fraction_is_measured_in_turns(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.live.telemetry._MEASURE", 0.0)
+    monkeypatch.setattr("timerl_nb.execution.telemetry.program_live_frames._MEASURE", 0.0)
     want = program.execute(seed=5)
     run = program.start(seed=5, speed=40.0)
     *_, last = run.frames()
@@ -755,7 +755,7 @@ def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch
     assert metrics.devices() == want
     driver.gone = True
     assert metrics.devices() == want
-    monkeypatch.setattr("timerl_nb.live.process_metrics._PERIOD", 0.0)
+    monkeypatch.setattr("timerl_nb.execution.telemetry.process_metrics._PERIOD", 0.0)
     assert metrics.devices() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # is not installed
     assert ProcessMetrics(lambda: None).devices() == ()

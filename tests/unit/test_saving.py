@@ -17,12 +17,12 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.torture.subjects import WAYS, walking
 from tests.unit.checks import assert_equal, assert_same
-from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
-from timerl_nb.live.saving import Every
-from timerl_nb.loops.cuts import Cut
-from timerl_nb.memory.folded import FoldedPlan
-from timerl_nb.runtime.run_folder import VERSION, RunFolder
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError
+from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
+from timerl_nb.execution.control.periodic_saving import Every
+from timerl_nb.runtime.state.run_folder import VERSION, RunFolder
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "kept"
@@ -178,7 +178,7 @@ def test_a_long_run_that_is_planned_by_a_few_turns_is_cut_as_if_it_were_not() ->
 def test_a_run_that_is_planned_by_a_few_turns_is_cut_off_and_goes_on(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.memory.place.EXACT", 0)
+    monkeypatch.setattr("timerl_nb.compiler.memory.placement.placement_planner.EXACT", 0)
     options = trl.Options(**WAYS[way])
     program = reinforce(3, hidden=(8,)).compile({"B": 2, "I": 97, "T": 6}, options)
     assert isinstance(program.memory, FoldedPlan)
@@ -212,7 +212,9 @@ def test_time_is_what_a_clock_that_cannot_go_back_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, now, turns = learning(), [0.0], list[int]()
-    monkeypatch.setattr("timerl_nb.live.saving.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "timerl_nb.execution.control.periodic_saving.time.monotonic", lambda: now[0]
+    )
     written = RunFolder.write
 
     def write(folder: RunFolder, manifest: Any, arrays: Any) -> Any:

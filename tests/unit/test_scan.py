@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.loops.nodes import If, Loop, Node, Sequence
-from timerl_nb.symbolic import scan
-from timerl_nb.symbolic.ceiling import TooMuchWork
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.compiler.isl import ast_generation as scan
+from timerl_nb.compiler.isl.operation_limit import TooMuchWork
+from timerl_nb.compiler.loops.loop_nodes import If, Loop, Node, Sequence
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 BOUNDS = {"B": 2, "I": 2, "T": 4}
 

@@ -10,15 +10,15 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.driver.pipeline import pipeline
-from timerl_nb.errors import VerificationError
-from timerl_nb.loops.nodes import Execute, If, Loop, children
-from timerl_nb.passes.core import Pipeline
-from timerl_nb.schedule import trial
-from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.solve import validate
-from timerl_nb.statements.statements import statement_name
-from timerl_nb.symbolic.scheduling import Edge
+from timerl_nb.base.errors import VerificationError
+from timerl_nb.compiler.isl.isl_scheduler import Edge
+from timerl_nb.compiler.loops.loop_nodes import Execute, If, Loop, children
+from timerl_nb.compiler.passes.pass_pipeline import Pipeline
+from timerl_nb.compiler.scheduling import vectorization_trials as trial
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.schedule_validation import validate
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.driver.compile_pipeline import pipeline
 
 BOUNDS = {"B": 8, "I": 3, "T": 40}
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError, MissingPartError, OptionError
+from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError
 from timerl_nb.scope import Recording, operation, phase
-from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
-from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
 record = partial(trl.scope.record, taps=False)  # annotations alone
 

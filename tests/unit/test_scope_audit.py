@@ -15,9 +15,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.recorders import recorder_in as recorder_in
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.cli import main
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.scope.audit import Enough, audit
+from timerl_nb.scope.analysis.coverage_audit import Enough, audit
 
 
 def counts(found: audit) -> dict[str, int]:

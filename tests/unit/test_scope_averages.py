@@ -12,16 +12,16 @@ import pytest
 
 from benchmarks.scope.simulated import Process as Simulated
 from benchmarks.scope.simulated import recording
+from timerl_nb.base.errors import ExecutionError
 from timerl_nb.cli import main
-from timerl_nb.errors import ExecutionError
-from timerl_nb.scope import averages as module
-from timerl_nb.scope.averages import Calls, averages, by_averages
-from timerl_nb.scope.calibration import API, CALL, TRACER, Calibration, Cost
-from timerl_nb.scope.correction import corrected
-from timerl_nb.scope.delta import counted
-from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
-from timerl_nb.scope.lanes import Process
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Process
+from timerl_nb.scope.calibration import difference_of_averages as module
+from timerl_nb.scope.calibration.calibration import API, CALL, TRACER, Calibration, Cost
+from timerl_nb.scope.calibration.delta_calibration import counted
+from timerl_nb.scope.calibration.difference_of_averages import Calls, averages, by_averages
+from timerl_nb.scope.calibration.overhead_correction import corrected
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
 LAUNCH, COPY = f"{API}cudaLaunchKernel", f"{API}cudaMemcpyAsync"
 TRUTH = {"cudaLaunchKernel": 3_000, "cudaMemcpyAsync": 1_000}  # as in RL-Scope's figure 10

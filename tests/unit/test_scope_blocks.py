@@ -12,11 +12,11 @@ import pytest
 
 import timerl_nb as trl
 from tests.recorders import recorder_in as recorder_in
-from timerl_nb.scope import blocks
-from timerl_nb.scope.edges import NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recorder import this_lane
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
+from timerl_nb.scope.recording.recorder import this_lane
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind
 
 MS = 1_000_000
 

@@ -14,20 +14,27 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.cli import main
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.scope import blocks, recorder
-from timerl_nb.scope import whole_delta as module
-from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration
-from timerl_nb.scope.delta import counted
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.joining import environment
-from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.scope.reading import read
-from timerl_nb.scope.recorder import make_fresh
-from timerl_nb.scope.runs import is_sure, ran
-from timerl_nb.scope.tight_loop import timed
-from timerl_nb.scope.whole_delta import Run, by_runs, one_run, tight_loop, whole_delta
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
+from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
+from timerl_nb.scope.calibration import whole_run_delta as module
+from timerl_nb.scope.calibration.alternating_runs import is_sure, ran
+from timerl_nb.scope.calibration.calibration import ANNOTATION, CALL, Calibration
+from timerl_nb.scope.calibration.delta_calibration import counted
+from timerl_nb.scope.calibration.microbenchmark_cost import timed
+from timerl_nb.scope.calibration.whole_run_delta import (
+    Run,
+    by_runs,
+    one_run,
+    tight_loop,
+    whole_delta,
+)
+from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.recording.process_joining import environment
+from timerl_nb.scope.recording.recorder import make_fresh
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.storage.recording_reader import read
 
 LOOP = {
     "call": 300.0,

@@ -15,9 +15,9 @@ import pytest
 import timerl_nb as trl
 from tests.traced import recorded
 from timerl_nb.cli import main
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.joining import environment
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.recording.process_joining import environment
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 CHILDREN = """
 import multiprocessing, subprocess, sys, time

@@ -13,11 +13,11 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.cli import main
-from timerl_nb.scope.comparing import FEWEST, Difference
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.frames import frames
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_comparison import FEWEST, Difference
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.stack_frames import frames
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 NAMES = ("", "act", "learn", "save", "matmul")
 CALL = Library.BACKEND << NAME_BITS | 4
@@ -140,7 +140,7 @@ def test_the_times_are_those_of_the_table() -> None:
 def test_the_bottleneck_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two calls of 30 ns, of which recording has added 25; 40 ns are Python's."""
     dear = trl.scope.Calibration("by hand", {"call": trl.scope.Cost(25, 0)})
-    monkeypatch.setattr("timerl_nb.scope.comparing.in_run", lambda _: dear)
+    monkeypatch.setattr("timerl_nb.scope.analysis.recording_comparison.in_run", lambda _: dear)
     found = acts(*[100] * 8, calls=2, inside=30).compare(acts(*[100] * 8, name=2))
     moved, stays = found.bottlenecks
     assert (moved.measured, moved.corrected) == (("act", "backend"), ("act", "python"))

@@ -17,16 +17,18 @@ import pytest
 
 import timerl_nb as trl
 from tests.recorders import recorder_in as recorder_in
-from timerl_nb.errors import ExecutionError
-from timerl_nb.scope import blocks, native, tight_loop
-from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, Cost
-from timerl_nb.scope.correction import Figure, corrected
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.in_run import in_run
-from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
-from timerl_nb.scope.recorder import ThreadLane, this_lane
-from timerl_nb.scope.recording import Recording
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
+from timerl_nb.scope.calibration import microbenchmark_cost as tight_loop
+from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, Cost
+from timerl_nb.scope.calibration.in_run_delta import in_run
+from timerl_nb.scope.calibration.overhead_correction import Figure, corrected
+from timerl_nb.scope.recording.recorder import ThreadLane, this_lane
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
 
 NAMES = ("", "collect", "learn", "act", "step", "matmul", "copy", "launch", "wait")
 COSTS = {
@@ -198,7 +200,7 @@ def clock(recorder_in: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
         inside = {f"inside {kind}": ns / 2 for kind, ns in costs.items()}
         lane.recorder.say({"costs": {**costs, **silent, **inside}})
 
-    monkeypatch.setattr(sys.modules["timerl_nb.scope.record"], "timed", timed)
+    monkeypatch.setattr(sys.modules["timerl_nb.scope.recording.recording_session"], "timed", timed)
     return made
 
 

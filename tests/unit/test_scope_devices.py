@@ -13,15 +13,15 @@ import pytest
 
 import timerl_nb as trl
 from tests.traced import END, MONOTONIC, PROCESS, WALL, described, recorded
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.scope.clock import Anchor, Joint
-from timerl_nb.scope.devices import CALLED, RAN
-from timerl_nb.scope.edges import NAME_BITS, Kind
-from timerl_nb.scope.kineto import kineto
-from timerl_nb.scope.overlap import Cell, Used, overlap_of
-from timerl_nb.scope.traces import read_trace, write_trace
-from timerl_nb.scope.transitions import transitions_text
-from timerl_nb.scope.xplane import read_profile, xplane
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.scope.analysis.library_transitions import transitions_text
+from timerl_nb.scope.analysis.time_breakdown import Cell, Used, overlap_of
+from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
+from timerl_nb.scope.device_activity.device_operations import CALLED, RAN
+from timerl_nb.scope.device_activity.kineto import kineto
+from timerl_nb.scope.device_activity.trace_data import read_trace, write_trace
+from timerl_nb.scope.device_activity.xplane import read_profile, xplane
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind
 
 DATASETS = Path(__file__).parents[2] / "datasets"
 MADE = DATASETS / "kineto-made.json"

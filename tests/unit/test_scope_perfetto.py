@@ -13,12 +13,12 @@ import pytest
 
 import timerl_nb as trl
 from tests.traced import recorded
+from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.cli import main
-from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.frames import frames
-from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.stack_frames import frames
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 MADE = Path(__file__).parents[2] / "datasets" / "kineto-made.json"
 NAMES = ("", "collect", "act", "matmul")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import OptionError
-from timerl_nb.scope.edges import EDGE, NAME_BITS, SENDS, STARTS, Kind, Library
-from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.scope.recording import Recording
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, SENDS, STARTS, Kind, Library
 
 NAMES = ("", "collect", SENDS, f"{STARTS}2 worker")
 WAITS = Library.WAITING << NAME_BITS

@@ -12,11 +12,11 @@ import pytest
 import timerl_nb as trl
 from tests.recorders import own_lane
 from tests.reinforce import reinforce
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.launches import WAIT
-from timerl_nb.scope.recording import Recording
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.recording.program_launches import WAIT
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 BOUNDS = {"B": 4, "I": 6, "T": 8}
 _PROGRAMS: dict[str, trl.Program] = {}

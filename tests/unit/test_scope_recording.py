@@ -30,15 +30,19 @@ import timerl_nb as trl
 from tests.interrupts import interrupted, lines
 from tests.recorders import PYTHON_ALONE, own_lane
 from tests.recorders import recorder_in as recorder_in
-from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope import joining, native, pure, recorder, writing
-from timerl_nb.scope.annotations import operation, phase
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.libraries import Tapping
-from timerl_nb.scope.overlap import overlap_of
-from timerl_nb.scope.reading import read
-from timerl_nb.scope.recording import Recording
+from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLWarning
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.analysis.time_breakdown import overlap_of
+from timerl_nb.scope.recording import process_joining as joining
+from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.recording.annotations import operation, phase
+from timerl_nb.scope.storage import recording_writer as writing
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
+from timerl_nb.scope.storage.recording_reader import read
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
 record = partial(trl.scope.record, taps=False)  # annotations alone
 
@@ -364,8 +368,8 @@ def test_a_forked_child_writes_files_of_its_own(recorder_in: str, tmp_path: Path
         (PYTHON_ALONE if recorder_in == "python" else "")
         + """
 import os, sys
-from timerl_nb.scope.record import record
-from timerl_nb.scope.annotations import operation
+from timerl_nb.scope.recording.recording_session import record
+from timerl_nb.scope.recording.annotations import operation
 with record(sys.argv[1], taps=False):
     with operation("parent"):
         child = os.fork()
@@ -428,8 +432,8 @@ def test_what_was_recorded_survives_being_killed(recorder_in: str, tmp_path: Pat
         (PYTHON_ALONE if recorder_in == "python" else "")
         + """
 import sys, threading
-from timerl_nb.scope.record import record
-from timerl_nb.scope.annotations import operation
+from timerl_nb.scope.recording.recording_session import record
+from timerl_nb.scope.recording.annotations import operation
 def work():
     while True:
         with operation(f"a {threading.get_ident()}"):
@@ -606,7 +610,7 @@ import timerl_nb as trl
 assert not [name for name in sys.modules if name.startswith("timerl_nb.scope")]
 assert "scope" in dir(trl)
 trl.scope.operation("o")
-assert "timerl_nb.scope.recorder" in sys.modules
+assert "timerl_nb.scope.recording.recorder" in sys.modules
 try:
     trl.scope.recod
 except trl.errors.MissingNameError as error:
@@ -638,12 +642,15 @@ def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> No
         with trl.scope.record(tmp_path / str(next(numbers)), taps=False):
             pass
 
-    variables, parts = joining.handed_on(), ("scope/record.py", "scope/joining.py")
-    visited = [*lines(recorded, *parts), *lines(recorded, "scope/recorder.py")[::5]]
+    variables, parts = (
+        joining.handed_on(),
+        ("scope/recording/recording_session.py", "scope/recording/process_joining.py"),
+    )
+    visited = [*lines(recorded, *parts), *lines(recorded, "scope/recording/recorder.py")[::5]]
     # ahead of the first line of `__exit__` the block cannot be told from an open one
     ahead = inspect.getsourcelines(trl.scope.record.__exit__)[1] + 1
     for line in visited:
-        raised = interrupted(recorded, line, *parts, "scope/recorder.py")
+        raised = interrupted(recorded, line, *parts, "scope/recording/recorder.py")
         if line[1] != ahead or Path(line[0]).name != "record.py":
             assert joining.handed_on() == variables, line
         recorded()  # another recording begins and ends

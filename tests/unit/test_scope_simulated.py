@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks.scope import devices
 from benchmarks.scope.simulated import START, Process, recording
-from timerl_nb.errors import OptionError
-from timerl_nb.scope.devices import Devices
-from timerl_nb.scope.overlap import Used, overlap_of
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.transitions import transitions
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope.analysis.library_transitions import transitions
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.time_breakdown import Used, overlap_of
+from timerl_nb.scope.device_activity.device_operations import Devices
 
 
 @pytest.mark.parametrize("drift", [0, 1_700, -40_000])

@@ -29,13 +29,13 @@ import pytest
 import timerl_nb as trl
 from tests.recorders import own_lane
 from tests.recorders import recorder_in as recorder_in
-from timerl_nb.errors import OptionError, TimeRLWarning
-from timerl_nb.scope import writing
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.recorder import this_lane
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.taps import Taps, is_tap, untapped
+from timerl_nb.base.errors import OptionError, TimeRLWarning
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.recording.recorder import this_lane
+from timerl_nb.scope.storage import recording_writer as writing
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
+from timerl_nb.scope.wrappers.function_wrappers import Taps, is_tap, untapped
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:

@@ -26,15 +26,15 @@ from jupyter_client.manager import start_new_kernel
 import timerl_nb as trl
 from tests.recorders import own_lane
 from tests.recorders import recorder_in as recorder_in
-from timerl_nb.errors import CallError, OptionError, TimeRLWarning
-from timerl_nb.scope import recorder
-from timerl_nb.scope.comparing import operations
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.frames import entered
-from timerl_nb.scope.inherited import with_phases
-from timerl_nb.scope.lanes import BLOCKED, Lane
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.waits import with_waits
+from timerl_nb.base.errors import CallError, OptionError, TimeRLWarning
+from timerl_nb.scope.analysis.blocked_time import with_waits
+from timerl_nb.scope.analysis.phase_inheritance import with_phases
+from timerl_nb.scope.analysis.recording_comparison import operations
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.stack_frames import entered
+from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane
+from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 SECONDS = 0.15  # much longer than the start of a thread
 
@@ -368,7 +368,9 @@ def test_finders_of_other_makes_are_left_to_python(monkeypatch: pytest.MonkeyPat
 
         assert vars(other)["loaded"]
         sys.meta_path = [
-            x for x in sys.meta_path if type(x).__module__ != "timerl_nb.scope.libraries"
+            x
+            for x in sys.meta_path
+            if type(x).__module__ != "timerl_nb.scope.wrappers.library_wrappers"
         ]
     monkeypatch.setitem(sys.modules, "queue", queue)
 

@@ -14,9 +14,9 @@ import pytest
 import timerl_nb as trl
 from tests.recorders import recorder_in as recorder_in
 from tests.unit.test_scope_taps import calls
-from timerl_nb.scope.edges import NAME_BITS, Kind
-from timerl_nb.scope.joining import environment
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.recording.process_joining import environment
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: make torch-env, and run .venv-torch/bin/pytest"

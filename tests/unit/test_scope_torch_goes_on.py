@@ -16,7 +16,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.test_scope_taps import bound, changed
-from timerl_nb.scope.taps import is_tap
+from timerl_nb.scope.wrappers.function_wrappers import is_tap
 
 torch = pytest.importorskip(
     "torch", reason="PyTorch is not installed: make torch-env, and run .venv-torch/bin/pytest"

@@ -16,13 +16,15 @@ import pytest
 import timerl_nb as trl
 from tests.fake_cupti import ActivityKind, ActivityThreadIdType, Fake
 from tests.reinforce import reinforce
-from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope import cupti, tracers, tracing
-from timerl_nb.scope.annotations import operation, phase
-from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.overlap import Used
-from timerl_nb.scope.record import record
-from timerl_nb.scope.traces import Rows, Trace
+from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLWarning
+from timerl_nb.scope.analysis.time_breakdown import Used
+from timerl_nb.scope.device_activity import cupti
+from timerl_nb.scope.device_activity import tracer_backends as tracers
+from timerl_nb.scope.device_activity import tracing_session as tracing
+from timerl_nb.scope.device_activity.device_operations import Sort
+from timerl_nb.scope.device_activity.trace_data import Rows, Trace
+from timerl_nb.scope.recording.annotations import operation, phase
+from timerl_nb.scope.recording.recording_session import record
 
 AHEAD = 10**15
 
@@ -347,7 +349,7 @@ FORKS = """
 import os, sys
 from tests.unit.test_scope_tracing import Made
 from timerl_nb.scope import tracing
-from timerl_nb.scope.record import record
+from timerl_nb.scope.recording.recording_session import record
 tracer = Made()
 tracing.found = lambda: (tracer, "")
 with record(sys.argv[1], taps=False):

@@ -13,18 +13,19 @@ import pytest
 import timerl_nb as trl
 from benchmarks.scope.simulated import Process as Simulated
 from benchmarks.scope.simulated import recording as simulated
-from timerl_nb.arrays import Array
-from timerl_nb.errors import OptionError
-from timerl_nb.scope import Recording, pieces
-from timerl_nb.scope.devices import Devices, Window
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.frames import frames
-from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.scope.pieces import WORDS
-from timerl_nb.show import stretch
-from timerl_nb.show.device_sums import SORTS
-from timerl_nb.show.scope import ScopeView, with_stretches
-from timerl_nb.show.stretch import Stretches, StretchView, Track
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope import Recording
+from timerl_nb.scope.analysis import state_intervals as pieces
+from timerl_nb.scope.analysis.stack_frames import frames
+from timerl_nb.scope.analysis.state_intervals import WORDS
+from timerl_nb.scope.analysis.thread_timelines import Lane, Process
+from timerl_nb.scope.device_activity.device_operations import Devices, Window
+from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.show.recording import timeline_downsampling as stretch
+from timerl_nb.show.recording.device_downsampling import SORTS
+from timerl_nb.show.recording.recording_view import ScopeView, with_stretches
+from timerl_nb.show.recording.timeline_downsampling import Stretches, StretchView, Track
 
 NAMES = ("", "collect", "step", "act", "sim.step", "interleaved: late", "<b>&\"' \x01" + "x" * 900)
 BEGIN = 1_000
@@ -94,7 +95,7 @@ def test_the_sums_are_those_of_the_table() -> None:
 
 
 def test_beyond_so_many_operations_they_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.show.scope.MOST_OPERATIONS", 1)
+    monkeypatch.setattr("timerl_nb.show.recording.recording_view.MOST_OPERATIONS", 1)
     view = ScopeView.of(small())
     assert [one.name for one in view.operations] == ["", "act", "2 others"]
     assert [one.count for one in view.operations] == [0, 1, 2]

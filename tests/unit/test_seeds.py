@@ -15,10 +15,10 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_equal, assert_same
-from timerl_nb.errors import ExecutionError, OptionError, ReadError
-from timerl_nb.ir import randomness
-from timerl_nb.ir.digest import digest_by_names
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import ExecutionError, OptionError, ReadError
+from timerl_nb.compiler.ir import random_bits as randomness
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 EAGER: dict[str, Any] = {"executor": "interpret"}
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -388,7 +388,7 @@ def test_each_seed_ends_by_itself(options: dict[str, Any]) -> None:
 
 
 def test_the_longest_seed_raises_the_ceiling_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.frontend.until._FIRST", 6)
+    monkeypatch.setattr("timerl_nb.compiler.language.inputs.dynamic_bound_inputs._FIRST", 6)
     ctx, bounds = ending(None)
     result = run(ctx.compile(bounds, trl.Options(**EAGER), seeds=3), 4)
     alone = ctx.compile(bounds, trl.Options(**EAGER))

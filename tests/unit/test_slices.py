@@ -10,9 +10,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.errors import ShapeError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 BOUNDS = {"B": 3, "T": 6}
 Rule = Callable[..., Any]

@@ -13,8 +13,8 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.inspectable import Inspectable, register_picture
-from timerl_nb.show.text import human_bytes
+from timerl_nb.base.display_registry import Inspectable, register_picture
+from timerl_nb.show.amount_text import human_bytes
 
 BOUNDS = {"B": 4, "I": 5, "T": 30}
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.memory.axes import Axis, _reach, apart, ring
-from timerl_nb.memory.live_ranges import LiveRanges
-from timerl_nb.memory.lives import Lives, series
-from timerl_nb.memory.stores import choose
-from timerl_nb.memory.timeline import Span
+from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, series
+from timerl_nb.compiler.memory.memory_timeline import Span
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, _reach, apart, ring
+from timerl_nb.compiler.memory.placement.storage_kinds import choose
 
 
 def live_pairs(span: Span) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
 from timerl_nb.show import StoresView
-from timerl_nb.show.stores import Amount, Place, measured
+from timerl_nb.show.memory.store_view import Amount, Place, measured
 
 BOUNDS = {"B": 3, "I": 4, "T": 12}
 

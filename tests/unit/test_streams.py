@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError, OptionError, ShapeError
+from timerl_nb.base.errors import CallError, OptionError, ShapeError
 from timerl_nb.streams import ANY, Kernel, Segment, Stream, segment, segment_of
-from timerl_nb.streams.dependences import FINDERS, KEPT, finder
+from timerl_nb.streams.dependence_analysis import FINDERS, KEPT, finder
+from timerl_nb.streams.memory_segments import HOST
 from timerl_nb.streams.scheduling_window import Window
-from timerl_nb.streams.segments import HOST
 
 
 def kernel(reads: str, writes: str) -> Kernel:

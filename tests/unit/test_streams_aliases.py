@@ -15,13 +15,13 @@ import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError
+from timerl_nb.base.errors import CallError
 from timerl_nb.streams import Segment, segment_of
-from timerl_nb.streams.dependences import FINDERS, finder
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.segments import HOST, segments_of
-from timerl_nb.streams.stored import load, save
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.dependence_analysis import FINDERS, finder
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import HOST, segments_of
+from timerl_nb.streams.stream_file import load, save
 
 
 class Interface:

@@ -14,9 +14,9 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError
-from timerl_nb.streams.checking import CheckError
-from timerl_nb.streams.reachable import reachable
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.streams.access_checker import CheckError
+from timerl_nb.streams.reachable_arrays import reachable
 
 TABLE = np.arange(4.0)
 STATE = types.ModuleType("state")

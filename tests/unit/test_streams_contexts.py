@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError
-from timerl_nb.streams.kernels import _TAKERS
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.streams.kernel_declaration import _TAKERS
 
 
 @trl.kernel(reads=lambda a: a, writes=lambda a: a)

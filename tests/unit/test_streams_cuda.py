@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.fake_cuda import Cuda
 from tests.property.test_streams import BYTES, Memory, drawn, in_order
-from timerl_nb.errors import ExecutionError, MissingPartError
+from timerl_nb.base.errors import ExecutionError, MissingPartError
 from timerl_nb.streams import Kernel, Stream
 
 WAYS = {

@@ -10,7 +10,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.interrupts import interrupted, lines
-from timerl_nb.streams.kernels import _TAKERS, current_taker
+from timerl_nb.streams.kernel_declaration import _TAKERS, current_taker
 
 PART = "streams"
 COUNT = 6

@@ -7,8 +7,8 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import CallError, ExecutionError, OptionError
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.base.errors import CallError, ExecutionError, OptionError
+from timerl_nb.runtime.interpreter.interpreter import Run
 
 
 def test_a_recorded_program_is_the_interpreters_to_the_bit() -> None:

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import OptionError, ShapeError
-from timerl_nb.streams.kernels import THREADS, Kernel
-from timerl_nb.streams.report import Launch
-from timerl_nb.streams.segments import Segment
-from timerl_nb.streams.simulate.course import Simulated
-from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3070, WARPS
-from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.ways import SIMULATED
+from timerl_nb.base.errors import OptionError, ShapeError
+from timerl_nb.streams.kernel_declaration import THREADS, Kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import Segment
+from timerl_nb.streams.run_report import Launch
+from timerl_nb.streams.simulator.gpu_constants import ACCEL_SIM, RTX3070, WARPS
+from timerl_nb.streams.simulator.simulated_run import Simulated
+from timerl_nb.streams.strategies import SIMULATED
 
 G = RTX3070
 LONG = 400 * THREADS  # operations of a block, that take a hundred µs

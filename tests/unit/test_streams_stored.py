@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from timerl_nb.errors import ExecutionError
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.segments import ANY, Segment
-from timerl_nb.streams.stored import load, save
-from timerl_nb.streams.stream import Stream
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import ANY, Segment
+from timerl_nb.streams.stream_file import load, save
 
 
 def a_stream() -> Stream:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError
+from timerl_nb.base.errors import CallError
 from timerl_nb.streams import segment, segment_of
 
 pytestmark = pytest.mark.torch

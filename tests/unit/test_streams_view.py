@@ -9,8 +9,8 @@ import pytest
 from timerl_widgets import StreamView as Widget
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError
-from timerl_nb.show.streams import StreamView
+from timerl_nb.base.errors import CallError
+from timerl_nb.show.systems.stream_view import StreamView
 from timerl_nb.streams import Kernel, Launch, Report, Segment, Stream
 
 LAUNCHES = (

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError, OptionError, ShapeError
+from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.streams import ANY, Kernel, Segment, Stream
-from timerl_nb.streams.threads import Threads
+from timerl_nb.streams.thread_execution import Threads
 
 ONE = np.ones(1)
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import CallError, ExecutionError
-from timerl_nb.runtime.xla.hlo import work
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.recorders.xla import record_xla, stream_of
+from timerl_nb.base.errors import CallError, ExecutionError
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.recorders.jax_function import record_xla, stream_of
 
 # A loop of three turns around two kernels, one after it; and one of unknown length.
 TEXT = """HloModule m, is_scheduled=true

@@ -14,14 +14,14 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.unit.checks import assert_memory_is_sound, leaving, with_swaps
-from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.errors import BudgetError, ExecutionError
-from timerl_nb.events import Event
-from timerl_nb.loops.nodes import Fetch, Offload
-from timerl_nb.memory.swap import SLACKS, Slack, Swaps
-from timerl_nb.runtime.backends import jax as backend
-from timerl_nb.runtime.transfer import THREAD
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.base.errors import BudgetError, ExecutionError
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.loops.loop_nodes import Fetch, Offload
+from timerl_nb.compiler.memory.budget.swapping import SLACKS, Slack, Swaps
+from timerl_nb.compiler.symbolic.index_expressions import Slice
+from timerl_nb.driver.search.budget_suggestions import fit_suggestions
+from timerl_nb.runtime.interpreter.swap_transfers import THREAD
+from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 BOUNDS = {"B": 16, "I": 3, "T": 12}
 STEP_BY_STEP = trl.Options(vectorize=("b",))

@@ -15,14 +15,14 @@ import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving, lowered_with_swaps
-from timerl_nb.driver.pipeline import Decision
-from timerl_nb.driver.search import Found, Search
-from timerl_nb.errors import ExecutionError
-from timerl_nb.memory.layout import Layout
-from timerl_nb.memory.place import Plans
-from timerl_nb.memory.swap import SLACKS, Slack, Swaps
-from timerl_nb.runtime.backends import jax as backend
-from timerl_nb.runtime.transfer import THREAD
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.compiler.memory.budget.swapping import SLACKS, Slack, Swaps
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout
+from timerl_nb.compiler.memory.placement.placement_planner import Plans
+from timerl_nb.driver.compile_pipeline import Decision
+from timerl_nb.driver.search.memory_budget_search import Found, Search
+from timerl_nb.runtime.interpreter.swap_transfers import THREAD
+from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 BOUNDS = {"B": 16, "I": 3, "T": 40}
 STEP_BY_STEP = trl.Options(vectorize=("b",), executor="xla")

@@ -10,9 +10,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.driver.family import Family
-from timerl_nb.errors import BoundsError, CallError, OptionError, TimeRLError
-from timerl_nb.show.sweeping import Sweeper, spread
+from timerl_nb.base.errors import BoundsError, CallError, OptionError, TimeRLError
+from timerl_nb.driver.program_family import Family
+from timerl_nb.show.comparison.argument_sweep import Sweeper, spread
 
 BOUNDS = {"I": 5, "T": 8}
 

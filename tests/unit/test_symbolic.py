@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import (
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed, union
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import (
     FALSE,
     TRUE,
     Cond,
@@ -34,9 +35,8 @@ from timerl_nb.symbolic.expr import (
     span,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
-from timerl_nb.symbolic.ranges import extent, settled
-from timerl_nb.symbolic.substitute import subst, subst_cond
+from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
+from timerl_nb.compiler.symbolic.value_ranges import extent, settled
 
 DIMS = Dims((Dim("i", "I"), Dim("t", "T")))
 BOUNDS = {"I": 3, "T": 7}

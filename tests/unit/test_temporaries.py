@@ -8,9 +8,9 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
-from timerl_nb.errors import BudgetError, TimeRLWarning
-from timerl_nb.memory.temporaries import temporaries
-from timerl_nb.runtime.xla.lowered import Lowered
+from timerl_nb.base.errors import BudgetError, TimeRLWarning
+from timerl_nb.compiler.memory.budget.kernel_temporaries import temporaries
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 SIDE = 256
 BYTES = SIDE * SIDE * 4

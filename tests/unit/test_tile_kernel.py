@@ -12,8 +12,8 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import assert_equal
 from tests.unit.test_tiles import compiled, noisy, summed
-from timerl_nb.collecting.kernel import OneKernel
-from timerl_nb.errors import OptionError
+from timerl_nb.base.errors import OptionError
+from timerl_nb.collecting.strategies.single_gpu_kernel import OneKernel
 
 ON_CPU = jax.default_backend() == "cpu"
 

@@ -12,10 +12,10 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import assert_equal
 from tests.unit.test_turns import collecting, endless, weights, written
-from timerl_nb.errors import OptionError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.loops.tile_model import TileModel
-from timerl_nb.machine import Machine
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
 
 XLA: dict[str, Any] = {"executor": "xla"}
 BOUNDS = {"B": 7, "T": 6}

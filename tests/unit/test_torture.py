@@ -19,10 +19,10 @@ from tests.torture.growth import ALLOWED, Growth, alive
 from tests.torture.kills import Killed
 from tests.torture.progress import Progress
 from tests.torture.subjects import SUBJECTS, differs, given_by
-from timerl_nb.live import saving
-from timerl_nb.live.saving import Saving
-from timerl_nb.runtime import run_folder
-from timerl_nb.scope.edges import EDGE
+from timerl_nb.execution.control import periodic_saving as saving
+from timerl_nb.execution.control.periodic_saving import Saving
+from timerl_nb.runtime.state import run_folder
+from timerl_nb.scope.storage.event_format import EDGE
 
 # --- kills ----------------------------------------------------------------------------------------
 

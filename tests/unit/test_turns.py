@@ -15,10 +15,10 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_equal, assert_same
-from timerl_nb.errors import BoundsError, DomainError, ExecutionError, OptionError
-from timerl_nb.ir.digest import digest
-from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.run_state import RunState
+from timerl_nb.base.errors import BoundsError, DomainError, ExecutionError, OptionError
+from timerl_nb.compiler.ir.graph_digest import digest
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.runtime.state.resumable_state import RunState
 
 HOW = ("xla", "interpret")
 Write = Callable[[Any], None]

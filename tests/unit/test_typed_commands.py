@@ -16,15 +16,17 @@ import pytest
 
 import timerl_command
 from tests.conftest import SHARED
-from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
+from timerl_nb.cli import bench, lab, main, sweep, train
 from timerl_nb.cli import scope as scope_commands
-from timerl_nb.cli.arguments import algorithm
-from timerl_nb.cli.asked import Asked
 from timerl_nb.cli.main import COMMANDS
-from timerl_nb.cli.outcome import INTERRUPTED
+from timerl_nb.cli.support import foreground_run as attended_run
+from timerl_nb.cli.support import sweep_workers as workers
+from timerl_nb.cli.support.algorithm_arguments import algorithm
+from timerl_nb.cli.support.exit_status import INTERRUPTED
+from timerl_nb.cli.support.run_request import Asked
 from timerl_nb.driver.program import Program
-from timerl_nb.live.running import Running
-from timerl_nb.runtime.run_folder import RunFolder
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.runtime.state.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 PAGES = [Path("README.md"), *sorted(p.relative_to(ROOT) for p in (ROOT / "docs").rglob("*.md"))]

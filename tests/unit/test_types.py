@@ -15,10 +15,10 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.errors import ShapeError
-from timerl_nb.ir.reference import Reference
-from timerl_nb.ir.shapes import NUMPY, WIDE, promote
-from timerl_nb.runtime.loading import load
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.ir.shapes import NUMPY, WIDE, promote
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 RNG = np.random.default_rng(0)
 FEW = ("i8", "u8", "i16")

@@ -10,9 +10,9 @@ import pytest
 import timerl_nb as trl
 from tests.eager import eagerly
 from tests.unit.checks import assert_memory_is_sound, assert_same
-from timerl_nb import errors
-from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base import errors
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},

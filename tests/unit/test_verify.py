@@ -7,11 +7,11 @@ import gc
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import VerificationError
-from timerl_nb.garbage import uncollected
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Edit
-from timerl_nb.ir.verify import verify
+from timerl_nb.base.errors import VerificationError
+from timerl_nb.base.garbage_collection import uncollected
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit
+from timerl_nb.compiler.ir.graph_verifier import verify
 
 
 def _graph(size: int) -> Pdg:

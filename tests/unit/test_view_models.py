@@ -16,10 +16,10 @@ from tests.patterns import PATTERNS
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
-from timerl_nb.config import Options
-from timerl_nb.errors import DomainError, OptionError
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.loops.nodes import Execute
+from timerl_nb.base.errors import DomainError, OptionError
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.ir.operations import DataflowAttrs
+from timerl_nb.compiler.loops.loop_nodes import Execute
 from timerl_nb.show import (
     Index,
     InspectorView,
@@ -294,8 +294,8 @@ def test_of_many_instants_some_are_marked_and_memory_keeps_every_peak(
     whole = MemoryView.of(nstep)
     for module in ("turn", "space"):
         monkeypatch.setattr(f"timerl_nb.show.{module}.EXACT", 50)
-    monkeypatch.setattr("timerl_nb.show.turn.COLUMNS", 30)
-    monkeypatch.setattr("timerl_nb.show.space.MARKS", 100)
+    monkeypatch.setattr("timerl_nb.show.schedule.points_of_one_iteration.COLUMNS", 30)
+    monkeypatch.setattr("timerl_nb.show.schedule.iteration_space_view.MARKS", 100)
     turn = Turn.of(nstep)
     view, memory = IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)
     acting = next(one for one in view.statements if one.name == "acting")
@@ -348,7 +348,7 @@ def test_operations_and_tensors_have_one_colour_in_every_view(program: trl.Progr
 def test_too_many_points_are_not_drawn_and_it_is_said(
     nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.show.turn.MOST", 100)
+    monkeypatch.setattr("timerl_nb.show.schedule.points_of_one_iteration.MOST", 100)
     turn = Turn.of(nstep)
     for view in (IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)):
         assert "too many points to draw" in view.to_svg() and "too many points" in str(view)

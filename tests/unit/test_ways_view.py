@@ -9,9 +9,9 @@ import pytest
 from timerl_widgets import WaysExplorer
 
 import timerl_nb as trl
-from timerl_nb.collecting.ways import Row, Speed, Ways
-from timerl_nb.errors import CallError, OptionError
-from timerl_nb.show.ways import WaysView
+from timerl_nb.base.errors import CallError, OptionError
+from timerl_nb.collecting.strategy_report import Row, Speed, Ways
+from timerl_nb.show.systems.collection_strategies import WaysView
 
 MADE_UP = Ways(
     (

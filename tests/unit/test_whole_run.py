@@ -7,11 +7,11 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.memory.folded_timeline import FoldedTimeline
-from timerl_nb.memory.timeline import Segment
+from timerl_nb.compiler.memory.memory_timeline import Segment
+from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import FoldedTimeline
 from timerl_nb.show import MemoryView
-from timerl_nb.show.memory import WholeRun
-from timerl_nb.show.whole_run import COLUMNS
+from timerl_nb.show.memory.memory_view import WholeRun
+from timerl_nb.show.memory.whole_run_memory import COLUMNS
 
 TURNS = 100_000
 

@@ -11,8 +11,8 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.test_mappings import swept
-from timerl_nb.collecting.ways import Ways
-from timerl_nb.ir.pdg import Pdg
+from timerl_nb.collecting.strategy_report import Ways
+from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.streams import Stream
 
 

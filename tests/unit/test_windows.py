@@ -12,8 +12,8 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.ir.reference import Reference
-from timerl_nb.memory.slices import is_picked
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.memory.placement.slice_reads import is_picked
 
 XLA = trl.Options(executor="xla")
 INTERPRET = trl.Options(executor="interpret")

@@ -18,8 +18,8 @@ import pytest
 import scipy.special as special
 
 import timerl_nb as trl
-from timerl_nb.errors import TimeRLError
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 BOUNDS = {"B": 2, "T": 3}
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.ir.work import MADE, READ, computing, moving
-from timerl_nb.machine import Machine
-from timerl_nb.memory.cost import point_seconds
-from timerl_nb.passes.bandwidth_model import BandwidthModel
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.compiler.ir.analysis.cost_terms import MADE, READ, computing, moving
+from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
+from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
 
 QUICK = Machine(launch=0.0, bandwidth=float("inf"))  # nothing but arithmetic takes time
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import TimeRLError
-from timerl_nb.files import user_path
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.errors import TimeRLError
 
 _RAW = (
     AttributeError,

@@ -12,8 +12,8 @@ from timerl_widgets.widget import Widget
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.errors import TimeRLError
-from timerl_nb.show.scope_figures import scope_figure
+from timerl_nb.base.errors import TimeRLError
+from timerl_nb.show.recording.recording_figures import scope_figure
 
 PROGRAM = "ctx.compile"
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {

@@ -15,8 +15,8 @@ from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
-from timerl_nb.errors import OptionError, TimeRLWarning
-from timerl_nb.ir.reference import Reference
+from timerl_nb.base.errors import OptionError, TimeRLWarning
+from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 BOUNDS = {"B": 8, "I": 6, "T": 30}
 PROGRAMS: dict[str, Callable[[], trl.Context]] = {

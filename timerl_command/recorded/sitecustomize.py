@@ -26,7 +26,7 @@ def _join(told: str) -> None:
     for name, path in bare.items():
         _bare(name, path)
     try:
-        joining = importlib.import_module("timerl_nb.scope.joining")
+        joining = importlib.import_module("timerl_nb.scope.recording.process_joining")
     finally:
         for name in bare:  # who imports the library has all of it
             sys.modules.pop(name, None)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from timerl_nb.algorithms.clipped import clipped_ppo
+from timerl_nb.algorithms.clipped_ppo import clipped_ppo
 from timerl_nb.algorithms.ddpg import ddpg
 from timerl_nb.algorithms.dqn import dqn
-from timerl_nb.algorithms.ppo import ppo
+from timerl_nb.algorithms.ppo_single_epoch import ppo
 from timerl_nb.algorithms.reinforce import reinforce
-from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 
 __all__ = ["clipped_ppo", "ddpg", "dqn", "ppo", "reinforce"]
 

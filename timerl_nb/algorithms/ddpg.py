@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod, sqrt
 
-from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, made
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.language.argument_checks import integer, number, numbers, widths
+from timerl_nb.compiler.language.inputs.tensor_sources import (
+    concat,
+    like,
+    random_normal,
+    tensor,
+    value,
+    where,
+)
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
 from timerl_nb.env.spaces import Box
-from timerl_nb.errors import EnvError
-from timerl_nb.frontend.arguments import integer, number, numbers, widths
-from timerl_nb.frontend.sources import concat, like, random_normal, tensor, value, where
-from timerl_nb.frontend.sources import minimum as min
-from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
-from timerl_nb.rl.remembered import Remembered
-from timerl_nb.rl.target import Target
-from timerl_nb.rl.window import window
+from timerl_nb.rl.replay_window import window
+from timerl_nb.rl.target_network import Target
+from timerl_nb.rl.transition_sampling import Remembered
 
 
 def ddpg(

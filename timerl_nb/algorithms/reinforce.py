@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from timerl_nb.driver.context import Context
-from timerl_nb.env.core import Simulation, made
-from timerl_nb.frontend.sources import like
-from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.compiler.language.inputs.tensor_sources import like
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
-from timerl_nb.rl.policy import DNNBuilder
+from timerl_nb.rl.policy_networks import DNNBuilder
 
 
 def reinforce(

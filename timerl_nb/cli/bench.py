@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from timerl_nb.cli.checkout import foreground, in_checkout
-from timerl_nb.cli.parser import Parser
-from timerl_nb.errors import MissingPartError
+from timerl_nb.base.errors import MissingPartError
+from timerl_nb.cli.support.argument_parser import Parser
+from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 
 _EXAMPLES: Final = """  timerl bench                 three works against hand-written JAX (under 5 minutes)
   timerl bench full            all works; depth, peaks, and what the interpreter costs

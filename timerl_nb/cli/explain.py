@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from timerl_nb.cli.parser import Parser
-from timerl_nb.cli.scripts import Compiled, read_with_script
-from timerl_nb.files import user_path
-from timerl_nb.show.text import human_bytes
-from timerl_nb.symbolic.domain import bounds_text
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.cli.support.argument_parser import Parser
+from timerl_nb.cli.support.script_runner import Compiled, read_with_script
+from timerl_nb.compiler.symbolic.dimensions import bounds_text
+from timerl_nb.show.amount_text import human_bytes
 
 _EXAMPLES: Final = """  timerl explain train.py                    stages, peak memory and schedule
   timerl explain train.py --stage ast        the loop nest that nobody wrote

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from timerl_nb.cli.checkout import foreground, in_checkout
-from timerl_nb.cli.parser import Parser
-from timerl_nb.errors import MissingPartError
+from timerl_nb.base.errors import MissingPartError
+from timerl_nb.cli.support.argument_parser import Parser
+from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 
 _EXAMPLES: Final = """  timerl lab                     the lessons in a checkout, otherwise this folder
   timerl lab -- --no-browser --port 9000

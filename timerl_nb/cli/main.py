@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from timerl_nb.base.errors import one_of
 from timerl_nb.cli import bench, explain, lab, profile, resume, scope, sweep, train
-from timerl_nb.cli.outcome import WRONG, outcome
-from timerl_nb.errors import one_of
+from timerl_nb.cli.support.exit_status import WRONG, outcome
 
 COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "train": train.main,

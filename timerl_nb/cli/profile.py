@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from timerl_nb.cli.parser import Parser, positive
-from timerl_nb.cli.scripts import read_with_script
-from timerl_nb.files import user_path
-from timerl_nb.profiler.profile import profile
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.cli.support.argument_parser import Parser, positive
+from timerl_nb.cli.support.script_runner import read_with_script
+from timerl_nb.profiler.run_profile import profile
 
 _EXAMPLES: Final = """  timerl profile train.py --turns 5
   timerl profile train.py --trace run.json     for chrome://tracing or https://ui.perfetto.dev

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.cli import sweep
-from timerl_nb.cli.attended_run import go_on
-from timerl_nb.cli.parser import Parser
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.files import user_path
+from timerl_nb.cli.support.argument_parser import Parser
+from timerl_nb.cli.support.foreground_run import go_on
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 

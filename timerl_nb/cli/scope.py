@@ -14,23 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from timerl_nb.cli.parser import Parser
-from timerl_nb.cli.scripts import as_python_does
-from timerl_nb.errors import ExecutionError, one_of
-from timerl_nb.files import user_path
-from timerl_nb.scope.audit import audit
-from timerl_nb.scope.averages import averages
-from timerl_nb.scope.calibration import Calibration
-from timerl_nb.scope.importing import add_trace
-from timerl_nb.scope.joining import environment
-from timerl_nb.scope.overlap import overlap_of
-from timerl_nb.scope.processes import processes
-from timerl_nb.scope.reading import read
-from timerl_nb.scope.recorder import make_fresh
-from timerl_nb.scope.tracing import Steps
-from timerl_nb.scope.transitions import transitions_text
-from timerl_nb.scope.whole_delta import whole_delta
-from timerl_nb.show.scope import ScopeView
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.errors import ExecutionError, one_of
+from timerl_nb.cli.support.argument_parser import Parser
+from timerl_nb.cli.support.script_runner import as_python_does
+from timerl_nb.scope.analysis.coverage_audit import audit
+from timerl_nb.scope.analysis.library_transitions import transitions_text
+from timerl_nb.scope.analysis.process_tree import processes
+from timerl_nb.scope.analysis.time_breakdown import overlap_of
+from timerl_nb.scope.calibration.calibration import Calibration
+from timerl_nb.scope.calibration.difference_of_averages import averages
+from timerl_nb.scope.calibration.whole_run_delta import whole_delta
+from timerl_nb.scope.device_activity.trace_import import add_trace
+from timerl_nb.scope.device_activity.tracing_session import Steps
+from timerl_nb.scope.recording.process_joining import environment
+from timerl_nb.scope.recording.recorder import make_fresh
+from timerl_nb.scope.storage.recording_reader import read
+from timerl_nb.show.recording.recording_view import ScopeView
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module

@@ -19,18 +19,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from timerl_nb.cli.arguments import Algorithm, algorithm, written
-from timerl_nb.cli.asked import ASKED, Asked, damaged, read_json, write_json
-from timerl_nb.cli.attended_run import kept_finals
-from timerl_nb.cli.outcome import FAILED, FINE
-from timerl_nb.cli.parser import named, positive
+from timerl_nb.base.atomic_files import user_path, write_whole
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.machine_model import cores
+from timerl_nb.base.text_tables import aligned, counted
+from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, written
+from timerl_nb.cli.support.argument_parser import named, positive
+from timerl_nb.cli.support.exit_status import FAILED, FINE
+from timerl_nb.cli.support.foreground_run import kept_finals
+from timerl_nb.cli.support.run_request import ASKED, Asked, damaged, read_json, write_json
+from timerl_nb.cli.support.sweep_workers import OUTPUT, Processes, Ray
 from timerl_nb.cli.train import asked_for, choose, parser_of
-from timerl_nb.cli.workers import OUTPUT, Processes, Ray
-from timerl_nb.columns import aligned, counted
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.files import user_path, write_whole
-from timerl_nb.machine import cores
-from timerl_nb.runtime.run_folder import LOCK, RunFolder
+from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
 
 SWEEP: Final = "sweep.json"
 TABLE: Final = "results.csv"

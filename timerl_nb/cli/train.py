@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb import algorithms
-from timerl_nb.cli.arguments import Algorithm, algorithm, written
-from timerl_nb.cli.asked import Asked
-from timerl_nb.cli.attended_run import attend
-from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, positive, typed
-from timerl_nb.columns import counted
-from timerl_nb.driver.context import Context
-from timerl_nb.errors import BudgetError, ExecutionError, OptionError, one_of
-from timerl_nb.files import user_path
-from timerl_nb.frontend.arguments import seed_of
-from timerl_nb.live.saving import Every
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.errors import BudgetError, ExecutionError, OptionError, one_of
+from timerl_nb.base.text_tables import counted
+from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, written
+from timerl_nb.cli.support.argument_parser import (
+    Parser,
+    bounds,
+    literal,
+    merged,
+    named,
+    positive,
+    typed,
+)
+from timerl_nb.cli.support.foreground_run import attend
+from timerl_nb.cli.support.run_request import Asked
+from timerl_nb.compiler.language.argument_checks import seed_of
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.execution.control.periodic_saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
 _USUAL_STEPS: Final = 5_000  # T of a program without I: it learns at each step

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.arrays import Array
-from timerl_nb.columns import counted
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.frontend.foreign import missing
-from timerl_nb.rl.learnt import Episodes
-from timerl_nb.runtime.backends import jax_graph as graph
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.language.foreign_names import missing
+from timerl_nb.rl.exported_policy import Episodes
+from timerl_nb.runtime.jax_backend import graph_function as graph
 
 
 @dataclass(frozen=True)

@@ -8,28 +8,28 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, NoReturn, Self
 
-from timerl_nb.collecting.acting import Actions, check_numbers, own
+from timerl_nb.base.entry_points import entry_point
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.text_tables import counted
 from timerl_nb.collecting.batch import Batch
-from timerl_nb.collecting.blocks import Blocks
-from timerl_nb.collecting.choosing import ANY, AUTO, Choice, check, choose
-from timerl_nb.collecting.kernel import OneKernel
-from timerl_nb.collecting.loop import Loop
-from timerl_nb.collecting.model import likely
-from timerl_nb.collecting.native import Native
-from timerl_nb.collecting.policy_of import acting_of
-from timerl_nb.collecting.processes import Processes
-from timerl_nb.collecting.scan import Scan
-from timerl_nb.collecting.sharded import Sharded
-from timerl_nb.collecting.step import StepByStep
-from timerl_nb.collecting.task import Task, found, spaces
-from timerl_nb.collecting.threads import Threads
-from timerl_nb.collecting.way import LOST, Counts, Source, Way
-from timerl_nb.collecting.ways import Ways
-from timerl_nb.columns import counted
-from timerl_nb.entry_points import entry_point
-from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.frontend.arguments import integer, seed_of
-from timerl_nb.frontend.foreign import all_asked, asked, missing
+from timerl_nb.collecting.collection_task import Task, found, spaces
+from timerl_nb.collecting.cost_model import likely
+from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
+from timerl_nb.collecting.policies.policy_conversion import acting_of
+from timerl_nb.collecting.strategies.environment_blocks import Blocks
+from timerl_nb.collecting.strategies.envpool_threads import Threads
+from timerl_nb.collecting.strategies.gymnasium_loop import Loop
+from timerl_nb.collecting.strategies.native_vector_environment import Native
+from timerl_nb.collecting.strategies.sharded_devices import Sharded
+from timerl_nb.collecting.strategies.shared_memory_processes import Processes
+from timerl_nb.collecting.strategies.single_gpu_kernel import OneKernel
+from timerl_nb.collecting.strategies.step_by_step import StepByStep
+from timerl_nb.collecting.strategies.xla_scan import Scan
+from timerl_nb.collecting.strategy import LOST, Counts, Source, Way
+from timerl_nb.collecting.strategy_report import Ways
+from timerl_nb.collecting.strategy_selection import ANY, AUTO, Choice, check, choose
+from timerl_nb.compiler.language.argument_checks import integer, seed_of
+from timerl_nb.compiler.language.foreign_names import all_asked, asked, missing
 
 WAYS: tuple[Way, ...] = (
     Scan(),

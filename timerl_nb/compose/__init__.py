@@ -1,12 +1,12 @@
 """Which primitive of a training program runs on which device (`trl.compose`)."""
 
-from timerl_nb.compose.choosing import Choice, Iteration, choose, portability
-from timerl_nb.compose.fpga import Fpga
-from timerl_nb.compose.measuring import measure
-from timerl_nb.compose.sweeping import Sweep, sweep
-from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
+from timerl_nb.compose.device_assignment import Choice, Iteration, choose, portability
+from timerl_nb.compose.fpga_model import Fpga
+from timerl_nb.compose.primitive_measurement import measure
+from timerl_nb.compose.setting_sweep import Sweep, sweep
 from timerl_nb.compose.units import Bytes, Link, Words
-from timerl_nb.frontend.foreign import module_names as _module_names
 
 __all__ = [
     "Bytes",

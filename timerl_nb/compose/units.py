@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import number
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.language.argument_checks import number
 
 
 @dataclass(frozen=True, order=True)

@@ -1,10 +1,10 @@
 """Probability distributions over recurrent tensors (`trl.distributions`)."""
 
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.distributions.beta import Beta
 from timerl_nb.distributions.categorical import Bernoulli, Categorical, MultiCategorical
 from timerl_nb.distributions.distribution import Distribution
 from timerl_nb.distributions.normal import Normal, TanhNormal
-from timerl_nb.frontend.foreign import module_names as _module_names
 
 __all__ = [
     "Bernoulli",

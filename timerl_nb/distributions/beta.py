@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import log, pi
 from typing import Any, Final
 
+from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, random_uniform, where
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions.distribution import (
     INSIDE,
     Distribution,
@@ -13,8 +15,6 @@ from timerl_nb.distributions.distribution import (
     expect_draw,
     numbers,
 )
-from timerl_nb.frontend.sources import random_normal, random_uniform, where
-from timerl_nb.frontend.tensor import RecurrentTensor
 
 _TRIES: Final = 12  # each is accepted with more than 0.95: all fail once in 10**15
 _TINY: Final = 2.0**-100

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.shapes import NUMPY, is_integer, same_size
+from timerl_nb.compiler.language.argument_checks import integer, is_whole
+from timerl_nb.compiler.language.inputs.tensor_sources import (
+    random_gumbel,
+    random_uniform,
+    stack,
+    where,
+)
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 from timerl_nb.distributions.distribution import Distribution, Stream, expect_draw, numbers
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import integer, is_whole
-from timerl_nb.frontend.sources import random_gumbel, random_uniform, stack, where
-from timerl_nb.frontend.tensor import RecurrentTensor, operand
-from timerl_nb.ir.shapes import NUMPY, is_integer, same_size
 
 
 class Categorical(Distribution):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Self
 
-from timerl_nb.errors import ShapeError, TimeRLError, user_origin
-from timerl_nb.frontend.actor import Draw
-from timerl_nb.frontend.context import current
-from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, operand
-from timerl_nb.ir.shapes import is_float
+from timerl_nb.base.errors import ShapeError, TimeRLError, user_origin
+from timerl_nb.compiler.ir.shapes import is_float
+from timerl_nb.compiler.language.policy.acting_record import Draw
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, broadcast_to, operand
 
 Stream = int | str | None
 INSIDE = 1 - 2**-24  # the last float32 below 1: a draw there has a finite density

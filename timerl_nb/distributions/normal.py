@@ -8,12 +8,12 @@ from typing import Any
 
 from ml_dtypes import finfo
 
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, where
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 from timerl_nb.distributions.distribution import INSIDE, Distribution, Stream, alike, expect_draw
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import number
-from timerl_nb.frontend.sources import random_normal, where
-from timerl_nb.frontend.tensor import RecurrentTensor, operand
-from timerl_nb.ir.shapes import NUMPY
 
 
 class _Reparametrised(Distribution):

@@ -13,11 +13,44 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from timerl_nb.columns import counted
-from timerl_nb.config import Options
-from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.machines import machine_here
-from timerl_nb.driver.pipeline import (
+from timerl_nb.base.errors import (
+    BoundsError,
+    CeilingError,
+    ScheduleError,
+    ShapeError,
+    TimeRLError,
+    VerificationError,
+)
+from timerl_nb.base.garbage_collection import uncollected
+from timerl_nb.base.lru_cache import Lru
+from timerl_nb.base.options import Options
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_digest import Digest, digest
+from timerl_nb.compiler.ir.graph_rewriting import unchanged
+from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
+from timerl_nb.compiler.ir.shapes import NUMPY, WIDE
+from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.loops.loop_builder import build_ast
+from timerl_nb.compiler.loops.loop_nodes import Execute, Loop
+from timerl_nb.compiler.loops.tileable_loops import Tile, find_tiles
+from timerl_nb.compiler.memory.budget.budget_check import Planner, refusal
+from timerl_nb.compiler.memory.budget.memory_lower_bound import inevitable, lower_bound
+from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.per_device_memory import least_share
+from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
+from timerl_nb.compiler.passes.pass_pipeline import Pipeline
+from timerl_nb.compiler.scheduling.infeasible_schedule_error import (
+    dims_to_fix,
+    persists,
+    refuse_circles,
+)
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
+from timerl_nb.compiler.scheduling.vectorization_trials import SEARCHED, Trials
+from timerl_nb.compiler.symbolic.dimensions import bounds_text
+from timerl_nb.driver.compile_pipeline import (
     Decision,
     Front,
     Stated,
@@ -29,45 +62,16 @@ from timerl_nb.driver.pipeline import (
     stated_beyond,
     unlimited,
 )
-from timerl_nb.driver.search import Known, Search
-from timerl_nb.driver.serialization import deserialized, serialized
+from timerl_nb.driver.pass_and_schedule_serialization import deserialized, serialized
+from timerl_nb.driver.search.budget_suggestions import fit_suggestions
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.driver.search.memory_budget_search import Known, Search
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
-from timerl_nb.errors import (
-    BoundsError,
-    CeilingError,
-    ScheduleError,
-    ShapeError,
-    TimeRLError,
-    VerificationError,
-)
-from timerl_nb.garbage import uncollected
-from timerl_nb.ir.attrs import ConstAttrs
-from timerl_nb.ir.digest import Digest, digest
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import unchanged
-from timerl_nb.ir.shapes import NUMPY, WIDE
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.loops.build import build_ast
-from timerl_nb.loops.nodes import Execute, Loop
-from timerl_nb.loops.tiles import Tile, find_tiles
-from timerl_nb.lru import Lru
-from timerl_nb.memory.budget import Planner, refusal
-from timerl_nb.memory.lifetimes import KnownLifetimes
-from timerl_nb.memory.lower_bound import inevitable, lower_bound
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.share import least_share
-from timerl_nb.passes.core import Pipeline
-from timerl_nb.passes.dynamic_bounds import DynamicBounds
-from timerl_nb.runtime.backends.jax import device_name, has_wide_types
-from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
-from timerl_nb.runtime.xla.shards import devices
-from timerl_nb.schedule.explain import dims_to_fix, persists, refuse_circles
-from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.schedule.trial import SEARCHED, Trials
-from timerl_nb.symbolic.ceiling import bounded
-from timerl_nb.symbolic.domain import bounds_text
+from timerl_nb.runtime.jax_backend.jax_engine import device_name, has_wide_types
+from timerl_nb.runtime.state.disk_cache import DiskCache, disk_cache, key_of
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
+from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 MOST: Final = 16  # compilations of which passes and schedules are remembered
 POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point

@@ -14,31 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from timerl_nb.columns import counted
-from timerl_nb.config import Blocks, Options, progress_by_default
-from timerl_nb.driver.compiler import Compiler, check_types
-from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.kept_run import HeldFolders, Keeper, KeptRun
-from timerl_nb.driver.onlooker import listener_of, made_known, run_begins
-from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
-from timerl_nb.driver.stages import See, Stages, unseen
-from timerl_nb.driver.tuning import Tuning, tuned
-from timerl_nb.entry_points import entry_point
-from timerl_nb.errors import BoundsError, BudgetError, OptionError, Origin, one_of, warn
-from timerl_nb.events import Recorder
-from timerl_nb.frontend.arguments import seed_of
-from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
-from timerl_nb.frontend.context import Context
-from timerl_nb.frontend.foreign import PROGRAM, all_asked, missing, taken
-from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.frontend.until import Until, until
-from timerl_nb.ir.attrs import OutputAttrs
-from timerl_nb.ir.digest import digest_by_names
-from timerl_nb.ir.host import UdfAttrs
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.turns import (
+from timerl_nb.base.entry_points import entry_point
+from timerl_nb.base.errors import BoundsError, BudgetError, OptionError, Origin, one_of, warn
+from timerl_nb.base.options import Blocks, Options, progress_by_default
+from timerl_nb.base.runtime_events import Recorder
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
+from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
+from timerl_nb.compiler.ir.host.iteration_io import (
     NothingGiven,
     Supply,
     TurnByTurn,
@@ -47,36 +31,64 @@ from timerl_nb.ir.turns import (
     given_of,
     is_handed_out,
 )
-from timerl_nb.live.log_folder import LogFolder
-from timerl_nb.live.program_course import ProgramCourse
-from timerl_nb.live.progress_bar import compiling, saying, turns_bar
-from timerl_nb.live.result_frame import Rows
-from timerl_nb.live.results import Acting, Result
-from timerl_nb.live.run_control import RunControl
-from timerl_nb.live.run_log import Logger, RunLog, loggers_of
-from timerl_nb.live.running import Running
-from timerl_nb.live.saving import each
-from timerl_nb.live.telemetry import Telemetry, Watched
-from timerl_nb.live.turns import Turns
-from timerl_nb.loops.nodes import Ast
-from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import is_picked
-from timerl_nb.passes.core import Pipeline
-from timerl_nb.passes.dynamic_bounds import DynamicBounds
-from timerl_nb.passes.incrementalize import Incrementalize, without_effect
-from timerl_nb.runtime.backends.jax import check_transfers, is_accelerated
-from timerl_nb.runtime.backends.jax_forks import check_process
+from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
+from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op
+from timerl_nb.compiler.language.argument_checks import seed_of
+from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, missing, taken
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.actual_bounds import (
+    bound_value,
+    check_mapping,
+    fixed_bounds,
+)
+from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, until
+from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.loops.loop_nodes import Ast
+from timerl_nb.compiler.memory.budget.budget_check import (
+    machine_refusal,
+    on_the_machine,
+    stated_refusal,
+    stated_text,
+)
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.slice_reads import is_picked
+from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
+from timerl_nb.compiler.passes.pass_pipeline import Pipeline
+from timerl_nb.compiler.passes.tiling.incrementalize_reductions import (
+    Incrementalize,
+    without_effect,
+)
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
+from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
+from timerl_nb.compiler.symbolic.index_expressions import Slice
+from timerl_nb.driver.compile_pipeline import Front, holds_for_all_bounds, pipeline, unlimited
+from timerl_nb.driver.compiler import Compiler, check_types
+from timerl_nb.driver.program_hooks import listener_of, made_known, run_begins
+from timerl_nb.driver.run_in_folder import HeldFolders, Keeper, KeptRun
+from timerl_nb.driver.search.budget_suggestions import fit_suggestions
+from timerl_nb.driver.search.measured_plan_tuning import Tuning, tuned
+from timerl_nb.driver.stages import See, Stages, unseen
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.execution.control.pause_and_stop import RunControl
+from timerl_nb.execution.control.periodic_saving import each
+from timerl_nb.execution.control.program_thread import ProgramCourse
+from timerl_nb.execution.control.unbounded_iterations import Turns
+from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
+from timerl_nb.execution.logging.run_logger import Logger, RunLog, loggers_of
+from timerl_nb.execution.results.result_dataframe import Rows
+from timerl_nb.execution.results.run_result import Acting, Result
+from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
+from timerl_nb.execution.telemetry.progress_bar import compiling, saying, turns_bar
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.interpret import Instruction, Run
-from timerl_nb.runtime.main_memory import main_memory_left
+from timerl_nb.runtime.host_memory import main_memory_left
+from timerl_nb.runtime.interpreter.interpreter import Instruction, Run
+from timerl_nb.runtime.jax_backend.fork_guard import check_process
+from timerl_nb.runtime.jax_backend.jax_engine import check_transfers, is_accelerated
 from timerl_nb.runtime.run_protocol import RunProtocol
-from timerl_nb.runtime.run_state import RunState
-from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.symbolic.domain import Ceiling, Endless, bounds_text
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.runtime.state.resumable_state import RunState
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
 _BLOCKS: Final = Incrementalize.name
 _GUARDED: Final = (

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from timerl_nb.columns import counted
-from timerl_nb.dot import Dot
-from timerl_nb.errors import OptionError, Origin, one_of
-from timerl_nb.frontend.foreign import all_asked, missing, taken
-from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.choice import Ask, Choice
-from timerl_nb.ir.ops import DataflowAttrs, Op
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Rewritten, Step
-from timerl_nb.ir.text import about, op_line
+from timerl_nb.base.display_registry import Inspectable
+from timerl_nb.base.errors import OptionError, Origin, one_of
+from timerl_nb.base.graphviz_text import Dot
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, Step
+from timerl_nb.compiler.ir.graph_text import about, op_line
+from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
+from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Choice
+from timerl_nb.compiler.language.foreign_names import all_asked, missing, taken
 
 
 class Listing(Inspectable):

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.env.cartpole import CartPole
-from timerl_nb.env.core import Environment, Simulation, Step, make, register
-from timerl_nb.env.gym import GymEnvironment
+from timerl_nb.env.environment import Environment, Simulation, Step, make, register
+from timerl_nb.env.envpool import PoolEnvironment
+from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.env.mountain_car import MountainCar, MountainCarContinuous
 from timerl_nb.env.pendulum import Pendulum
-from timerl_nb.env.pool import PoolEnvironment
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
-from timerl_nb.frontend.foreign import module_names as _module_names
 
 register("CartPole-v1", CartPole)
 register("MountainCar-v0", MountainCar)
@@ -42,7 +42,7 @@ __all__ = [
 _LATER = {
     "BraxEnvironment": "timerl_nb.env.brax:BraxEnvironment",
     "GymnaxEnvironment": "timerl_nb.env.gymnax:GymnaxEnvironment",
-    "JaxEnvironment": "timerl_nb.env.jax_native:JaxEnvironment",
+    "JaxEnvironment": "timerl_nb.env.jax_environment:JaxEnvironment",
 }
 __all__ += list(_LATER)
 

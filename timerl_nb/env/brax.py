@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from timerl_nb.env.core import Autoreset
-from timerl_nb.env.jax_native import JaxEnvironment
+from timerl_nb.base.errors import EnvError, one_of
+from timerl_nb.compiler.ir.shapes import dtype_name
+from timerl_nb.env.environment import Autoreset
+from timerl_nb.env.jax_environment import JaxEnvironment
 from timerl_nb.env.spaces import Box
-from timerl_nb.errors import EnvError, one_of
-from timerl_nb.ir.shapes import dtype_name
 
 EVERYWHERE = float("inf")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import pi
 
-from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.compiler.language.inputs.tensor_sources import ones, random_uniform, stack, where
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
-from timerl_nb.frontend.sources import ones, random_uniform, stack, where
-from timerl_nb.symbolic.domain import Domain
 
 GRAVITY = 9.8  # m/s²
 CART, POLE = 1.0, 0.1  # kg

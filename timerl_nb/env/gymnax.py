@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.env.core import Autoreset
-from timerl_nb.env.jax_native import JaxEnvironment
+from timerl_nb.base.errors import EnvError, one_of
+from timerl_nb.compiler.ir.shapes import dtype_name
+from timerl_nb.env.environment import Autoreset
+from timerl_nb.env.jax_environment import JaxEnvironment
 from timerl_nb.env.spaces import Box, Discrete
-from timerl_nb.errors import EnvError, one_of
-from timerl_nb.ir.shapes import dtype_name
 
 NEVER = 2**31 - 1  # steps
 

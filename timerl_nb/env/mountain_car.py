@@ -6,10 +6,10 @@ changed first and then moves the car.
 
 from __future__ import annotations
 
-from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.compiler.language.inputs.tensor_sources import full, random_uniform, stack, where
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
-from timerl_nb.frontend.sources import full, random_uniform, stack, where
-from timerl_nb.symbolic.domain import Domain
 
 LEFT, RIGHT = -1.2, 0.6  # the ends of the track; the hill is sin(3 x)
 FASTEST = 0.07  # a step

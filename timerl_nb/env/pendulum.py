@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import pi
 
-from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.compiler.language.inputs.tensor_sources import constant, random_uniform, stack
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box
-from timerl_nb.frontend.sources import constant, random_uniform, stack
-from timerl_nb.symbolic.domain import Domain
 
 GRAVITY = 10.0  # m/s²
 MASS, LENGTH = 1.0, 1.0  # kg, m: a rod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from timerl_nb.frontend.arguments import element_type, number
+from timerl_nb.compiler.language.argument_checks import element_type, number
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.base.errors import EnvError
+from timerl_nb.compiler.language.inputs.tensor_sources import constant, random_uniform
+from timerl_nb.compiler.language.recurrent_tensor import broadcast_to
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box
-from timerl_nb.errors import EnvError
-from timerl_nb.frontend.sources import constant, random_uniform
-from timerl_nb.frontend.tensor import broadcast_to
-from timerl_nb.symbolic.domain import Domain
 
 STRIDE = 0.05  # how far the greatest action goes
 

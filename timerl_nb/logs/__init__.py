@@ -1,9 +1,9 @@
 """Where a run's rows go besides a folder (`trl.logs`): TensorBoard and Weights & Biases, where installed."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.live.run_log import Logger
-from timerl_nb.logs.event_files import tensorboard
-from timerl_nb.logs.offline_runs import wandb
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.execution.logging.run_logger import Logger
+from timerl_nb.logs.tensorboard import tensorboard
+from timerl_nb.logs.weights_and_biases import wandb
 
 __all__ = ["Logger", "tensorboard", "wandb"]
 

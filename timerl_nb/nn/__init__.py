@@ -1,13 +1,13 @@
 """Neural networks in recurrent tensors (`trl.nn`)."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.nn.attention import Attention, MultiHeadAttention
 from timerl_nb.nn.cells import GRUCell, LSTMCell
-from timerl_nb.nn.composed import Dropout, Sequential
 from timerl_nb.nn.convolutions import Conv1d, Conv2d
 from timerl_nb.nn.layers import MLP, Embedding, Linear, orthogonal, scaled_normal
 from timerl_nb.nn.module import Module
-from timerl_nb.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from timerl_nb.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from timerl_nb.nn.sequential_and_dropout import Dropout, Sequential
 
 __all__ = [
     "MLP",

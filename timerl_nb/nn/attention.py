@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.frontend.indexing import as_dims
-from timerl_nb.frontend.sources import where
-from timerl_nb.frontend.tensor import RecurrentTensor, dot, operand
+from timerl_nb.base.errors import DomainError, ShapeError
+from timerl_nb.compiler.language.indexing.index_parsing import as_dims
+from timerl_nb.compiler.language.inputs.tensor_sources import where
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, dot, operand
+from timerl_nb.compiler.symbolic.index_expressions import Entry, const, maximum, span
 from timerl_nb.nn.layers import Linear, checked_sizes
 from timerl_nb.nn.module import Module, free_name
-from timerl_nb.symbolic.expr import Entry, const, maximum, span
 
 
 class _Heads(Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.nn.layers import Linear, checked_sizes, expect_last
 from timerl_nb.nn.module import Module, free_name
 

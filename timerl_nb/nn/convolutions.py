@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod, sqrt
 from typing import Any, ClassVar
 
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import number
-from timerl_nb.frontend.sources import parameter, random_normal
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.frontend.windows import conv
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import parameter, random_normal
+from timerl_nb.compiler.language.operations.convolution_and_pooling import conv
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.nn.layers import checked_sizes
 from timerl_nb.nn.module import Module, free_name
 

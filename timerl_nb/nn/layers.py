@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import integer, number
-from timerl_nb.frontend.sources import parameter, random_normal
-from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.inputs.tensor_sources import parameter, random_normal
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 from timerl_nb.nn.module import Module, free_name
 
 Init = Callable[[tuple[int, ...]], RecurrentTensor]

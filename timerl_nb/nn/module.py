@@ -10,19 +10,19 @@ from typing import Any, Final, Self, overload
 
 import numpy as np
 
-from timerl_nb.arrays import as_array
-from timerl_nb.columns import counted
-from timerl_nb.errors import IndexExpressionError, ShapeError, user_origin
-from timerl_nb.frontend.actor import FROZEN
-from timerl_nb.frontend.arguments import folder
-from timerl_nb.frontend.context import current
-from timerl_nb.frontend.foreign import MODULES, all_asked, missing, taken
-from timerl_nb.frontend.indexing import Condition, Index
-from timerl_nb.frontend.sources import Parameter, constant
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.runtime.loading import load
-from timerl_nb.symbolic.expr import TRUE, Cond
+from timerl_nb.base.array_conversion import as_array
+from timerl_nb.base.errors import IndexExpressionError, ShapeError, user_origin
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.argument_checks import folder
+from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, missing, taken
+from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index
+from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant
+from timerl_nb.compiler.language.policy.acting_record import FROZEN
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond
+from timerl_nb.runtime.state.checkpoint_reader import load
 
 
 class Parameters(list[Parameter]):

@@ -1,9 +1,9 @@
 """Optimisers as recurrence equations (`trl.optim`), and rates that change over iterations."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.optim import schedules
 from timerl_nb.optim.optimizer import Optimizer
-from timerl_nb.optim.rules import SGD, Adam, AdamW, RMSProp
+from timerl_nb.optim.update_rules import SGD, Adam, AdamW, RMSProp
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSProp", "schedules"]
 

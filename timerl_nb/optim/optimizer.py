@@ -11,16 +11,19 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
-from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
-from timerl_nb.frontend.arguments import is_number
-from timerl_nb.frontend.foreign import MODULE, all_asked, missing
-from timerl_nb.frontend.indexing import as_dims
-from timerl_nb.frontend.recurrences import initial_branch, previous_branches
-from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.ir.shapes import HALF
+from timerl_nb.base.errors import DomainError, GradientError, ShapeError, user_origin
+from timerl_nb.compiler.ir.shapes import HALF
+from timerl_nb.compiler.language.argument_checks import is_number
+from timerl_nb.compiler.language.foreign_names import MODULE, all_asked, missing
+from timerl_nb.compiler.language.indexing.index_parsing import as_dims
+from timerl_nb.compiler.language.indexing.recurrence_initialization import (
+    initial_branch,
+    previous_branches,
+)
+from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, tensor, where, zeros
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.nn.module import Parameters
-from timerl_nb.symbolic.domain import Domain
 
 Rate = float | RecurrentTensor
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from math import log, pi
 from typing import Any
 
-from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.frontend.arguments import integer, number
-from timerl_nb.frontend.context import current
-from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.sources import value, where
-from timerl_nb.frontend.tensor import RecurrentTensor, constant, value_of
+from timerl_nb.base.errors import DomainError, ShapeError
+from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.tensor_sources import value, where
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, constant, value_of
 
 
 def linear(i: Index, start: float, end: float, steps: Any = None) -> RecurrentTensor:

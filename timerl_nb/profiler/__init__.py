@@ -1,5 +1,5 @@
 """Where the time of a run goes: `trl.profile(program)`."""
 
-from timerl_nb.profiler.profile import Profile, Row, profile
+from timerl_nb.profiler.run_profile import Profile, Row, profile
 
 __all__ = ["Profile", "Row", "profile"]

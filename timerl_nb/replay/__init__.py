@@ -1,17 +1,23 @@
 """What was collected, remembered and drawn again (`trl.replay`)."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.replay.algorithm import Algorithm
-from timerl_nb.replay.allocation import Allocation, BySpeed, Latencies, Move, Stepwise
-from timerl_nb.replay.buffer import Replay
-from timerl_nb.replay.dqn import Dqn
-from timerl_nb.replay.in_program import InProgram
-from timerl_nb.replay.priority import Proportional
-from timerl_nb.replay.sample import Sample, Ticket
-from timerl_nb.replay.sum_tree import SumTree
-from timerl_nb.replay.train import Training, train
-from timerl_nb.rl.device_tree import DeviceTree, Draws, device_tree
-from timerl_nb.rl.window import Window, window
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.replay.prioritization.priorities import Proportional
+from timerl_nb.replay.prioritization.sum_tree import SumTree
+from timerl_nb.replay.storage.program_buffer import InProgram
+from timerl_nb.replay.storage.replay_buffer import Replay
+from timerl_nb.replay.storage.sample import Sample, Ticket
+from timerl_nb.replay.training.algorithm import Algorithm
+from timerl_nb.replay.training.dqn_algorithm import Dqn
+from timerl_nb.replay.training.thread_allocation import (
+    Allocation,
+    BySpeed,
+    Latencies,
+    Move,
+    Stepwise,
+)
+from timerl_nb.replay.training.training_run import Training, train
+from timerl_nb.rl.in_program_priority_tree import DeviceTree, Draws, device_tree
+from timerl_nb.rl.replay_window import Window, window
 
 __all__ = [
     "Algorithm",

@@ -1,7 +1,7 @@
 """Reinforcement-learning parts: policies from an environment's spaces, and what was learnt."""
 
 from timerl_nb.rl.evaluation import evaluated
-from timerl_nb.rl.learnt import Episodes, LearntPolicy
-from timerl_nb.rl.policy import DNNBuilder, Policy
+from timerl_nb.rl.exported_policy import Episodes, LearntPolicy
+from timerl_nb.rl.policy_networks import DNNBuilder, Policy
 
 __all__ = ["DNNBuilder", "Episodes", "LearntPolicy", "Policy", "evaluated"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from timerl_nb.env.core import Step
-from timerl_nb.frontend.sources import maximum, tensor, where
-from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum, tensor, where
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.env.environment import Step
 
 
 def episode_returns(step: Step, over: Any, along: Any) -> tuple[RecurrentTensor, RecurrentTensor]:

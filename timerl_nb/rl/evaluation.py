@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from timerl_nb.driver.context import Context
-from timerl_nb.entry_points import register_entry_point
-from timerl_nb.env.core import Simulation
-from timerl_nb.errors import DomainError, OptionError, TimeRLError
-from timerl_nb.frontend.acting import InProgram, Slicer, policy_of
-from timerl_nb.frontend.arguments import integer
-from timerl_nb.frontend.context import current
-from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.sources import like, value
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.rl.learnt import fresh, graphs_of
-from timerl_nb.symbolic.expr import sym
+from timerl_nb.base.entry_points import register_entry_point
+from timerl_nb.base.errors import DomainError, OptionError, TimeRLError
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.tensor_sources import like, value
+from timerl_nb.compiler.language.policy.policy_slice import InProgram, Slicer, policy_of
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.index_expressions import sym
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation
+from timerl_nb.rl.exported_policy import fresh, graphs_of
 
 
 def evaluated(

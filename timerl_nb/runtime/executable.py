@@ -7,26 +7,26 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from timerl_nb.columns import counted
-from timerl_nb.dot import FUSED, Dot
-from timerl_nb.errors import OptionError
-from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.text import about
-from timerl_nb.loops.cuts import Cut, Cuts, parts_of
-from timerl_nb.loops.nodes import Ast, Execute, Loop
-from timerl_nb.loops.tiles import Tile
-from timerl_nb.memory.budget import too_large
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.runtime.backends.jax_cache import use_cache
-from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.run_progress import RunProgress
-from timerl_nb.runtime.source import Source
-from timerl_nb.runtime.xla.calls_made import work_of
-from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
-from timerl_nb.runtime.xla.hlo import Work
-from timerl_nb.runtime.xla.lowered import Lowered, too_little, why_not
+from timerl_nb.base.display_registry import Inspectable
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.graphviz_text import FUSED, Dot
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_text import about
+from timerl_nb.compiler.ir.operations import DataflowAttrs
+from timerl_nb.compiler.loops.iteration_cuts import Cut, Cuts, parts_of
+from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Loop
+from timerl_nb.compiler.loops.tileable_loops import Tile
+from timerl_nb.compiler.memory.budget.budget_check import too_large
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.interpreter.generated_source import Source
+from timerl_nb.runtime.jax_backend.xla_compilation_cache import use_cache
+from timerl_nb.runtime.state.run_progress import RunProgress
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
+from timerl_nb.runtime.xla.hlo.calls_per_run import work_of
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered, too_little, why_not
 
 _FILE: Final = "<timerl program>"
 

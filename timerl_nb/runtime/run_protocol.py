@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.host import Host
-from timerl_nb.ir.ops import Op, Tensor
-from timerl_nb.ir.selected import Coordinates
-from timerl_nb.loops.cuts import Cut
-from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.loading import Kept
-from timerl_nb.runtime.outputs import Outputs
-from timerl_nb.runtime.run_progress import SoFar
-from timerl_nb.runtime.run_state import RunState
-from timerl_nb.runtime.stopwatch import Stopwatch
-from timerl_nb.runtime.transfer import Copy
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
+from timerl_nb.compiler.ir.host.host_functions import Host
+from timerl_nb.compiler.ir.operations import Op, Tensor
+from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.runtime.call_timing import Stopwatch
+from timerl_nb.runtime.interpreter.swap_transfers import Copy
+from timerl_nb.runtime.memory_ledger import Ledger
+from timerl_nb.runtime.output_assembly import Outputs
+from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.resumable_state import RunState
+from timerl_nb.runtime.state.run_progress import SoFar
 
 
 class RunProtocol(Protocol):

@@ -1,22 +1,22 @@
 """Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.scope.annotations import operation, phase
-from timerl_nb.scope.audit import audit
-from timerl_nb.scope.busy import Busy
-from timerl_nb.scope.calibration import Calibration, Cost
-from timerl_nb.scope.chain import critical_chain
-from timerl_nb.scope.comparing import Compared
-from timerl_nb.scope.correction import Corrected
-from timerl_nb.scope.importing import add_trace
-from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
-from timerl_nb.scope.processes import processes
-from timerl_nb.scope.reading import read
-from timerl_nb.scope.record import record
-from timerl_nb.scope.recording import Recording
-from timerl_nb.scope.tapped import tap
-from timerl_nb.scope.tracing import devices
-from timerl_nb.scope.transitions import transitions
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.scope.analysis.coverage_audit import audit
+from timerl_nb.scope.analysis.critical_path import critical_chain
+from timerl_nb.scope.analysis.library_transitions import transitions
+from timerl_nb.scope.analysis.process_tree import processes
+from timerl_nb.scope.analysis.recording_comparison import Compared
+from timerl_nb.scope.analysis.recording_queries import Recording
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.calibration.calibration import Calibration, Cost
+from timerl_nb.scope.calibration.overhead_correction import Corrected
+from timerl_nb.scope.device_activity.busy_time import Busy
+from timerl_nb.scope.device_activity.trace_import import add_trace
+from timerl_nb.scope.device_activity.tracing_session import devices
+from timerl_nb.scope.recording.annotations import operation, phase
+from timerl_nb.scope.recording.recording_session import record
+from timerl_nb.scope.storage.recording_reader import read
+from timerl_nb.scope.wrappers.user_library_wrapping import tap
 
 __all__ = [
     "Breakdown",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.schedule.schedule import Schedule
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 
 # Okabe and Ito's colours for all kinds of colour vision.
 SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#777777")

@@ -1,22 +1,22 @@
 """What notebook widgets take of the parts below `show`: they import nothing else of them."""
 
-from timerl_nb.arrays import Array
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.display_registry import bundle
+from timerl_nb.base.entry_points import register_entry_point
+from timerl_nb.base.errors import DrawingError, ExecutionError, OptionError, TimeRLError, one_of
+from timerl_nb.base.lru_cache import Lru
+from timerl_nb.base.text_tables import counted
 from timerl_nb.collecting.collector import Collector
-from timerl_nb.columns import counted
-from timerl_nb.compose.sweeping import Sweep
-from timerl_nb.driver.family import At, Family
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import DataflowAttrs
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, watched
+from timerl_nb.compiler.language.foreign_names import asked, taken
+from timerl_nb.compiler.language.inputs.actual_bounds import check_mapping
+from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.entry_points import register_entry_point
-from timerl_nb.errors import DrawingError, ExecutionError, OptionError, TimeRLError, one_of
-from timerl_nb.frontend.bounds import check_mapping
-from timerl_nb.frontend.foreign import asked, taken
-from timerl_nb.inspectable import bundle
-from timerl_nb.ir.choice import Candidate, watched
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.live.frames import Frame
-from timerl_nb.live.running import Running
-from timerl_nb.lru import Lru
+from timerl_nb.driver.program_family import At, Family
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.scope import record
-from timerl_nb.scope.recording import Recorded
-from timerl_nb.streams.report import Report
+from timerl_nb.scope.analysis.recording_queries import Recorded
+from timerl_nb.streams.run_report import Report

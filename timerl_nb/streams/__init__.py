@@ -1,17 +1,17 @@
 """Kernels that run at the same time, found while they come: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c)."""
 
-from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.streams.baselines import Graph, graph
-from timerl_nb.streams.comparing import Comparison, compare
-from timerl_nb.streams.kernels import Kernel, kernel
+from timerl_nb.streams.kernel_declaration import Kernel, kernel
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import ANY, Segment, segment, segment_of
 from timerl_nb.streams.recorders import record
-from timerl_nb.streams.report import Launch, Report
-from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
-from timerl_nb.streams.simulate.course import Simulated
-from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
-from timerl_nb.streams.stored import load, save
-from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.threads import window
+from timerl_nb.streams.run_report import Launch, Report
+from timerl_nb.streams.simulator.gpu_constants import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
+from timerl_nb.streams.simulator.simulated_comparison import Comparison, compare
+from timerl_nb.streams.simulator.simulated_run import Simulated
+from timerl_nb.streams.stream_file import load, save
+from timerl_nb.streams.thread_execution import window
 from timerl_nb.streams.workloads import workload
 
 __all__ = [

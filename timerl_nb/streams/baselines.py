@@ -6,13 +6,13 @@ from collections import deque
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from timerl_nb.errors import OptionError
-from timerl_nb.frontend.foreign import taken
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.report import Report
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.kernel_stream import Stream, upstream_of
+from timerl_nb.streams.run_report import Report
 from timerl_nb.streams.scheduling_window import Window
-from timerl_nb.streams.stream import Stream, upstream_of
-from timerl_nb.streams.threads import Threads, one_by_one, run_in, runnable
+from timerl_nb.streams.thread_execution import Threads, one_by_one, run_in, runnable
 
 
 def run_serial(stream: Stream) -> Report:

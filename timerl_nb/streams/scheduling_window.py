@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal
 
-from timerl_nb.frontend.arguments import integer
-from timerl_nb.streams.dependences import Finder
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.streams.dependence_analysis import Finder
+from timerl_nb.streams.kernel_declaration import Kernel
 
 _LARGEST: Final = 1 << 20  # slots of a window
 

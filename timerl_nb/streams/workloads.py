@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import timerl_nb.errors
-from timerl_nb.errors import MissingPartError, OptionError, one_of
-from timerl_nb.frontend.arguments import integer
-from timerl_nb.frontend.foreign import taken
-from timerl_nb.streams.stored import load
-from timerl_nb.streams.stream import Stream
+import timerl_nb.base.errors
+from timerl_nb.base.errors import MissingPartError, OptionError, one_of
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.stream_file import load
 
-_STORED: Final = Path(timerl_nb.errors.__file__).parents[1] / "datasets" / "streams"
+_STORED: Final = Path(timerl_nb.base.errors.__file__).parents[2] / "datasets" / "streams"
 _SUFFIX: Final = ".stream.gz"
 
 

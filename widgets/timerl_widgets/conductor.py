@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from timerl_nb.show.run import RunView
+from timerl_nb.show.systems.run_view import RunView
 from timerl_nb.show.widget_api import ExecutionError, Frame, Program, Running
 from timerl_widgets.live import Live
 from timerl_widgets.requests import Command

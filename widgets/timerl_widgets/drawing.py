@@ -25,8 +25,8 @@ from timerl_nb.show import (
     source_view,
 )
 from timerl_nb.show.colours import of_statements, of_tensors
-from timerl_nb.show.offpage import arranged
-from timerl_nb.show.progress import LAST
+from timerl_nb.show.offline_rendering import arranged
+from timerl_nb.show.stages.compile_progress import LAST
 from timerl_nb.show.widget_api import DataflowAttrs, DrawingError, OptionError, Pdg, Program
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search

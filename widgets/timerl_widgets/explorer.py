@@ -13,8 +13,8 @@ from typing import Any
 import traitlets
 
 from timerl_nb.show import ComparisonView, OutlineView, RunView, SweepView, detail, source_view
-from timerl_nb.show.progress import Progress, following, tried_text
-from timerl_nb.show.sweeping import MEASURED, Sweeper, problem_of, swept_argument
+from timerl_nb.show.comparison.argument_sweep import MEASURED, Sweeper, problem_of, swept_argument
+from timerl_nb.show.stages.compile_progress import Progress, following, tried_text
 from timerl_nb.show.widget_api import (
     At,
     Candidate,

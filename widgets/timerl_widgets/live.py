@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from timerl_nb.show.run import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
-from timerl_nb.show.stores import measured, stated
-from timerl_nb.show.view import amounts
+from timerl_nb.show.memory.store_view import measured, stated
+from timerl_nb.show.systems.run_view import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
+from timerl_nb.show.view_model import amounts
 from timerl_nb.show.widget_api import Array, Frame, Program
 
 # What the bytes of another program's run say of the turn that is drawn.

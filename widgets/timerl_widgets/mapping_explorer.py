@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import traitlets
 
-from timerl_nb.show.mappings import MappingView
+from timerl_nb.show.systems.assignment_view import MappingView
 from timerl_nb.show.widget_api import Sweep
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed

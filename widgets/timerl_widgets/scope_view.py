@@ -6,7 +6,7 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show.scope import with_stretches
+from timerl_nb.show.recording.recording_view import with_stretches
 from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, taken
 from timerl_widgets.bundles import module
 from timerl_widgets.explorer import Explorer

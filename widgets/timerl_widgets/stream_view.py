@@ -6,7 +6,7 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show import streams
+from timerl_nb.show.systems import stream_view as streams
 from timerl_nb.show.widget_api import Report
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed

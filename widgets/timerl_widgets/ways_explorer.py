@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show.ways import WaysView
+from timerl_nb.show.systems.collection_strategies import WaysView
 from timerl_nb.show.widget_api import Collector, OptionError, TimeRLError, taken
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from timerl_nb.base.errors import CallError
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import CallError
-from timerl_nb.streams.recorders.calls import record_calls
-from timerl_nb.streams.recorders.program import record_program
-from timerl_nb.streams.recorders.torch import is_of_torch, record_torch
-from timerl_nb.streams.recorders.xla import record_xla
-from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.recorders.jax_function import record_xla
+from timerl_nb.streams.recorders.kernel_calls import record_calls
+from timerl_nb.streams.recorders.timerl_program import record_program
+from timerl_nb.streams.recorders.torch_module import is_of_torch, record_torch
 
 
 def record(function: Any, *args: Any, **kwargs: Any) -> Stream:

@@ -22,7 +22,7 @@ export const STRONG = look("strong");
 export const MOVED = look("moved");
 export const LIMIT = look("vermilion");
 
-/** What the colours of static pictures are in the dark; those of graphs too (timerl_nb/dot.py). */
+/** What the colours of static pictures are in the dark; those of graphs too (timerl_nb/base/graphviz_text.py). */
 const DARK: Record<string, string> = {
   [LIGHT.ink]: "#e6e6e6",
   [LIGHT.soft]: "#a4a9af",

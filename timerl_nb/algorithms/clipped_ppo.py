@@ -1,0 +1,138 @@
+"""Proximal policy optimisation as it is commonly run: epochs of minibatches, clipped ratios.
+
+After Schulman et al. 2017. Episodes go on from iteration to iteration, and new ones begin inside.
+Parameters vary over iterations, epochs and minibatches, and change along all three; acting reads
+them as they are before an iteration's first minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+from timerl_nb.base.errors import BoundsError, EnvError, ShapeError
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import (
+    concat,
+    like,
+    random_bits,
+    tensor,
+    value,
+    where,
+)
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum as max
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
+from timerl_nb.nn.layers import orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.policy_networks import DNNBuilder
+
+
+def clipped_ppo(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    epochs: int = 4,
+    minibatches: int = 4,
+    hidden: Sequence[int] = (64, 64),
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    clip: float = 0.2,
+    critic: float = 0.5,
+    entropy: float = 0.01,
+    lr: float = 2.5e-4,
+    max_norm: float = 0.5,
+) -> Context:
+    """B environments, I iterations of T steps each, `epochs` * `minibatches` updates per iteration.
+
+    Its outputs are "return", the mean over the episodes that ended in an iteration (0 if none did),
+    "episodes", their number, and "loss". `minibatches` must divide B * T.
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`.
+        epochs: how often all steps are learnt from, in a new random order each time.
+        hidden: widths of the tanh layers; actor and critic have their own.
+        gamma, lam: the discount, and how far advantages look ahead (Schulman et al. 2016).
+        clip: how far probabilities' ratios, and values, may go from those of acting.
+        critic, entropy: the weights of the critic's loss and of the policy's entropy.
+        lr: Adam's learning rate at first; it falls to 0 with the iterations.
+        max_norm: the most that gradients may measure.
+    """
+    env = made(env, autoreset="same_step")
+    lam, clip = number("lam", lam, least=0, most=1), number("clip", clip, least=0)
+    if env.autoreset != "same_step":
+        raise EnvError("episodes go on here.", hint="make it with autoreset='same_step'.")
+    if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):
+        raise ShapeError(f"{epochs!r} epochs of {minibatches!r} minibatches are none.")
+
+    def rows(bounds: Mapping[str, int]) -> int:
+        points = bounds["B"] * bounds["T"]
+        if points % minibatches:
+            raise BoundsError(
+                f"B * T = {points} steps do not divide into {minibatches} minibatches."
+            )
+        return points // minibatches
+
+    with Context("b", "i", "t", "e", "j", "m") as ctx:
+        (b, B), (i, I), (t, T), (e, E), (j, J), (m, M) = ctx.dims
+        ctx.fix(E, epochs)
+        ctx.fix(J, minibatches)
+        ctx.fix(M, rows)
+        with ctx.region("acting"):
+            design = DNNBuilder(domain=(i, e, j)).from_env(
+                env, hidden, critic="apart", init=orthogonal, gain=sqrt(2)
+            )
+            dnn = design.build()
+            old = dnn[i, 0, 0]
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            a = old.sample(o).named("a")
+            o[b, 0, 0] = env.reset(domain=(b,))
+            step = env.step(a)
+            o[b, i + 1, 0] = step.obs[b, i, T - 1]
+            o[b, i, t + 1], r = step.obs, step.reward.named("r")
+        with ctx.region("advantages"):
+            v = old.value(o).named("v")
+            after = where(step.terminated, 0.0, old.value(step.final_obs))
+            surprise = r + gamma * after - v
+            advantage = tensor((), domain=(b, i, t)).named("advantage")
+            later = where(step.done, 0.0, advantage[b, i, min(t + 1, T - 1)])
+            advantage[t == T - 1] = surprise
+            advantage[t < T - 1] = surprise + gamma * lam * later
+        with ctx.region("minibatches"):
+            bits = random_bits((minibatches,), domain=(i, e, m))[i, e, 0:M]
+            order = concat([bits.take(k, axis=1) for k in range(minibatches)]).argsort()
+            row = order.take(m * minibatches + j).named("row")
+            when, whose = row % value(T), row // value(T)
+
+            def drawn(x: RecurrentTensor) -> RecurrentTensor:
+                return x.detach()[0:B, i, 0:T].take(when, axis=1).take(whose)
+
+            seen, took, was, known = map(drawn, (o, a, old.log_prob(a), v))
+            gain = drawn(advantage)
+            target = gain + known
+            gain = (gain - gain.mean(over=m)) / (gain.std(over=m) + 1e-8)
+        with ctx.region("learning"):
+            dist, new = dnn(seen), dnn.value(seen)
+            ratio = (dist.log_prob(took) - was).exp()
+            better = min(ratio * gain, ratio.clip(1 - clip, 1 + clip) * gain)
+            near = known + (new - known).clip(-clip, clip)
+            regret = 0.5 * max((new - target).square(), (near - target).square())
+            lost = critic * regret - better - entropy * dist.entropy()
+            loss = lost.mean(over=m)
+            loss.backward()
+            rate = lr * (1.0 - value(i).floating() / value(I).floating())
+            Adam(dnn.params, lr=rate, eps=1e-5, max_norm=max_norm, along=(i, e, j)).step()
+        with ctx.region("returns"):
+            total = tensor((), domain=(b, i, t)).named("total")
+            sofar = total + r
+            left = where(step.done, 0.0, sofar)
+            total[b, 0, 0] = 0.0
+            total[b, i + 1, 0] = left[b, i, T - 1]
+            total[b, i, t + 1] = left
+            ended = step.done.sum(over=(b, t))
+            returns = where(step.done, sofar, 0.0).sum(over=(b, t))
+        ctx.output("return", returns / max(ended, 1).floating())
+        ctx.output("episodes", ended)
+        ctx.output("loss", loss.mean(over=(e, j)))
+    return ctx

@@ -1,0 +1,74 @@
+"""Proximal policy optimisation (Schulman et al. 2017) with one epoch of one batch per iteration.
+
+The probabilities' ratio is 1 then, and the gradient of the clipped surrogate that of -log π · A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+from timerl_nb.compiler.language.argument_checks import number
+from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor
+from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.env.environment import Simulation, made
+from timerl_nb.nn.layers import orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.policy_networks import DNNBuilder
+
+
+def ppo(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    hidden: Sequence[int] = (64, 64),
+    gamma: float = 0.99,
+    lam: float = 0.96,
+    critic: float = 0.5,
+    entropy: float = 0.01,
+    lr: float = 1e-3,
+) -> Context:
+    """B environments, I iterations, T steps each, one update per iteration.
+
+    Its outputs are "return", the mean over environments, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(...)`.
+        hidden: widths of the tanh layers, which actor and critic share.
+        gamma, lam: the discount, and how far advantages look ahead (Schulman et al. 2016).
+        critic, entropy: the weights of the critic's loss and of the policy's entropy.
+        lr: Adam's learning rate.
+    """
+    lam = number("lam", lam, least=0, most=1)
+    with Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            env = made(env)
+            design = DNNBuilder(domain=(i,)).from_env(
+                env, hidden, critic=True, init=orthogonal, gain=sqrt(2)
+            )
+            dnn = design.build()
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            a = dnn.sample(o).named("a")
+            step = env.step(a)
+            o[b, i, t + 1], r, _ = step
+            r.named("r")
+        with ctx.region("learning"):
+            v = dnn.value(o).named("v")
+            known, after = v.detach(), min(t + 1, T - 1)
+            advantage = tensor((), domain=(b, i, t)).named("advantage")
+            surprise = r + gamma * step.then(known[b, i, after]) - known
+            advantage[t == T - 1] = r - known
+            advantage[t < T - 1] = surprise + gamma * lam * step.then(advantage[b, i, after])
+            mean = step.mean(advantage, over=(b, t))
+            spread = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
+            scaled = (advantage - mean) / (spread + 1e-8)
+            regret = 0.5 * (v - (advantage + known)).square()
+            lost = critic * regret - dnn.log_prob(a) * scaled - entropy * dnn(o).entropy()
+            loss = step.masked(lost).mean(over=(b, t))
+            loss.backward()
+            Adam(dnn.params, lr=lr).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+        ctx.output("loss", loss)
+    return ctx

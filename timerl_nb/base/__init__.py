@@ -1,0 +1,1 @@
+"""Modules without knowledge of programs: errors, options, files, caches, conversion of arrays."""

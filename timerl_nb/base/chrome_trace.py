@@ -1,0 +1,79 @@
+"""Chrome's trace format: JSON that chrome://tracing and Perfetto draw, times in microseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from timerl_nb.base.atomic_files import user_path, write_whole
+from timerl_nb.base.errors import ExecutionError
+
+_GZIP: Final = 31  # zlib's word for the format, with its largest window
+
+
+def event(
+    phase: str,
+    name: str,
+    place: tuple[int, int],
+    ts: float = 0.0,
+    duration: float | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """One event of a trace.
+
+    Args:
+        phase: of the format: "X" a slice, "C" a counter, "M" metadata, "s" and "f" the ends of a flow.
+        place: a process and a track of it.
+    """
+    found = {"ph": phase, "name": name, "pid": place[0], "tid": place[1], "ts": ts}
+    return {**found, **({} if duration is None else {"dur": duration}), **more}
+
+
+def lanes(process: int, name: str, tracks: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What names a process and its tracks, which count from 1."""
+    yield event("M", "process_name", (process, 0), args={"name": name})
+    for track, said in enumerate(tracks, 1):
+        yield event("M", "thread_name", (process, track), args={"name": said})
+
+
+def write_events(
+    path: str | os.PathLike[str],
+    events: Iterable[Mapping[str, Any]],
+    about: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a trace, whole or not at all; packed where the name ends in `.gz`.
+
+    Args:
+        about: what the file says of itself.
+
+    Raises:
+        ExecutionError: the file cannot be written.
+    """
+    path, parts = user_path(path), _parts(events, about)
+    try:
+        write_whole(path, _packed(parts) if path.suffix.lower() == ".gz" else parts)
+    except OSError as error:
+        raise ExecutionError(
+            f"the trace {path} cannot be written: {error.strerror}.",
+            hint="choose a folder that exists, with space left.",
+        ) from None
+    return path
+
+
+def _parts(events: Iterable[Mapping[str, Any]], about: Mapping[str, str] | None) -> Iterator[bytes]:
+    said = f'"otherData": {json.dumps(about)}, ' if about else ""
+    yield f'{{"displayTimeUnit": "ms", {said}"traceEvents": ['.encode()
+    for k, one in enumerate(events):
+        yield f"{',' if k else ''}\n{json.dumps(one)}".encode()
+    yield b"\n]}\n"
+
+
+def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(wbits=_GZIP)
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()

@@ -1,0 +1,1 @@
+"""Shared parts of commands: argument parsing, run requests, scripts, exit statuses."""

@@ -1,0 +1,235 @@
+"""The arguments of an algorithm, as its signature and its docstring have them.
+
+A new algorithm, or a new argument of one, is there by itself: names, types and defaults are the
+signature's, sentences the docstring's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from timerl_nb import algorithms
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.driver.compiling_context import Context
+
+Read = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an algorithm.
+
+    Attributes:
+        name: as the algorithm has it.
+        what: its type, in words.
+        read: its value from a text; raises a ValueError.
+        default: its value where none is given.
+        about: what the docstring says.
+        several: its value is a list.
+    """
+
+    name: str
+    what: str
+    read: Read
+    default: Any
+    about: str
+    several: bool = False
+
+    def checked(self, value: Any) -> Any:
+        """A value that was kept, if it is one of this argument's.
+
+        Raises:
+            OptionError: it is none.
+        """
+        try:
+            return self.read(written(value))
+        except ValueError:
+            raise OptionError(
+                f"{self.name} = {value!r} is not possible.", hint=f"{self.name} is {self.what}."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A program that is ready to run.
+
+    Attributes:
+        name: in `trl.algorithms`.
+        make: writes the program.
+        about: the first sentences of its docstring, and of its module's.
+        arguments: those that a command line can give, by name.
+    """
+
+    name: str
+    make: Callable[..., Context]
+    about: str
+    summary: str
+    arguments: Mapping[str, Argument]
+
+    def argument(self, name: str) -> Argument:
+        """One argument.
+
+        Raises:
+            OptionError: there is none of that name.
+        """
+        if name not in self.arguments:
+            known = one_of(name, list(self.arguments))
+            raise OptionError(f"{self.name} has no argument {name!r}.", hint=known)
+        return self.arguments[name]
+
+
+def algorithm(name: str) -> Algorithm:
+    """The algorithm of a name.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if name not in algorithms.__all__:
+        raise OptionError(
+            f"there is no algorithm {name!r}.", hint=f"{one_of(name, algorithms.__all__)}."
+        )
+    return described(name, getattr(algorithms, name))
+
+
+def described(name: str, make: Callable[..., Context]) -> Algorithm:
+    """What a function's signature and docstring say of it."""
+    text = inspect.getdoc(make) or ""
+    about, _, _ = text.partition("\nArgs:\n")
+    module = inspect.getdoc(inspect.getmodule(make)) or about
+    said, hints = _sentences(text), typing.get_type_hints(make)
+    found = dict[str, Argument]()
+    for parameter in inspect.signature(make).parameters.values():
+        known = _reader(hints.get(parameter.name, str))
+        if known is not None:
+            read, what, several = known
+            found[parameter.name] = Argument(
+                parameter.name, what, read, parameter.default, said.get(parameter.name, ""), several
+            )
+    return Algorithm(name, make, about.strip(), module.splitlines()[0], found)
+
+
+def _sentences(text: str) -> dict[str, str]:
+    """What a docstring says of each argument; several may share a sentence."""
+    _, _, listed = text.partition("\nArgs:\n")
+    listed, _, _ = listed.partition("\n\n")
+    joined = re.sub(r"\n {5,}", " ", listed)
+    found = dict[str, str]()
+    for line in joined.splitlines():
+        names, _, sentence = line.strip().partition(": ")
+        found.update({name.strip(): sentence for name in names.split(",")})
+    return found
+
+
+# --- values as text ------------------------------------------------------------------------------
+
+
+def written(value: Any) -> str:
+    """A value as a command line gives it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(written, value))
+    return value if isinstance(value, str) else repr(value)
+
+
+def _integer(text: str) -> int:
+    return int(text)
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError("no finite number")
+    return found
+
+
+def _truth(text: str) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False}
+    if text.lower() not in words:
+        raise ValueError
+    return words[text.lower()]
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("empty")
+    return text
+
+
+def _none(text: str) -> None:
+    if text.lower() != "none":
+        raise ValueError
+
+
+_PLAIN: Final[Mapping[Any, tuple[Read, str]]] = {
+    bool: (_truth, "true or false"),
+    int: (_integer, "an integer"),
+    float: (_number, "a number"),
+    str: (_text, "a text"),
+    type(None): (_none, "none"),
+}
+_ORDER: Final = (type(None), bool, int, float)  # what is read first, of several
+
+
+def _reader(kind: Any) -> tuple[Read, str, bool] | None:
+    """How a text is read as a value of a type, what that is, and whether it is a list.
+
+    None of what no text can give: of `str | Environment` it is the text.
+    """
+    if kind in _PLAIN:
+        plain, what = _PLAIN[kind]
+        return plain, what, False
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        legal = {written(value): value for value in inside}
+        return _first_of([_exactly(legal)]), f"one of {', '.join(legal)}", False
+    if origin in (typing.Union, types.UnionType):
+        ordered = sorted(inside, key=lambda k: _ORDER.index(k) if k in _ORDER else len(_ORDER))
+        known = [found for k in ordered if (found := _reader(k)) is not None]
+        if not known or all(k is type(None) or _reader(k) is None for k in inside):
+            return None
+        ways = sorted({what: read for read, what, _ in known}, key=lambda what: what == "none")
+        several = any(several for _, _, several in known)
+        return _first_of([read for read, _, _ in known]), " or ".join(ways), several
+    if isinstance(origin, type) and issubclass(origin, Sequence) and inside:
+        one = _reader(inside[0])
+        if one is None or one[2]:
+            return None
+        read_one = one[0]
+        plural = one[1].removeprefix("an ").removeprefix("a ") + "s"
+        return (
+            lambda text: tuple(read_one(part.strip()) for part in text.split(",")),
+            f"{plural} with commas between them",
+            True,
+        )
+    return None
+
+
+def _exactly(legal: Mapping[str, Any]) -> Read:
+    def read(text: str) -> Any:
+        if text not in legal:
+            raise ValueError
+        return legal[text]
+
+    return read
+
+
+def _first_of(readers: Sequence[Read]) -> Read:
+    """What the first reader that can makes of a text."""
+
+    def read(text: str) -> Any:
+        for one in readers:
+            try:
+                return one(text)
+            except ValueError:
+                pass
+        raise ValueError
+
+    return read

@@ -1,0 +1,106 @@
+"""Arguments of commands: argparse's parser, which names what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from timerl_nb.base.errors import one_of
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one command.
+
+    Args:
+        command: the words that call it.
+        about: what it does.
+        examples: what to type, and what to type next; shown as they are.
+    """
+
+    def __init__(self, command: str, about: str, examples: str = "", **options: Any) -> None:
+        super().__init__(
+            prog=f"timerl {command}",
+            description=about,
+            epilog=f"examples:\n{examples}" if examples else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **options,
+        )
+        self.add_argument(
+            "--traceback", action="store_true", help="show where in TimeRL-nb an error arose"
+        )
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """The arguments; wrong ones end the process with status 2, as argparse does."""
+        given, unknown = self.parse_known_args(words)
+        if unknown:
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            word = unknown[0].split("=")[0]
+            hint = one_of(word, options) if word.startswith("-") else "quote what has spaces in it."
+            self.error(f"{unknown[0]!r} is not known here. {hint}")
+        return given
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}\n  {self.prog} --help says what there is.", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def typed(read: Callable[[str], Any], what: str) -> Callable[[str], Any]:
+    """`read` for argparse, whose error says what is wanted."""
+
+    def checked(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            said = f" ({error})" if str(error) else ""
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}{said}") from None
+
+    return checked
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _pairs(text: str) -> dict[str, str]:
+    found = dict[str, str]()
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (name and equals and value):
+            raise ValueError
+        found[name] = value
+    return found
+
+
+positive = typed(_positive, "a positive number")
+bounds = typed(
+    lambda text: {name: _positive(value) for name, value in _pairs(text).items()},
+    "a list of bounds such as B=64,I=20,T=500",
+)
+
+
+def named(text: str) -> tuple[str, str]:
+    """What is written as NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.replace("-", "_"), value
+
+
+def literal(text: str) -> Any:
+    """A value as Python writes it: 4, 0.5, True, None, {"t": 64}; any other text is itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def merged(given: Sequence[dict[str, int]] | None) -> dict[str, int]:
+    """All of what was given one after the other."""
+    return {name: value for one in given or () for name, value in one.items()}

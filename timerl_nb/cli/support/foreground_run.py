@@ -1,0 +1,179 @@
+"""A run in the foreground: how far it is, how it ended, and what to type next."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from tqdm import tqdm
+
+from timerl_nb.base.options import progress_by_default
+from timerl_nb.base.text_tables import counted
+from timerl_nb.cli.support.exit_status import INTERRUPTED
+from timerl_nb.cli.support.run_request import Asked, read_json, write_json
+from timerl_nb.driver.program import Program
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.execution.logging.jsonl_csv_log import CSV, JSONL
+from timerl_nb.execution.results.run_result import Result
+from timerl_nb.execution.telemetry.live_view_frames import Frame, compiling_text
+from timerl_nb.runtime.state.run_folder import RunFolder
+
+RESULT: Final = "result.json"
+FORMAT: Final = "timerl result"
+VERSION: Final = 1
+_LINES: Final = 10.0  # seconds between two lines of progress
+
+
+def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False) -> int:
+    """Begin a run in its folder, or go on with it, until its end or Ctrl-C; returns the exit status.
+
+    At Ctrl-C the turn is finished and the state saved; at the second one it is left as it is.
+
+    Args:
+        program: what `asked` compiles to.
+        quiet: say how it ended alone.
+    """
+    log = folder if asked.log else None
+    if RunFolder(folder).is_empty:
+        for name in (JSONL, CSV):  # of a run that left no state to go on from
+            (folder / name).unlink(missing_ok=True)
+        run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
+    else:
+        run = program.start(resume=folder, log=log)
+        asked.write_again(folder)
+        if not quiet:
+            done = run.turn == run.turns
+            print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")
+    try:
+        _show(run, shown=not quiet and progress_by_default())
+        run.wait()
+        result = run.result()
+    except KeyboardInterrupt:
+        return _stopped(run, folder)
+    final = finals(result)
+    written = {name: str(value) for name, value in final.items()}  # JSON knows no NaN
+    write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
+    print(f"finished: {counted(run.turn, 'turn')}, {result.seconds:.1f} s; kept in {folder}")
+    for name, x in result.items():
+        print(f"  {name:10} {_course(x, len(result.seeds))}")
+    if not quiet:
+        print(_next(asked, folder, result))
+    return 0
+
+
+def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -> int:
+    """Go on with a run in its folder, and return the exit status.
+
+    Args:
+        iterations: how many to do in all; as many as were asked for by default.
+
+    Raises:
+        ExecutionError: nothing was, or what says so is damaged.
+    """
+    asked = Asked.read_from(folder)
+    if iterations is not None:
+        asked = asked.with_iterations(iterations)
+    if not quiet:
+        print(asked)
+        sys.stdout.flush()
+    return attend(asked, asked.program(), folder, quiet=quiet)
+
+
+def finals(result: Result) -> dict[str, float]:
+    """Of each output that is one number per turn, the mean over the last tenth of the turns, and all seeds."""
+    axes = 2 if result.seeds else 1
+    return {
+        name: float(np.mean(x[..., -_last(x) :], dtype=np.float64))
+        for name, x in result.items()
+        if x.ndim == axes and x.size and np.issubdtype(x.dtype, np.number)
+    }
+
+
+def _last(x: Any) -> int:
+    """How many the last tenth are, one at least."""
+    return max(1, x.shape[-1] // 10)
+
+
+def kept_finals(folder: Path) -> Mapping[str, float] | None:
+    """The `finals` that a finished run has left in its folder; None of one that has not finished.
+
+    Raises:
+        ExecutionError: what it has left is damaged.
+    """
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    outputs = read_json(path, FORMAT, VERSION)["outputs"]
+    return {name: float(text) for name, text in outputs.items()}
+
+
+def _show(run: Running, *, shown: bool) -> None:
+    """Draw a bar until the run has ended; where nobody sees it drawn, write a line now and then."""
+    if not shown:
+        return
+    drawn = sys.stderr.isatty()
+    said = time.monotonic()
+    with tqdm(total=run.turns, initial=run.turn, leave=False, disable=not drawn) as bar:
+        for frame in run.frames():
+            if drawn:
+                bar.set_description_str(_waits(frame), refresh=False)
+                bar.set_postfix_str(_latest(frame), refresh=False)
+                bar.update(frame.turn - bar.n)
+                bar.refresh()
+            elif time.monotonic() - said > _LINES:
+                said = time.monotonic()
+                known = [_waits(frame), _latest(frame)]
+                print(f"turn {frame.turn} of {run.turns}", *filter(None, known), flush=True)
+
+
+def _waits(frame: Frame) -> str:
+    return "" if frame.compiling is None else compiling_text(frame.compiling)
+
+
+def _latest(frame: Frame) -> str:
+    known = {name: curve for name, curve in frame.curves.items() if len(curve)}
+    return ", ".join(f"{name} {curve.values[-1]:.4g}" for name, curve in known.items())
+
+
+def _stopped(run: Running, folder: Path) -> int:
+    again = f"`timerl resume {folder}`"
+    print("\nstopping after this turn (Ctrl-C again: at once) ...", file=sys.stderr)
+    run.stop()
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        print(f"\nleft in the middle of a turn; {again} goes on from what was saved last.")
+        return INTERRUPTED
+    run.result()
+    if run.state == "finished":
+        print(f"it had just finished; {again} prints its result.")
+    elif RunFolder(folder).is_empty:
+        print(f"stopped before the first turn; {again} begins.")
+    else:
+        print(f"stopped and saved after turn {run.turn} of {run.turns}; {again} goes on.")
+    return INTERRUPTED
+
+
+def _course(x: Any, seeds: int) -> str:
+    """An output in a few words."""
+    if x.ndim == 1 + bool(seeds) and x.shape[-1] > 1:
+        count = _last(x)
+        late = f"the last {count}" if count > 1 else "the last"
+        of = f", means of {seeds} seeds" if seeds else ""
+        return f"{np.mean(x[..., 0]):.6g} at the first turn, {np.mean(x[..., -count:]):.6g} over {late}{of}"
+    return f"{x.item():.6g}" if math.prod(x.shape) == 1 else f"of shape {x.shape}"
+
+
+def _next(asked: Asked, folder: Path, result: Result) -> str:
+    lines = [*asked.in_python(), f"result = program.resume({str(folder)!r})"]
+    if result.parameters:
+        lines += [f"policy = result{'.row(0)' if result.seeds else ''}.policy()"]
+        if "env" in asked.arguments:
+            env = asked.arguments["env"]
+            lines += [f"policy.evaluate({env!r}, episodes=10).returns.mean()"]
+    return "\n".join(["next, in a notebook:", *(f"  {line}" for line in lines)])

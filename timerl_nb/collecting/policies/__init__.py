@@ -1,0 +1,1 @@
+"""Policies that collectors accept: networks, functions, policies of training programs."""

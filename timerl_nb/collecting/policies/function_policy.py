@@ -1,0 +1,205 @@
+"""Functions as policies: of NumPy, modules of PyTorch, and pure ones of JAX."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, ShapeError
+from timerl_nb.collecting.batch import check_names
+from timerl_nb.collecting.policies.collecting_policy import (
+    Acted,
+    Acting,
+    Came,
+    OnHost,
+    Written,
+    nothing_follows,
+    own,
+)
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.iteration_inputs import given
+from timerl_nb.compiler.language.inputs.jax_functions import jaxed
+from timerl_nb.compiler.language.inputs.tensor_sources import random_bits
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.runtime.jax_backend import graph_function as graph
+
+
+@dataclass(frozen=True)
+class HostFunction(Acting):
+    """A function of the observations of all environments, which keeps its weights."""
+
+    function: Callable[[Any], Any]
+    writes: ClassVar[bool] = True
+
+    @property
+    def why_not_written(self) -> str | None:
+        return "the policy is a function on the host, of observations alone; one of JAX is f(params, obs, key)"
+
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        raise AssertionError(self.why_not_written)
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        function = self.function
+        return lambda _, obs, number=0, came=None: named(function(obs))
+
+    @property
+    def text(self) -> str:
+        return f"{type(self.function).__name__} {getattr(self.function, '__qualname__', '')}"
+
+    @property
+    def made_of(self) -> Any:
+        return self.function
+
+
+class TorchModule(HostFunction):
+    """A module of PyTorch's, called with tensors on its own device."""
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        call = graph.with_tensors(self.function)
+        return lambda _, obs, number=0, came=None: named(call(obs))
+
+    @property
+    def made_of(self) -> Any:
+        module: Any = self.function
+        layers = [type(layer) for layer in getattr(module, "modules", list)()]
+        weights = [(n, w, str(w.device)) for n, w in getattr(module, "named_parameters", list)()]
+        return re.sub(r" at 0x\w+", "", repr(module)), type(module), layers, weights
+
+    def begun(self, values: Any) -> Acting:
+        self.taken(values)
+        return self
+
+    def taken(self, values: Any) -> dict[str, Any]:
+        module: Any = self.function
+        try:
+            module.load_state_dict(values)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise ShapeError(
+                f"the weights do not fit the module: {error}",
+                hint="give what its state_dict() returns.",
+            ) from None
+        return {}
+
+
+@dataclass(frozen=True)
+class JaxFunction(Acting):
+    """A pure function of parameters, the observation of one environment and a key.
+
+    Attributes:
+        weights: the arrays in its parameters, by where they are there.
+        tree: its parameters as they were given first.
+    """
+
+    function: Callable[[Any, Any, Any], Any]
+    tree: Any = None
+
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
+        bits = random_bits((2,), domain=o.domain)
+        made = jaxed(
+            lambda w, seen, words: self._acted(w, seen, graph.key_of(words)), brought, o, bits
+        )
+        return made, nothing_follows
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        rows = self._by_keys(seed)
+
+        def act(
+            weights: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+        ) -> Acted:
+            return {name: np.asarray(x) for name, x in rows(weights, obs, number).items()}
+
+        return act
+
+    @cached_property
+    def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any, int], Acted]]:
+        return graph.by_keys(self._acted)
+
+    def _acted(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
+        return named(self.function(graph.with_leaves(self.tree, weights), obs, key))
+
+    def begun(self, values: Any) -> Acting:
+        weights = {name: own(x) for name, x in graph.leaves(values).items()}
+        return replace(self, weights=weights, tree=values)
+
+    def check(self, observations: Any) -> None:
+        seen = graph.array_type(observations.shape, NUMPY[observations.dtype])
+        words = graph.array_type((2,), np.uint32)
+        try:
+            graph.type_of(
+                lambda w, o, k: self._acted(w, o, graph.key_of(k)), self.weights, seen, words
+            )
+        except OptionError:  # of a name
+            raise
+        except Exception:
+            return  # parameters may come later; other errors are raised as it acts
+
+    def taken(self, values: Any) -> dict[str, Any]:
+        return super().taken(graph.leaves(values))
+
+    @property
+    def text(self) -> str:
+        sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
+        return f"{getattr(self.function, '__qualname__', '')} of {sizes}"
+
+    @property
+    def made_of(self) -> Any:
+        return self.function, self.tree
+
+
+def named(made: Any) -> Acted:
+    """What a function returns: an action; an action and more by name; or an action, its log-probability
+    and a value.
+
+    Raises:
+        ShapeError: it returns more.
+        OptionError: it adds something under a name that batches have.
+    """
+    if not isinstance(made, tuple):
+        return {"action": made}
+    if len(made) == 2 and isinstance(made[1], Mapping):
+        check_names(made[1])
+        return {"action": made[0], **made[1]}
+    if len(made) <= 3:
+        return dict(zip(("action", "log_prob", "value"), made, strict=False))
+    raise ShapeError(
+        f"the policy returns {len(made)} arrays.",
+        hint="return the action; or action, log_prob and value; or the action and a dict of others.",
+    )
+
+
+def function_of(policy: Callable[..., Any]) -> Acting:
+    """A policy that is a function: what it is of, its arguments say.
+
+    Raises:
+        OptionError: they are neither the observations, nor parameters, an observation and a key.
+    """
+    if hasattr(policy, "load_state_dict"):
+        return TorchModule({}, policy)
+    try:
+        takes = inspect.signature(policy).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return HostFunction({}, policy)
+    needed = [
+        p
+        for p in takes
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) == 3:
+        return JaxFunction({}, policy)
+    if len(needed) == 1 or (not needed and any(p.kind is p.VAR_POSITIONAL for p in takes)):
+        return HostFunction({}, policy)
+    raise OptionError(
+        f"the policy is a function of {', '.join(p.name for p in needed) or 'nothing'}.",
+        hint="f(obs) is given the observations of all environments, as an array of NumPy's; f(params, "
+        "obs, key) is a pure function of JAX, given that of one.",
+    )

@@ -1,0 +1,155 @@
+"""Networks of ours as policies: their weights are values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import EnvError, OptionError, TimeRLError
+from timerl_nb.base.text_tables import counted
+from timerl_nb.collecting.policies.collecting_policy import Acted, Acting, Came, OnHost, Written
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.iteration_inputs import given
+from timerl_nb.compiler.language.inputs.tensor_sources import constant
+from timerl_nb.compiler.language.policy.acting_record import Actor
+from timerl_nb.compiler.language.policy.policy_slice import How, InProgram, PolicyGraph, Slicer
+from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.execution.results.run_result import Result
+from timerl_nb.rl.exported_policy import LearntPolicy, graphs_of, indices
+from timerl_nb.runtime.jax_backend import graph_function as rules
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+
+
+@dataclass(frozen=True)
+class Network(Acting):
+    """A policy from a graph without dimensions; its weights are values.
+
+    Attributes:
+        graph: the policy; its frozen values are among the weights.
+        indices: dimensions and bounds it reads, by name.
+        shape, dtype: the type of an observation.
+    """
+
+    graph: PolicyGraph
+    indices: Mapping[str, Array]
+    shape: tuple[int, ...]
+    dtype: str
+
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        given_here = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
+        given_here |= {n: constant(x) for n, x in self.indices.items()}
+        acted = InProgram(self.graph, given_here, o, time)
+        return acted.made, lambda step: acted.goes_on(step, restarts=True)
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        found = self.graph
+        names = list(found.made)
+        rows = {**found.inputs, **{f"state {n}": s.op_id for n, s in found.state.items()}}
+        wanted = [*found.made.values(), *(s.after for s in found.state.values())]
+        act_on = rules.by_rows(found.pdg, wanted, rows, found.given)
+        firsts = [s.first for s in found.state.values()]
+        begin_of = rules.by_rows(found.pdg, firsts, {}, found.given)
+        draws = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)
+        begin, kind = int(draws[0]) + 1, NUMPY[self.dtype]
+        self._check_shown()
+        # the last step, the state before it, and the next state: a step may be repeated
+        last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
+
+        def act(
+            values: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+        ) -> Acted:
+            nonlocal last
+            given_here = {**self.indices, **values}
+            xs: dict[str, Any] = {"obs": np.asarray(obs, kind)}
+            now = Came.first(len(obs)) if came is None else came
+            for name, op_id in found.inputs.items():
+                if name != "obs":
+                    shown = getattr(now, name).astype(NUMPY[found.pdg[op_id].dtype])
+                    xs[name] = np.where(now.begins, np.zeros((), shown.dtype), shown)
+            state = dict(last[1] if last[0] == number else last[2])
+            if firsts and (not state or now.begins.any()):
+                first = [np.asarray(x)[0] for x in begin_of(given_here, {}, 0, 1)]
+                for name, x in zip(found.state, first, strict=True):
+                    whole = np.broadcast_to(x, (len(obs), *x.shape))
+                    at = now.begins.reshape((-1, *(1,) * x.ndim))
+                    state[name] = np.where(at, whole, state.get(name, whole))
+            xs |= {f"state {name}": x for name, x in state.items()}
+            made = act_on(given_here, xs, (begin + number) % 2**64, len(obs))
+            arrays = [backend.to_numpy(x) for x in made]
+            last = number, state, dict(zip(found.state, arrays[len(names) :], strict=True))
+            return dict(zip(names, arrays, strict=False))
+
+        return act
+
+    @property
+    def looks_back(self) -> bool:
+        return bool(self.graph.state) or bool(set(self.graph.inputs) - {"obs"})
+
+    def taken(self, values: Any) -> dict[str, Any]:
+        if isinstance(values, LearntPolicy):
+            values = {
+                n: x for n, x in {**values.frozen, **values.weights}.items() if n in self.weights
+            }
+        elif isinstance(values, Result):
+            values = {**values.frozen, **values.parameters}
+            values = {n: x for n, x in values.items() if n in self.weights}
+        if isinstance(values, Mapping):
+            kept = {n: self.weights[n] for n in self.graph.frozen}
+            values = {**kept, **values}
+        return super().taken(values)
+
+    def _check_shown(self) -> None:
+        for name, op_id in self.graph.inputs.items():
+            if name not in ("obs", *Came.__dataclass_fields__):
+                raise OptionError(
+                    f"the policy also reads {name!r}, which environments on the host do not show.",
+                    origin=self.graph.pdg[op_id].origin,
+                    hint=f"call the policy itself: policy(observation, {name}=…).",
+                )
+
+    @property
+    def text(self) -> str:
+        sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
+        return f"{counted(len(self.graph.pdg), 'operation')} of {sizes}"
+
+    @property
+    def made_of(self) -> Any:
+        return str(self.graph.pdg)
+
+
+def beginning(
+    ctx: Context, policy: Slicer | Actor, seed: int, how: How, bounds: Mapping[str, int]
+) -> Network:
+    """A policy with the first values of its parameters and of its other values."""
+    found = graphs_of(policy)[how]
+    if isinstance(found, TimeRLError):
+        raise found
+    reads = {p.name: p.first.read for p in ctx.parameters.values() if p.name in found.weights}
+    if isinstance(policy, Slicer):
+        reads |= {name: x.read for name, x in policy.frozen(found).items()}
+    pdg = ctx.snapshot()
+    values = Reference(pdg, dict.fromkeys((d.bound for d in pdg.dims), 1), seed)
+    begin = dict.fromkeys(pdg.dims.names, 0)
+    weights = {n: backend.to_device(np.array(values.read(r, begin))) for n, r in reads.items()}
+    last = indices(ctx, bounds, [found])
+    return Network(weights, found, last, policy.shape, policy.dtype)
+
+
+def checked(network: Network, spaces: tuple[Any, Any]) -> Network:
+    """A network that sees what an environment shows."""
+    seen = spaces[0]
+    if (network.shape, network.dtype) != (tuple(seen.shape), seen.dtype):
+        raise EnvError(
+            f"the policy sees {network.dtype}{list(network.shape)}, and the environment shows "
+            f"{seen.dtype}{list(seen.shape)}.",
+            others={"the policy is made at": network.graph.origin},
+        )
+    return network

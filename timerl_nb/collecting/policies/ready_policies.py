@@ -1,0 +1,93 @@
+"""Policies that are there (`trl.policies`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError
+from timerl_nb.collecting.policies.collecting_policy import (
+    Acted,
+    Acting,
+    Came,
+    OnHost,
+    Written,
+    nothing_follows,
+)
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.foreign_names import module_names as _module_names
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.tensor_sources import random_normal, random_uniform, stack
+from timerl_nb.compiler.language.operations.random_draws import random_randint
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.spaces import Discrete, MultiDiscrete
+
+__all__ = ["random"]
+
+__getattr__, __dir__ = _module_names("trl.policies", lambda: __all__)
+
+
+def random(*_: Any) -> None:
+    """The policy that draws its actions: `trl.collect("CartPole-v1", trl.policies.random)`."""
+    raise OptionError(
+        "trl.policies.random stands for a policy, and is not called.",
+        hint='trl.collect("CartPole-v1", trl.policies.random, …).',
+    )
+
+
+@dataclass(frozen=True)
+class Random(Acting):
+    """Actions that are drawn evenly from their space, or from a normal distribution where it has no ends."""
+
+    space: Any
+
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        return {"action": self._drawn(o.domain)}, nothing_follows
+
+    def _drawn(self, over: Domain) -> RecurrentTensor:
+        space = self.space
+        if isinstance(space, Discrete):
+            return random_randint(space.n, domain=over)
+        if isinstance(space, MultiDiscrete):
+            each = [random_randint(n, domain=over) for n in space.sizes]
+            return stack(each, -1)
+        if self._is_open:
+            return random_normal(space.shape, domain=over)
+        return random_uniform(space.shape, space.low, space.high, domain=over)
+
+    @property
+    def _is_open(self) -> bool:
+        return not np.isfinite([self.space.low, self.space.high]).all()
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        draw, kind = np.random.default_rng(seed % 2**64), NUMPY[self.space.dtype]
+        own = (*self.space.shape,)
+        last: tuple[int, Any] = (-1, None)
+
+        def drawn(shape: tuple[int, ...]) -> Array:
+            if isinstance(self.space, Discrete):
+                return draw.integers(space.n, size=shape)
+            if isinstance(self.space, MultiDiscrete):
+                return draw.integers(space.nvec, size=shape)
+            if self._is_open:
+                return draw.standard_normal(shape).clip(space.low, space.high)
+            return draw.uniform(space.low, space.high, shape)
+
+        def act(
+            _: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+        ) -> Acted:
+            nonlocal last
+            if last[0] != number:  # a step repeated after an interrupt draws nothing new
+                last = number, drawn((len(obs), *own)).astype(kind)
+            return {"action": last[1]}
+
+        return act
+
+    @property
+    def text(self) -> str:
+        return f"random {self.space}"

@@ -1,0 +1,179 @@
+"""The program that acts and collects, and nothing else: environments that go on from turn to turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.options import Options
+from timerl_nb.collecting.batch import Batch, Ended
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategy import APART, Counts, Weights
+from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, where
+from timerl_nb.compiler.language.policy.policy_slice import over
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.driver.program import Program
+from timerl_nb.env.environment import Simulation, Step
+from timerl_nb.execution.control.unbounded_iterations import Turns as DriverTurns
+from timerl_nb.runtime.jax_backend import graph_function as graph
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+
+_FLAGS = ("terminated", "truncated")
+_CARRIED = ("after", "returns", "lengths")
+_PLAIN = ("obs", "action", "reward", "last_obs")
+_ADDED = "policy_"  # prefix of the policy's names, so they differ from ours
+
+
+def collecting(task: Task, options: Options) -> Program:
+    """The program of a task: a turn is a batch.
+
+    The environments are the first dimension, so that they count within draws, and nothing is folded
+    for each of them; what is handed out has steps first, as the loop over them writes it.
+    """
+    assert task.env is not None
+    sim = _same_step(task.env)
+    with Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        o = like(sim.obs_space, domain=(b, i, t)).named("obs")
+        acted, follow = task.acting.written(o, i, ("i", "t"))
+        acted = dict(acted)
+        action = acted.pop("action").named("action")
+        o[b, 0, 0] = sim.reset(domain=(b,))
+        step = sim.step(action)
+        follow(step)
+        o[b, i + 1, 0] = step.obs[b, i, T - 1]
+        o[b, i, t + 1] = step.obs
+
+        def whole(x: RecurrentTensor) -> RecurrentTensor:
+            y = x[0:B, i, 0:T]
+            return y.transpose(1, 0, *range(2, y.rank))
+
+        def goes_on(name: str, by: RecurrentTensor) -> RecurrentTensor:
+            """What an episode has added up ahead of a step."""
+            total = tensor((), by.dtype, domain=(b, i, t)).named(name)
+            left = total + by if step.endless else where(step.done, 0, total + by)
+            total[b, 0, 0] = 0
+            total[b, i + 1, 0] = left[b, i, T - 1]
+            total[b, i, t + 1] = left
+            return total[0:B, i, 0]
+
+        made = {"obs": o, "action": action, "reward": step.reward}
+        made |= {} if step.endless else _ends(step)
+        for name, x in made.items():
+            ctx.output(name, whole(over(x, o.domain)))
+        for name, x in acted.items():
+            ctx.output(f"{_ADDED}{name}", whole(over(x, o.domain)))
+        ctx.output("last_obs", step.obs[0:B, i, T - 1])
+        if not step.endless:
+            one = where(step.alive, 1, 0)
+            ctx.output("returns", goes_on("returns", step.reward))
+            ctx.output("lengths", goes_on("lengths", one))
+    return ctx.compile({B: task.envs, I: ENDLESS, T: task.steps}, options, tell=False)
+
+
+def _ends(step: Step) -> dict[str, RecurrentTensor]:
+    return {"terminated": step.terminated, "truncated": step.truncated, "after": step.final_obs}
+
+
+def _same_step(env: Simulation) -> Simulation:
+    """The environment as another one, in which episodes follow each other without a step between."""
+    twin = env.anew()
+    twin.autoreset = "same_step"
+    return twin
+
+
+class _Supply:
+    """The weights for each iteration: the current ones as it begins."""
+
+    def __init__(self) -> None:
+        self.weights: Weights = {}
+
+    def __iter__(self) -> _Supply:
+        return self
+
+    def __next__(self) -> Weights:
+        return self.weights
+
+
+class Turns:
+    """Environments in the turns of a program, which runs them.
+
+    Args:
+        counts: of a batch, where they are asked for.
+    """
+
+    speed: float | None = None  # the first batch compiles, and so says nothing of it
+
+    def __init__(
+        self, program: Program, task: Task, seed: int, counts: Callable[[], Counts]
+    ) -> None:
+        self.program, self._counts, self._task, self._seed = program, counts, task, seed
+        self._supply = _Supply()
+        self._copies = 0
+        shape = task.steps, task.envs
+        self._always, self._never = (backend.to_device(np.full(shape, x)) for x in (True, False))
+        self._lost = 0  # how often an interrupt ended the run
+        self._is_repeatable = program.why_not_repeatable is None
+        self._turns = self._begun()
+        self._is_begun = False  # a batch not yet returned
+
+    def _begun(self) -> DriverTurns:
+        given = self._supply if self._task.acting.weights else None
+        seed = (self._seed + self._lost * APART) % 2**64
+        return self.program.turns(
+            seed, given=given, taken=graph.itself, repeatable=self._is_repeatable
+        )
+
+    @property
+    def counts(self) -> Counts:
+        return replace(self._counts(), copies=self._copies)
+
+    def next(self, weights: Weights) -> Batch:
+        if self._is_begun and not self._is_repeatable:
+            self._begin_again()
+        elif self._is_begun:
+            self._turns.back()
+        self._supply.weights = weights
+        if self._is_repeatable:
+            self._turns.hold()
+        self._is_begun = True
+        made, self._copies = graph.together(next(self._turns))
+        return self._batch(backend.wait(made))
+
+    def handed_out(self) -> None:
+        self._is_begun = False
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_begun and not self._is_repeatable
+
+    def _begin_again(self) -> None:
+        """Begin new episodes, as the program's effects cannot be repeated."""
+        self._turns.close()
+        self._lost += 1
+        self._turns, self._is_begun = self._begun(), False
+
+    def _batch(self, made: dict[str, Any]) -> Batch:
+        shape = self._task.steps, self._task.envs
+        is_near = not backend.is_accelerated()
+        flags = [made[name] if name in made else backend.copied(self._never) for name in _FLAGS]
+        after, returns, lengths = (made.get(name) for name in _CARRIED)
+        plain: dict[str, Any] = {name: made[name] for name in _PLAIN}
+        extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
+        one, other = map(np.asarray, flags) if is_near else flags
+        reward = plain["reward"]
+        if after is None:  # episodes have no end
+            after, returns, lengths = reward, reward[0], reward[0]
+        kept = np.array(reward) if is_near else backend.copied(reward)
+        valid = np.broadcast_to(True, shape)
+        ended = Ended(kept, valid, one | other, returns, lengths, after, is_all=True)
+        named = dict(zip(_FLAGS, flags, strict=True)) | {"valid": backend.copied(self._always)}
+        return Batch(**plain, **named, extras=extras, _ended=ended)
+
+    def close(self) -> None:
+        self._turns.close()

@@ -1,0 +1,45 @@
+"""`loop`: Gymnasium's environments, stepped one after the other."""
+
+from __future__ import annotations
+
+from timerl_nb.base.errors import warn
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategies.host_stepping import HostWay, Stepping
+from timerl_nb.env.gymnasium import distinct_seeds, gymnasium
+from timerl_nb.env.indexed_environment import Numbered
+from timerl_nb.env.vector_environments import VectorStepping
+
+NOT_THERE = "Gymnasium has no such environment"
+GIVEN = "a vector environment was given, which steps by itself"
+
+
+def warn_of_infinite() -> None:
+    """Warn of a finite number of an observation that its space's type does not hold."""
+    warn(
+        "the environments' observations: there are numbers that the type of their space does not hold: "
+        "they become infinite.",
+        hint="scale the values, or give the space a wider type.",
+    )
+
+
+class Loop(HostWay):
+    name = "loop"
+    provenance = "Gymnasium"
+    what = "Gymnasium's environments, one after the other"
+
+    def why_not(self, task: Task) -> str | None:
+        if task.vector is not None:
+            return GIVEN
+        return NOT_THERE if task.gym is None else None
+
+    def stepping(self, task: Task, seed: int) -> Stepping:
+        assert task.gym is not None
+        library = gymnasium()
+        env = library.make_vec(
+            task.gym.spec,
+            task.envs,
+            "sync",
+            wrappers=[lambda env: Numbered(env, 0, [0], warn_of_infinite)],
+            vector_kwargs={"copy": False, "autoreset_mode": library.vector.AutoresetMode.SAME_STEP},
+        )
+        return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)

@@ -1,0 +1,398 @@
+"""Environments that step on the host, all at once: their steps written into a batch's own memory."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array, as_array, converted, misfit, narrowed, numbers_of
+from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
+from timerl_nb.base.text_tables import counted
+from timerl_nb.collecting.batch import Batch, Ended
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.policies.collecting_policy import Actions, Came, check_numbers
+from timerl_nb.collecting.strategy import (
+    APART,
+    Counts,
+    Prepared,
+    Way,
+    Weights,
+)
+from timerl_nb.compiler.ir.shapes import NUMPY, dtype_name
+
+_REWARDS: Final = "the environments' rewards"
+_LINE: Final = 64  # bytes: memory with this alignment is shared with JAX without a copy
+
+
+class Stepping(Protocol):
+    """Environments on the host that take a step together.
+
+    Attributes:
+        space: of one's actions, as Gymnasium has it.
+        restarts_at_once: whether the observation that a step returns is of the next episode where one
+            has ended; else the step after does nothing but begin it.
+    """
+
+    space: Any
+    restarts_at_once: bool
+
+    def reset(self) -> Any:
+        """The first observations, [envs, …]."""
+        ...
+
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
+        """Observations, rewards, terminated and truncated; and where environments restart at once the
+        last observations of the episodes that ended, in the order of environments, None for none."""
+        ...
+
+    def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
+        """Which environments may have raised an error, of all if it is not known, and what was said."""
+        ...
+
+    def close(self) -> None: ...
+
+    @property
+    def seeds(self) -> Sequence[int] | None:
+        """What each was seeded with; None where they have one seed together."""
+        ...
+
+
+def memory(shape: Sequence[int], kind: Any) -> Array:
+    """An array of one's own, not filled, that JAX takes as it is."""
+    size = prod(shape) * np.dtype(kind).itemsize
+    whole = np.empty(size + _LINE, np.uint8)
+    at = -whole.ctypes.data % _LINE
+    return whole[at : at + size].view(kind).reshape(shape)
+
+
+class _Carried(NamedTuple):
+    """State of the environments between two batches.
+
+    Attributes:
+        obs: their observations; None before they are reset.
+        over: flags of the environments to be reset at the next step.
+        returns, lengths: of the episodes in progress.
+        done: steps so far, of each environment.
+        came: the results of the last step, for a policy that looks back.
+    """
+
+    obs: Array | None
+    over: Array
+    returns: Array
+    lengths: Array
+    done: int
+    came: Came | None = None
+
+    @staticmethod
+    def first(envs: int, done: int = 0) -> _Carried:
+        return _Carried(None, np.zeros(envs, bool), np.zeros(envs), np.zeros(envs, np.int64), done)
+
+
+_UNKNOWN: Final[Any] = object()  # the result of an interrupted step
+
+
+class _Part:
+    """A batch in the making. An interrupt leaves it whole: the next call completes it.
+
+    Attributes:
+        at: the step, the policy's result and the environments' result; a missing result is None.
+            All three are assigned as one value, so an interrupt leaves them consistent.
+        whole: the finished batch and the state of the environments after it.
+    """
+
+    def __init__(self, task: Task, seen: tuple[Any, Any], acts: tuple[Any, Any]) -> None:
+        steps, envs = task.steps, task.envs
+        self.obs = memory((steps + 1, envs, *seen[0]), seen[1])
+        self.action = memory((steps, *acts[0]), acts[1])
+        self.reward = memory((steps, envs), np.float32)
+        self.gained = np.empty((steps, envs))  # as the environments say
+        self.ended, self.cut = np.empty((2, steps, envs), np.bool_)  # as the environments say
+        self.extras: dict[str, Array] = {}
+        self.last: dict[int, Array] = {}
+        self.at: tuple[int, Any, Any] = (0, None, None)
+        self.whole: tuple[Batch, _Carried] | None = None
+
+
+class HostTurns:
+    """Environments in progress on the host.
+
+    Args:
+        make: makes the environments, from a seed.
+    """
+
+    def __init__(self, make: Callable[[int], Stepping], task: Task, seed: int) -> None:
+        seen, acts = task.spaces
+        self._make, self._task, self._seed = make, task, seed
+        self._stepping = make(seed)
+        self._steps, self._envs = task.steps, task.envs
+        self._seen = (*seen.shape,), NUMPY[seen.dtype]
+        self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
+        self._allowed = Actions(acts)
+        self._known: Any = None  # the last kind of actions that was looked at
+        self._act = task.acting.on_host(seed, self._stepping.space)
+        self._lost = 0  # how often an interrupt came within a step
+        # the state after the last batch, and the unfinished batch
+        self._now: tuple[_Carried, _Part | None] = (_Carried.first(task.envs), None)
+        self.counts = Counts(0, None, 0)
+        self.speed: float | None = None
+
+    def next(self, weights: Weights) -> Batch:
+        carried, part = self._now
+        if part is not None and part.at[2] is _UNKNOWN:
+            carried, part = self._begin_again(carried, part)
+        if part is None:
+            part = _Part(self._task, self._seen, self._acts)
+            if carried.obs is None:
+                part.at = 0, None, _UNKNOWN
+                self._now = carried, part
+            part.obs[0] = self._shown(self._first()) if carried.obs is None else carried.obs
+            part.at = 0, None, None
+            self._now = carried, part
+        if part.whole is None:
+            self._complete(part, weights, carried)
+            part.whole = self._batch(part, carried)
+        return part.whole[0]
+
+    @property
+    def envs(self) -> int:
+        return self._envs
+
+    def of_steps(self, steps: int) -> None:
+        """Make batches of another number of steps from now on."""
+        self._task, self._steps = replace(self._task, steps=steps), steps
+
+    def handed_out(self) -> None:
+        """The last batch has reached its reader: the next one follows."""
+        part = self._now[1]
+        if part is not None and part.whole is not None:
+            self._now = part.whole[1], None
+
+    @property
+    def is_lost(self) -> bool:
+        part = self._now[1]
+        return part is not None and part.at[1] is not None and part.at[2] is _UNKNOWN
+
+    def _complete(self, part: _Part, weights: Weights, carried: _Carried) -> None:
+        """Make the remaining steps of a batch."""
+        done, looks_back = carried.done, self._task.acting.looks_back
+        act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
+        obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
+        gained, ended, cut = part.gained, part.ended, part.cut
+        writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
+        plain = "" if fits is None else f"u{fits[1].itemsize}"
+        is_bounded = isinstance(sizes, int)
+        for t in range(first, self._steps):
+            t, acted, stepped = part.at
+            if acted is None:
+                came = self._came(part, carried, t) if looks_back else None
+                acted = act(weights, obs[t].copy() if writes else obs[t], done + t, came)
+                part.at = t, acted, None
+            made = acted["action"]
+            if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
+                made = self._fitting(made)
+                fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
+            # without their signs, negative actions are greater than any size
+            if (
+                is_bounded
+                and np.maximum.reduce(made.view(plain)) >= sizes
+                or sizes is not None
+                and not is_bounded
+            ):
+                self._allowed.check(made[None], t)
+            action[t] = made
+            if len(acted) > 1 or extras:
+                self._keep(extras, acted, t)
+            if stepped is None:
+                try:
+                    part.at = t, acted, _UNKNOWN
+                    # a copy: environments may keep an action, or write into it
+                    part.at = t, acted, step(action[t].copy())
+                except Exception as error:
+                    raise self._failed(error, done, t, action[t]) from error
+                stepped = part.at[2]
+            after, gain, ended[t], cut[t], final = stepped
+            if gain.__class__ is not np.ndarray or gain.dtype.char not in "fd":
+                gain = converted(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
+            gained[t] = gain
+            plainly = after.__class__ is np.ndarray and after.dtype == kind
+            obs[t + 1] = after if plainly else self._shown(after)
+            if final is not None:
+                part.last[t] = self._shown(final)
+            part.at = t + 1, None, None
+            if t == 0:  # at which policies compile
+                began = perf_counter()
+        part.reward[:] = converted(_REWARDS, gained, part.reward.dtype)
+        self._known = fits
+        counted = self._steps - max(first, 1)
+        self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
+        self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
+
+    def _came(self, part: _Part, carried: _Carried, t: int) -> Came | None:
+        """Return the last step's results, which the policy gets with the observations."""
+        if t == 0:
+            return carried.came
+        over = part.ended[:t] | part.cut[:t]
+        if self._stepping.restarts_at_once:
+            begins = over[-1]
+        else:  # the step behind an end began the episode
+            begins = over[-2] if t > 1 else carried.over
+        reward = converted(_REWARDS, part.gained[t - 1], part.reward.dtype)
+        return Came(begins, reward, part.ended[t - 1], part.cut[t - 1])
+
+    def _first(self) -> Any:
+        try:
+            return self._stepping.reset()
+        except Exception as error:
+            raise self._failed(error, 0, 0, None) from error
+
+    def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
+        """Begin new episodes, as the state after an interrupted step is unknown."""
+        lost = self._lost + self.is_lost
+        self._stepping.close()
+        self._stepping = self._make((self._seed + lost * APART) % 2**64)
+        self._lost = lost
+        if part.at[1] is None:  # within their first reset
+            self._now = carried, None
+            return self._now
+        self._now = _Carried.first(self._envs, carried.done + part.at[0] + 1), None
+        return self._now
+
+    def _fitting(self, made: Any) -> Array:
+        """Actions, if they are what the environments take."""
+        made = numbers_of("the policy's action", made)
+        shape, kind = self._acts
+        wrong = "" if self._allowed.sizes is not None else misfit(made, kind)
+        if wrong.startswith("integers"):
+            raise ShapeError(f"the policy's action holds {wrong}.", hint="clip it to the space.")
+        if made.shape != shape or wrong or not np.can_cast(made.dtype, kind, "same_kind"):
+            raise ShapeError(
+                f"the policy's action is {_kind(made)}, and the environments take "
+                f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
+                hint="a policy is given the observations of all environments, and returns an "
+                "action for each.",
+            )
+        if self._allowed.sizes is not None:  # the range is checked at each step
+            return made
+        return narrowed("the policy's action", made, kind)
+
+    def _shown(self, obs: Any) -> Array:
+        """Return observations in the element type of the batch.
+
+        Raises:
+            EnvError: they hold integers out of range.
+        """
+        return converted("the environments' observations", obs, self._seen[1], error=EnvError)
+
+    def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
+        """Write what a policy adds at a step."""
+        added = {name: x for name, x in acted.items() if name != "action"}
+        if t == 0:
+            for name, x in added.items():
+                one = numbers_of(f"the policy's {name}", x)
+                kind = np.float32 if one.dtype == np.float64 else one.dtype
+                extras[name] = memory((self._steps, *one.shape), kind)
+        for name in {**extras, **added}:
+            one = as_array(added.get(name))
+            wanted = extras[name].shape[1:] if name in extras else ()
+            if one.shape != wanted or one.shape[:1] != (self._envs,):
+                raise ShapeError(
+                    f"the policy's {name} is {_kind(one)} at step {t}, where it is that of "
+                    f"{counted(self._envs, 'environment')}, and of one shape at every step.",
+                    hint="what a policy adds has the environments first.",
+                )
+            extras[name][t] = converted(f"the policy's {name}", one, extras[name].dtype)
+
+    def _failed(self, error: Exception, done: int, t: int, action: Any) -> Exception:
+        """What to say of an environment that raised, and when."""
+        if action is not None:
+            try:
+                check_numbers({"action": action[None]}, t)
+            except ExecutionError as nan:
+                return nan
+        which, said = self._stepping.at_fault(error)
+        seeds = self._stepping.seeds
+        name = f"environment {which[0]}" if len(which) == 1 else f"one of {len(which)} environments"
+        if len(which) > 1 and which[0] != 0:
+            name += f", {which[0]} to {which[-1]},"
+        if seeds is not None:
+            known = ", ".join(str(seeds[k]) for k in which[:8])
+            name += f" (seed {known}{', …' if len(which) > 8 else ''})"
+        when = "as it was reset" if action is None else f"at step {t} of the batch"
+        return EnvError(
+            f"{name} failed {when}, after {done + t} steps of each: {said}.",
+            hint="the environments are closed; batches stay.",
+        )
+
+    def _batch(self, part: _Part, before: _Carried) -> tuple[Batch, _Carried]:
+        steps, at_once = self._steps, self._stepping.restarts_at_once
+        obs, reward, over = part.obs, part.reward, before.over
+        valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
+        valid[:] = True
+        done = part.ended | part.cut
+        if not at_once:  # the step behind an end begins the next episode, and does nothing else
+            valid[0] = ~before.over
+            valid[1:] = ~done[:-1]
+            over = done[-1].copy()
+            done &= valid
+        np.logical_and(part.ended, valid, out=terminated)
+        np.logical_and(done, ~terminated, out=truncated)
+        if at_once:
+            seen = np.concatenate([*part.last.values()]) if part.last else obs[:0, 0].copy()
+            if len(seen) != done.sum():
+                raise EnvError(
+                    "environments that restart at once did not bring the last observations of all "
+                    "episodes that ended.",
+                    hint='their infos have "final_obs" in this mode, as those of Gymnasium.',
+                )
+        else:
+            seen = obs[1:][done]
+        whole = Ended(
+            reward.copy(), valid.copy(), done, before.returns, before.lengths, seen, is_all=False
+        )
+        counted = reward * valid
+        since = np.arange(steps)[:, None] > np.where(
+            done.any(0), steps - 1 - done[::-1].argmax(0), -1
+        )
+        goes_on = ~done.any(0)
+        carried = _Carried(
+            obs[steps].copy(),
+            over,
+            before.returns * goes_on + (counted * since).sum(0, dtype=np.float64),
+            before.lengths * goes_on + (valid & since).sum(0),
+            before.done + steps,
+            self._came(part, before, steps) if self._task.acting.looks_back else None,
+        )
+        flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
+        own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
+        return Batch(**own, **flags, extras=part.extras, _ended=whole), carried
+
+    def close(self) -> None:
+        self._stepping.close()
+
+
+def _kind(x: Array, shape: Sequence[int] | None = None) -> str:
+    try:
+        name = dtype_name(x.dtype)
+    except (KeyError, TypeError):
+        name = str(x.dtype)
+    return f"{name}{list(x.shape if shape is None else shape)}"
+
+
+class HostWay(Way):
+    """A way whose environments step on the host."""
+
+    compiles = False
+
+    @abstractmethod
+    def stepping(self, task: Task, seed: int) -> Stepping:
+        """Its environments, of which a task says how many."""
+
+    def prepared(self, task: Task) -> Prepared:
+        return lambda seed: HostTurns(partial(self.stepping, task), task, seed)

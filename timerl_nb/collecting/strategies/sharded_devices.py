@@ -1,0 +1,30 @@
+"""`sharded`: as `blocks`, or as `scan` where blocks gain nothing, on all devices, each with its share of the environments."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from timerl_nb.base.options import Options
+from timerl_nb.base.text_tables import counted
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategies.xla_scan import Scan
+from timerl_nb.runtime.jax_backend.jax_engine import device_count
+
+
+class Sharded(Scan):
+    name = "sharded"
+    what = "a call to XLA for each batch, on several devices, each with some of the environments"
+    wanted: ClassVar[float] = 1.1
+    options = Options(executor="xla", tile="auto")
+
+    def why_not(self, task: Task) -> str | None:
+        why, count = super().why_not(task), device_count()
+        if why is None and count == 1:
+            more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
+            why = f"JAX sees one device: {more}"
+        if why is None and task.envs % count:
+            why = f"{counted(task.envs, 'environment')} cannot be divided equally among {count} devices"
+        return why
+
+    def _options(self, task: Task) -> Options:
+        return self.options.with_(devices=device_count())

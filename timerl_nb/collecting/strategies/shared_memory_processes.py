@@ -1,0 +1,167 @@
+"""`processes`: Gymnasium's environments in processes of their own, one for each core at most."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import ceil
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from threading import Lock
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import EnvError
+from timerl_nb.base.machine_model import cores
+from timerl_nb.base.options import variable
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategies.gymnasium_loop import Loop, warn_of_infinite
+from timerl_nb.collecting.strategies.host_stepping import Stepping
+from timerl_nb.env import environment_shard as share
+from timerl_nb.env import indexed_environment as numbered
+from timerl_nb.env.gymnasium import GymEnvironment, distinct_seeds, gymnasium
+
+
+class Processes(Loop):
+    name = "processes"
+    what = "Gymnasium's environments, shared out among processes"
+
+    def stepping(self, task: Task, seed: int) -> Stepping:
+        assert task.gym is not None
+        return ProcessStepping(task.gym, distinct_seeds(seed, task.envs))
+
+
+class _Failed(Exception):
+    """An environment raised: its number, and what."""
+
+
+class ProcessStepping:
+    """Environments in processes, whose observations lie in memory that all share.
+
+    The processes are spawned: one that is forked after JAX has made its threads may wait for ever.
+    """
+
+    restarts_at_once = True
+
+    def __init__(self, env: GymEnvironment, seeds: Sequence[int]) -> None:
+        many = len(seeds)
+        self.space, self.seeds = env.spaces[1], seeds
+        width = ceil(many / min(many, cores()))
+        parts = [range(many)[k : k + width] for k in range(0, many, width)]
+        folder = mkdtemp(prefix="timerl-")
+        self._remove = finalize(self, rmtree, folder, ignore_errors=True)
+        file = Path(folder, "at")
+        self._at = np.memmap(file, np.int64, "w+", shape=len(parts))
+        self._actions: Any = None
+        self._asked = False
+        one = partial(share.Share, env.spec, env.spaces, width, str(file))
+        makes = [partial(one, k, part, [seeds[n] for n in part]) for k, part in enumerate(parts)]
+        vector = gymnasium().vector
+        self._env = vector.AsyncVectorEnv.__new__(vector.AsyncVectorEnv)
+        mode = vector.AutoresetMode.DISABLED
+        try:
+            with _by_value():
+                self._env.__init__(makes, copy=False, context="spawn", autoreset_mode=mode)
+        except BaseException as error:
+            for process in getattr(
+                self._env, "processes", ()
+            ):  # it cannot end them: it was not made
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+            self._env.closed = True
+            self._remove()
+            if not isinstance(error, EOFError | OSError):
+                raise
+            raise EnvError(
+                f"processes for the environments did not begin ({type(error).__name__}).",
+                hint="a script that starts processes is read by each of them: let it begin with "
+                "if __name__ == '__main__':, or use how='loop'.",
+            ) from error
+
+    def reset(self) -> Any:
+        return self._rows(self._answer(self._env.reset)[0])
+
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
+        obs, reward, terminated, truncated, more = self._answer(
+            self._env.step, self._shared_out(action)
+        )
+        last = (
+            np.concatenate([x for (x,) in more["last"][more["_last"]]]) if "last" in more else None
+        )
+        rows = self._rows
+        return rows(obs), rows(reward), rows(terminated), rows(truncated), last
+
+    def _answer(self, ask: Any, *given: Any) -> Any:
+        self._asked = True
+        made = ask(*given)
+        self._asked = False
+        more = made[-1]
+        if "failed" in more:
+            raise _Failed(*more["failed"][more["_failed"]][0])
+        if "infinite" in more:
+            warn_of_infinite()
+        return made
+
+    def _shared_out(self, action: Array) -> Array:
+        """Actions of each share, in an array of as many rows as that of the greatest."""
+        parts = len(self._env.processes)
+        if self._actions is None:
+            width = self._env.single_action_space.shape[0]
+            self._actions = np.zeros((parts * width, *action.shape[1:]), action.dtype)
+        self._actions[: len(action)] = action
+        return self._actions.reshape(parts, -1, *action.shape[1:])
+
+    def _rows(self, x: Any) -> Any:
+        return x.reshape(-1, *x.shape[2:])[: len(self.seeds)]
+
+    def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
+        if isinstance(error, _Failed):
+            number, said = error.args
+            return [number], said
+        said = f"{type(error).__name__}: {error}"
+        for k, process in enumerate(self._env.processes):
+            process.join(0.2)  # whose end of the pipe is closed before it has ended
+            if not process.is_alive():
+                return [int(self._at[k])], f"its process ended with exit code {process.exitcode}"
+        return range(len(self.seeds)), said
+
+    def close(self) -> None:
+        """End the processes: those that wait for orders close their environments first."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of those that were interrupted
+            try:
+                self._env.close(terminate=self._asked)
+            except Exception:  # one of them has ended
+                for process in self._env.processes:
+                    process.kill()
+                    process.join()
+                self._env.closed = True
+        self._remove()
+
+
+_ONE_AT_A_TIME = Lock()  # modules are registered for all threads
+
+
+@contextmanager
+def _by_value() -> Iterator[None]:
+    """What processes are given is pickled with its text."""
+    import cloudpickle
+
+    with _ONE_AT_A_TIME:
+        for module in (numbered, share):
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            with variable(
+                "PYTHONSAFEPATH", "1"
+            ):  # spawned Pythons import nothing from the current folder
+                yield
+        finally:
+            for module in (numbered, share):
+                cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,34 @@
+"""`kernel`: as `blocks`, but all steps of a block are within one kernel on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Final, Literal
+
+from timerl_nb.base.options import Options
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategies.environment_blocks import Blocks
+from timerl_nb.collecting.strategies.xla_scan import Scan
+from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import without_gpu
+
+_MOST: Final = 256  # environments of a block: as many threads as a kernel has as a rule
+
+
+class OneKernel(Blocks):
+    name = "kernel"
+    what = "a call to XLA for each batch: one kernel, with all steps of some environments inside"
+    runs: ClassVar[Literal[True, "interpret"]] = True
+
+    def why_not(self, task: Task) -> str | None:
+        why = Scan.why_not(self, task) or without_gpu(self.runs)
+        if why is not None:
+            return why
+        if task.envs == 1:
+            return "blocks of a kernel are of several environments, and there is one"
+        why = super().why_not(task)
+        lowered = None if why is not None else self._program(task).executable.lowered
+        return why if lowered is None else lowered.why_no_kernel(lowered.tiles[0])
+
+    def _options(self, task: Task) -> Options:
+        size = min(_MOST, 1 << (task.envs - 1).bit_length() - 1)  # a power of two, less than all
+        return replace(self.options, tile={"b": size}, tile_kernel=self.runs)

@@ -1,0 +1,43 @@
+"""`scan`: all steps of a batch in one call to XLA."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import ClassVar
+
+from timerl_nb.base.options import Options
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.strategies.collecting_program import Turns, collecting
+from timerl_nb.collecting.strategy import Counts, Prepared, Way
+from timerl_nb.driver.program import Program
+from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
+
+
+class Scan(Way):
+    name = "scan"
+    provenance = "recurrence equations"
+    what = "a call to XLA for each batch"
+    options: ClassVar[Options] = Options(executor="xla")
+
+    def why_not(self, task: Task) -> str | None:
+        if not task.is_ours:
+            return "the environment is not written in recurrence equations, and steps on the host"
+        return task.acting.why_not_written
+
+    def prepared(self, task: Task) -> Prepared:
+        program = self._program(task)
+        counts = cache(lambda: self.counted(program))  # waits for XLA, and reads what it made
+        return lambda seed: Turns(program, task, seed, counts)
+
+    def _program(self, task: Task) -> Program:
+        return collecting(task, self._options(task))
+
+    def _options(self, task: Task) -> Options:
+        return self.options
+
+    def counted(self, program: Program) -> Counts:
+        """What a batch takes."""
+        lowered = program.executable.lowered
+        assert lowered is not None
+        made = calls_made(lowered)
+        return Counts(0 if made is None else sum(made.values()), program.executable.launches, 0)

@@ -1,0 +1,337 @@
+"""Choosing a way: those that apply run in turn on environments of their own, and what was found is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from statistics import quantiles
+from time import perf_counter
+from typing import Any, Final
+
+from timerl_nb.base.errors import OptionError, TimeRLError, one_of
+from timerl_nb.collecting.collection_task import Task
+from timerl_nb.collecting.measurement_cache_key import cost_key
+from timerl_nb.collecting.strategy import Counts, Prepared, Source, Way
+from timerl_nb.collecting.strategy_report import Row, Speed, Ways
+from timerl_nb.runtime.state.disk_cache import disk_cache, key_of
+
+AUTO: Final = "auto"
+ANY: Final = "any"  # as auto, of whatever provenance
+
+_ROUNDS: Final = 5
+_MOST_ROUNDS: Final = 100
+_EACH: Final = 2.0  # seconds that a way is measured
+_ALL: Final = 10.0  # seconds in all; and so many after which no other way is compiled
+_BRIEF: Final = 0.2  # seconds of a shortened batch
+_FEW: Final = 3  # fewer batches than these have no spread
+_LOST: Final = 3  # times as long as the fastest
+_APART: Final = 0x9E3779B97F4A7C15  # between the seed of measurements and that of trajectories
+_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax")  # whose versions matter
+
+# A task, and the ways that apply, in the order in which they are tried.
+Order = Callable[[Task, Sequence[Way]], Sequence[Way]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way that a task goes.
+
+    Attributes:
+        prepared: it, ready.
+        expected: how fast it was in an earlier process; None where it was measured now, or not at all.
+        again: chooses anew, whatever is remembered.
+    """
+
+    prepared: Prepared
+    _told: Callable[[], Ways]
+    expected: Speed | None = None
+    again: Callable[[], Choice] | None = None
+
+    def is_expected(self, speed: float) -> bool:
+        """Whether a batch of this speed, in steps a second, agrees with the remembered figure."""
+        known = self.expected
+        return known is None or known.least / _LOST <= speed <= known.greatest * _LOST
+
+    @cached_property
+    def ways(self) -> Ways:
+        """All of them, and why it is this one."""
+        return self._told()
+
+
+def check(ways: Sequence[Way], task: Task, how: str) -> None:
+    """Refuse what cannot be chosen.
+
+    Raises:
+        OptionError: there is no such way; it does not apply; or none does.
+    """
+    names = [way.name for way in ways]
+    if how not in (AUTO, ANY, *names):
+        raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [AUTO, ANY, *names]))
+    why_not: list[str] = []
+    for way in ways:
+        if how in (AUTO, ANY, way.name):
+            why = way.why_not(task)
+            if why is None:
+                return
+            why_not.append(f"{way.name}: {why}")
+    if how in names:
+        raise OptionError(f"{how!r} does not apply: {why_not[0].removeprefix(f'{how}: ')}.")
+    raise OptionError("no way of collecting applies.", evidence=why_not)
+
+
+def choose(
+    ways: Sequence[Way],
+    task: Task,
+    how: str,
+    weights: Mapping[str, Any],
+    *,
+    order: Order = lambda _, ways: ways,
+    clock: Callable[[], float] = perf_counter,
+    anew: bool = False,
+) -> Choice:
+    """The way that is asked for; or the fastest of those of one provenance that apply, measured.
+
+    Args:
+        how: `check` has found nothing wrong with it.
+        weights: that the policy acts by while ways are measured.
+        order: which are tried first, in case that the time does not suffice for all.
+        anew: measure whatever is remembered.
+    """
+    by_name = {way.name: way for way in ways}
+    if how in by_name:
+        told = partial(_unmeasured, ways, task, how, "it was asked for")
+        return Choice(by_name[how].prepared(task), told)
+    known = _Remembered(task, how, [*by_name])
+    found = None if anew else known.read()
+    if found is not None:
+        speed = found[found.chosen].speed
+        again = partial(choose, ways, task, how, weights, order=order, clock=clock, anew=True)
+        return Choice(by_name[found.chosen].prepared(task), lambda: found, speed, again)
+    rows = _rows(ways, task)
+    able = [way for way in ways if rows[way.name].why_not is None]
+    if how == AUTO:
+        one = able[0].provenance
+        for way in able:
+            if way.provenance != one:
+                text = f'it is of another provenance, {way.provenance}: how="any" allows it'
+                rows[way.name] = replace(rows[way.name], why_not=text)
+        able = [way for way in able if way.provenance == one]
+    if len(able) == 1 or task.vector is not None:
+        why = "nothing was measured, since measuring would step the environments that were given"
+        why = "no other one applies" if len(able) == 1 else why
+        alone = Ways(tuple(rows.values()), able[0].name, why)
+        return Choice(able[0].prepared(task), lambda: alone)
+    race = _Race(task, weights, clock)
+    race.run(order(task, able))
+    rows |= {way.name: race.row(rows[way.name]) for way in able}
+    chosen, why = race.best
+    measured = Ways(tuple(rows.values()), chosen, why)
+    known.write(replace(measured, remembered=True))
+    return Choice(race.runners[chosen].prepared, lambda: measured)
+
+
+def _rows(ways: Sequence[Way], task: Task) -> dict[str, Row]:
+    return {way.name: Row(way.name, way.provenance, why_not=way.why_not(task)) for way in ways}
+
+
+def _unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
+    return Ways(tuple(_rows(ways, task).values()), chosen, why)
+
+
+@dataclass
+class _Runner:
+    """A way that is being measured."""
+
+    prepared: Prepared
+    source: Source
+    counts: Counts
+    wanted: float  # times as fast as another one
+    seconds: list[float] = field(default_factory=list)  # of each batch
+    speeds: list[float] = field(default_factory=list)  # steps a second
+    is_lost: bool = False
+
+    def measure(self, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        """Make a batch, and count it."""
+        begun = clock()
+        batch = self.source.next(weights)
+        self.source.handed_out()
+        self.seconds.append(max(clock() - begun, 1e-9))
+        self.speeds.append(batch.count / self.seconds[-1])
+
+    def shorten(
+        self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
+    ) -> None:
+        """Choose the number of steps of a short batch, up to the task's.
+
+        Args:
+            steps: of a batch of the task.
+            first: seconds of the first batch, of one step.
+        """
+        source: Any = self.source  # of a strategy without compilation
+        self.counts = replace(
+            self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
+        )
+        if first > _EACH:  # no time is left for a second step
+            self.seconds.append(first)
+            self.speeds.append(source.envs / first)
+            return
+        begun = clock()
+        self.source.next(weights)
+        self.source.handed_out()
+        one = max(clock() - begun, 1e-9)
+        source.of_steps(max(1, min(steps, int(_BRIEF / one))))
+
+    @property
+    def speed(self) -> Speed:
+        return Speed.of(self.speeds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no time left."""
+        return sum(self.seconds) > _EACH
+
+    def leads(self, other: _Runner) -> bool:
+        """Whether it is faster beyond the spread: three quarters of its batches, than three quarters of the other's."""
+        if other.is_lost:
+            return True
+        has_spread = min(len(self.speeds), len(other.speeds)) >= _FEW
+        return has_spread and _quartiles(self.speeds)[0] > _quartiles(other.speeds)[1]
+
+
+class _Race:
+    """Ways that make batches in turn, each of environments of its own."""
+
+    def __init__(self, task: Task, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        self._task, self._weights, self._clock = task, weights, clock
+        self.runners: dict[str, _Runner] = {}
+        self._why_not: dict[str, str] = {}
+
+    def run(self, ways: Sequence[Way]) -> None:
+        """Run them until one leads, or the time is over.
+
+        Raises:
+            Exception: what the first of them raised, where all of them failed.
+        """
+        first: Exception | None = None
+        began, starting = self._clock(), 0.0  # start-up counts, compiling does not
+        with ExitStack() as stack:
+            for way in ways:
+                if self.runners and self._clock() - began > _ALL:
+                    self._why_not[way.name] = (
+                        f"it was not tried: the {_ALL:.0f} s of choosing were over"
+                    )
+                    continue
+                begun = self._clock()
+                try:
+                    self._begin(way, stack)
+                except Exception as error:
+                    first = first or error
+                    what = error.what if isinstance(error, TimeRLError) else repr(error)
+                    self._why_not[way.name] = f"it failed: {what}"
+                starting += 0.0 if way.compiles else self._clock() - begun
+            if first is not None and not self.runners:
+                raise first
+            began = self._clock() - starting
+            for k in range(_MOST_ROUNDS):
+                if k >= _ROUNDS and self._is_decided():
+                    break
+                if not self._round(began):
+                    break
+
+    def _begin(self, way: Way, stack: ExitStack) -> None:
+        task = self._task
+        prepared = way.prepared(task)
+        begin = prepared if way.compiles else way.prepared(replace(task, steps=1))
+        source = stack.enter_context(closing(begin(task.seed ^ _APART)))
+        begun = self._clock()
+        source.next(self._weights)  # the first one compiles, or resets
+        source.handed_out()
+        runner = _Runner(prepared, source, source.counts, way.wanted)
+        if not way.compiles:
+            runner.shorten(task.steps, self._weights, self._clock, self._clock() - begun)
+        self.runners[way.name] = runner
+
+    def _round(self, began: float) -> bool:
+        """Have each make a batch; returns whether there is time for more."""
+        for runner in self.runners.values():
+            if runner.seconds and (runner.is_lost or runner.is_over):
+                continue
+            if runner.seconds and self._clock() - began > _ALL:
+                return False
+            runner.measure(self._weights, self._clock)
+        most = max(runner.speeds[0] for runner in self.runners.values())
+        for runner in self.runners.values():
+            runner.is_lost = runner.speeds[0] * _LOST < most
+        return self._clock() - began <= _ALL
+
+    def _is_decided(self) -> bool:
+        """Whether one leads, or none has time left."""
+        running = [runner for runner in self.runners.values() if not runner.is_lost]
+        first, *others = sorted(running, key=lambda runner: -runner.speed.median)
+        return all(r.is_over for r in running) or all(first.leads(other) for other in others)
+
+    @property
+    def best(self) -> tuple[str, str]:
+        """The fastest, and why."""
+        speeds = {name: runner.speed.median for name, runner in self.runners.items()}
+        name = max(speeds, key=lambda name: speeds[name] / self.runners[name].wanted)
+        if len(speeds) == 1:
+            return name, "no other one was measured"
+        second = max(speeds.keys() - {name}, key=lambda name: speeds[name])
+        first, other = self.runners[name], self.runners[second]
+        ratio = speeds[name] / speeds[second]
+        if ratio < 1:
+            few = f"less than the {other.wanted:.1f} times that are wanted of it"
+            return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"
+        times = f"{ratio:,.1f} times as fast as {second}"
+        if first.leads(other):
+            return name, f"it leads, {times}"
+        return name, f"by its median it is {times}, which the spread of its batches does not prove"
+
+    def row(self, before: Row) -> Row:
+        """What was found of a way."""
+        if before.name in self._why_not:
+            return replace(before, why_not=self._why_not[before.name])
+        runner = self.runners[before.name]
+        return replace(before, speed=runner.speed, **asdict(runner.counts))
+
+
+def _quartiles(speeds: Sequence[float]) -> tuple[float, float]:
+    low, _, high = quantiles(speeds, n=4, method="inclusive")
+    return low, high
+
+
+class _Remembered:
+    """What was measured of a task by some ways, on this machine, in the cache folder."""
+
+    def __init__(self, task: Task, how: str, names: Sequence[str]) -> None:
+        self._disk = disk_cache() if task.vector is None else None
+        self._key = ""
+        if self._disk is not None:
+            self._key = key_of("collecting", *cost_key(task), how, names, _versions())
+
+    def read(self) -> Ways | None:
+        payload = None if self._disk is None else self._disk.read(self._key)
+        if payload is None:
+            return None
+        whole = json.loads(payload)
+        rows = (Row(**row) for row in whole.pop("rows"))
+        return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
+
+    def write(self, ways: Ways) -> None:
+        if self._disk is not None:
+            self._disk.write(self._key, json.dumps(asdict(ways)).encode())
+
+
+def _versions() -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

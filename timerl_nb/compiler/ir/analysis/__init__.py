@@ -1,0 +1,1 @@
+"""Analyses of dependence graphs: resolved reads, needed points, dynamic lengths, cost terms."""

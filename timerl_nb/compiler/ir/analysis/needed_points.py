@@ -1,0 +1,145 @@
+"""The points at which operations are needed (semantics.md §4).
+
+`y[t + 2] = y + y[t + 1]` leaves out the points that fall outside y's domain, and with them the
+points at which the right-hand side would read y[T]. An operation that would read outside is so
+restricted to the points that somebody needs; a read that is still outside is the program's fault
+(`verify.prove_reads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operation_attributes import MergeAttrs
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, reached_from
+from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin, negate
+from timerl_nb.compiler.symbolic.substitution import subst_cond
+
+# Reads that are outside under small bounds only, as x[3] where T = 2, matter under such bounds.
+_LARGE = 1000
+
+
+def restricted(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) -> Pdg:
+    """The graph with operations that would read outside restricted to the points needed of them.
+
+    Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
+    all goes, with its readers, and with the branches that it would be the value of.
+
+    Args:
+        under: bounds under which it would; large ones by default.
+    """
+    with bounded("finding the points that are needed"):
+        return _restricted(pdg, roots, under)
+
+
+def _restricted(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
+    if not any(_is_partial(pdg, op, under) for op in pdg):
+        return pdg
+    needed = needed_points(pdg, frozenset(roots))
+    current = pdg
+    dropped: set[int] = set()
+    for op_id in pdg.order:
+        op = pdg[op_id]
+        if not _is_partial(current, op, under):
+            continue
+        points = needed[op_id]
+        if points is None or points.is_empty():
+            dropped.add(op_id)
+        else:
+            cond = points.condition(Set.of(pdg.dims, op.domain))
+            restricted_op = op.with_(where=cond)
+            current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
+    return without(current, dropped)
+
+
+def without(pdg: Pdg, dropped: set[int]) -> Pdg:
+    """Return the graph without some operations, their readers, and the branches of their values."""
+    dead = _readers_too(pdg, dropped)
+    orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
+    ops = {k: _without(op, dead) for k, op in pdg.ops.items() if k not in dead}
+    return Pdg(pdg.dims, ops, orders)
+
+
+def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
+    """Those operations, and what cannot be without them: of a merge, a branch can."""
+
+    def readers(op_id: int) -> list[int]:
+        return [k for k, _ in pdg.readers[op_id] if pdg[k].kind != "merge"]
+
+    return set(reached_from(ops, readers))
+
+
+def _without(op: Op, dead: set[int]) -> Op:
+    """A merge without the branches that nobody takes."""
+    kept = [k for k, read in enumerate(op.inputs) if read.source not in dead]
+    if len(kept) == len(op.inputs):
+        return op
+    attrs = op.attrs
+    if isinstance(attrs, MergeAttrs) and attrs.lines:  # merges made by passes have no lines
+        attrs = replace(attrs, lines=tuple(attrs.lines[k] for k in kept))
+    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=attrs)
+
+
+def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:
+    """Whether the operation would read outside at some points under such bounds."""
+    if op.kind in SINKS | {"merge"}:
+        return False
+    return any(_leaves(pdg, op, read, under) for read in op.inputs)
+
+
+def _leaves(pdg: Pdg, op: Op, read: Read, under: Point | None) -> bool:
+    if pdg.is_identity(read) and pdg[read.source].where in (TRUE, op.where):
+        return False
+    outside = pdg.reads(op, read).outside(pdg.defined(read))
+    met = outside.beyond(_LARGE) if under is None else outside.at(under)
+    return not met.is_empty()
+
+
+def needed_points(
+    pdg: Pdg, roots: frozenset[int] = frozenset(), *, chosen: bool = False
+) -> Mapping[int, Set | None]:
+    """Per operation the points that are needed of it; None for none.
+
+    `chosen`: of the sides of a `where` by an index condition only the points that it takes.
+    """
+    found: dict[int, Set | None] = {}
+    for op_id in reversed(pdg.order):
+        op = pdg[op_id]
+        if op.kind in SINKS | {"merge"} or op_id in roots:
+            found[op_id] = pdg.points(op)
+            continue
+        total: Set | None = None
+        for reader_id, slot in pdg.readers[op_id]:
+            reader = pdg[reader_id]
+            # a merge stands before its branches in the order, and is needed everywhere
+            points = pdg.points(reader) if reader.kind == "merge" else found[reader_id]
+            if points is None:
+                continue
+            read = reader.inputs[slot]
+            if read.cond is not TRUE:
+                points = points & Set.of(pdg.dims, reader.domain, read.cond)
+            if chosen and reader.kind == "where" and slot:
+                points = points & Set.of(pdg.dims, reader.domain, _side(pdg, reader, slot))
+            full = Set.of(pdg.dims, op.outputs[read.out].domain)
+            image = Relation.reads(points, read.index, full).within(full).inverse().domain()
+            total = image if total is None else total | image
+        found[op_id] = None if total is None else total & pdg.points(op)
+    return found
+
+
+def _side(pdg: Pdg, op: Op, slot: int) -> Cond:
+    """Where a `where` takes the operand in a slot, as far as index expressions say."""
+    read = op.inputs[0]
+    condition = pdg[read.source]
+    if condition.kind != "value":
+        return TRUE
+    at = {d: e for d, e in zip(condition.domain, read.index, strict=True) if isinstance(e, Lin)}
+    if len(at) < len(condition.domain):
+        return TRUE
+    held = subst_cond(condition.attrs.expr, at)
+    return held if slot == 1 else negate(held)

@@ -1,0 +1,35 @@
+"""What an output returns that is not defined everywhere: its values, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
+from timerl_nb.compiler.ir.operations import Op
+
+Coordinates = Mapping[str, Array]
+
+
+def selected(
+    values: Array, points: Sequence[tuple[int, ...]], sink: Op
+) -> tuple[Array, Coordinates]:
+    """The values one after the other, in the order of their points, and each one's coordinates.
+
+    Args:
+        values: a row per point of the sink's domain; in it the dimensions that are axes by now.
+        points: the points, in the order of the rows.
+    """
+    attrs: OutputAttrs = sink.attrs
+    many = len(attrs.axes)
+    lead, shape = values.shape[: 1 + many], values.shape[1 + many :]
+    row, *along = np.unravel_index(np.arange(prod(lead)), lead)
+    at = np.asarray(points, np.int64).reshape(len(points), len(sink.domain))
+    found = {d: at[row, k] for k, d in enumerate(sink.domain)}
+    found |= dict(zip(attrs.axes, along, strict=True))
+    order = np.lexsort([found[d] for d in reversed(attrs.dims)])
+    flat = values.reshape(len(row), *shape)[order]
+    return flat, {d: found[d][order] for d in attrs.dims}

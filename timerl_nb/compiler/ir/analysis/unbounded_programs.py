@@ -1,0 +1,212 @@
+"""Programs without an end: a graph whose outermost dimension has no last point.
+
+What a turn makes for the user is handed out at its end, in one call to the host, instead of being kept
+until a run is over. Nothing may depend on where the dimension ends, look ahead along it, or keep what
+all turns made: its memory does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from timerl_nb.base.errors import BoundsError, point_text
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import CallAttrs
+from timerl_nb.compiler.ir.host.iteration_io import HandedOut
+from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, OutputAttrs
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, reached_from
+from timerl_nb.compiler.isl.sets_and_relations import Set
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Cond,
+    Entry,
+    Lin,
+    Slice,
+    const,
+    ge,
+    span,
+    sym,
+)
+from timerl_nb.compiler.symbolic.substitution import subst_entry
+
+_MANY = 1 << 20  # points behind one another that no turn can ask for
+
+
+def without_end(pdg: Pdg, name: str) -> Pdg:
+    """The graph of a program whose dimension `name` has no end.
+
+    Raises:
+        BoundsError: it has no outputs along the dimension; or something depends on its end, reads ahead
+            along it, or reads all that was there.
+    """
+    dim = pdg.dims[name]
+    outputs = [op for op in pdg.sinks if isinstance(op.attrs, OutputAttrs)]
+    shown = [op for op in outputs if op.attrs.role == "output"]
+    for op in shown:
+        if name not in op.domain:
+            raise BoundsError(
+                f"{dim.bound} is endless, and the output {op.attrs.name!r} is there once, at its end.",
+                origin=op.origin,
+                hint=f"output what varies over {name}: each turn hands out its own.",
+            )
+    gone = {op.id for op in outputs}
+    kept = {k: op for k, op in pdg.ops.items() if k not in gone}
+    ends = [k for k in kept if kept[k].kind in SINKS]
+    needed = reached_from(
+        [*ends, *(r.source for op in shown for r in op.inputs)], lambda k: kept[k].sources
+    )
+    for k in sorted(needed):
+        _check(pdg, dim, kept[k])
+    for op in shown:
+        _check(pdg, dim, op)
+    dims, free = pdg.dims.with_endless(name), max(pdg.ops) + 1
+    ops = {k: kept[k] for k in kept if k in needed}
+    for op_id, where in enumerate(dict.fromkeys(op.where for op in shown), free):
+        together = [op for op in shown if op.where is where]
+        ops[op_id] = _handing(dims, dim, op_id, where, together)
+    orders = [order for order in pdg.orders if {order.before, order.after} <= ops.keys()]
+    return Pdg(dims, ops, orders)
+
+
+def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -> Op:
+    """The operation that hands out the values of outputs."""
+    if not set(dims.varying(where.symbols)) <= {dim.name}:
+        raise BoundsError(
+            f"{dim.bound} is endless, and the output {outputs[0].attrs.name!r} is there where {where}.",
+            origin=outputs[0].origin,
+            hint=f"a turn hands out values at all points but those of {dim.name}: output a tensor that is "
+            "defined everywhere, such as trl.where(…, x, 0.0).",
+        )
+    reads: list[Read] = []
+    orders: list[tuple[int, ...]] = []
+    for op in outputs:
+        read, order = _sliced(dims, dim, op)
+        reads.append(read)
+        orders.append(order)
+    attrs = CallAttrs(
+        HandedOut(tuple(op.attrs.name for op in outputs), tuple(orders)), "hand out", (dim.name,)
+    )
+    return Op(
+        op_id,
+        "call",
+        (dim.name,),
+        tuple(reads),
+        (),
+        attrs,
+        where,
+        outputs[0].origin,
+        (),
+        "hand out",
+    )
+
+
+def _sliced(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[int, ...]]:
+    """What an output reads at all points of a turn in one, and the order of the axes in front for the user.
+
+    These are the dimensions in the output's order, and then the axes that it has by its own slices.
+    """
+    (read,) = op.inputs
+    index: list[Entry] = []
+    axes: list[str | None] = []
+    for entry in read.index:
+        others = [d for d in dims.varying(entry.symbols) if d != dim.name]
+        if not others:
+            index.append(entry)
+            axes += [None] * isinstance(entry, Slice)
+            continue
+        (d, *more) = others
+        moved = isinstance(entry, Lin) and (entry - sym(d)).is_const
+        if more or not moved or d in axes:
+            raise BoundsError(
+                f"the output {op.attrs.name!r} is read at {entry}, which no slice is.",
+                origin=op.origin,
+                hint="give it a tensor of its own: y = trl.like(…); y[…] = x[…].",
+            )
+        assert isinstance(entry, Lin)
+        first = subst_entry(entry, {d: const(0)})
+        last = subst_entry(entry, {d: dims[d].size})
+        assert isinstance(first, Lin) and isinstance(last, Lin)
+        index.append(span(first, last))
+        axes.append(d)
+    # a domain is what indices vary over
+    first_axes = [axes.index(d) for d in op.attrs.dims if d != dim.name]
+    own = [k for k, d in enumerate(axes) if d is None]
+    return Read(read.source, read.out, tuple(index), read.cond), (*first_axes, *own)
+
+
+# --- what has no meaning without an end ----------------------------------------------------------
+
+
+def _check(pdg: Pdg, dim: Dim, op: Op) -> None:
+    """Refuse an operation that needs an end, or what grows without one."""
+    name, bound = dim.name, dim.bound
+    for e in _expressions(op):
+        if bound in e.symbols:
+            raise BoundsError(
+                f"{bound} is endless, and {op.name} depends on it: {e}.",
+                origin=op.origin,
+                hint=f"leave {bound} out: a run without an end has no last {name}.",
+            )
+    for read in op.inputs:
+        source = pdg[read.source]
+        domain = source.outputs[read.out].domain
+        if name not in domain:
+            if name in source.domain:
+                raise BoundsError(
+                    f"{bound} is endless, and {op.name} reads {source.name}, which adds up all {name}.",
+                    origin=op.origin,
+                    hint=f"a running value has each turn's: s[{name} + 1] = s + x.",
+                )
+            continue
+        entry = read.index[domain.index(name)]
+        if isinstance(entry, Slice):
+            _check_slice(pdg, dim, op, read, entry)
+            entry = entry.hi - 1
+        # what is there once is there from the first turn on
+        now = sym(name) if name in op.domain else const(0)
+        ahead = _sample(pdg, op, read.cond, ge(entry, now + 1))
+        if ahead is not None:
+            raise BoundsError(
+                f"{bound} is endless, and {op.name} reads {source.name} ahead, at {entry}"
+                f"{' where ' + point_text(ahead) if ahead else ''}.",
+                origin=op.origin,
+                hint=f"a turn knows what was, not what comes: read at {name} or before.",
+            )
+
+
+def _check_slice(pdg: Pdg, dim: Dim, op: Op, read: Read, entry: Slice) -> None:
+    """Refuse a range that grows with the turns."""
+    long = _sample(pdg, op, read.cond, ge(entry.length, _MANY))
+    if long is not None:
+        raise BoundsError(
+            f"{dim.bound} is endless, and {op.name} reads all of {entry}: it grows with every turn.",
+            origin=op.origin,
+            hint=f"read the last few, x[trl.max({dim.name} - 9, 0):{dim.name} + 1], or keep a running value: "
+            f"s[{dim.name} + 1] = s + x.",
+        )
+
+
+def _sample(pdg: Pdg, op: Op, *conds: Cond) -> dict[str, int] | None:
+    """A point of an operation where conditions hold."""
+    found = pdg.points(op)
+    for cond in conds:
+        if cond is not TRUE:
+            found = found & Set.of(pdg.dims, op.domain, cond)
+    return found.sample()
+
+
+def _expressions(op: Op) -> Iterator[Any]:
+    """All index expressions that stand in an operation."""
+    yield op.where
+    yield from op.attrs.exprs if op.attrs is not NO_ATTRS else ()
+    for read in op.inputs:
+        yield read.cond
+        yield from read.index
+    yield from _sizes(op)
+
+
+def _sizes(op: Op) -> Iterable[Lin]:
+    return (size for output in op.outputs for size in output.type.shape if isinstance(size, Lin))

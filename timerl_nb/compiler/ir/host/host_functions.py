@@ -1,0 +1,392 @@
+"""Functions of the user's own that run on the host, and the resources that they use in order.
+
+A *resource* is something outside the equations: a simulator, a file, a buffer. It has one instance
+per point of its instance dimensions; each instance's operations run one after the other, ordered by
+tokens that are ordinary operands (semantics.md §7). `Host` holds the resources of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, cast
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array, misfit, narrowed
+from timerl_nb.base.errors import ExecutionError, OptionError, Origin, warn
+from timerl_nb.compiler.ir.host.iteration_io import (
+    Given,
+    HandedOut,
+    NothingGiven,
+    Supply,
+    Turn,
+    dropped,
+)
+from timerl_nb.compiler.ir.operation_attributes import Attrs, along_text, sizes_of_axes
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.ir.shapes import NUMPY, Shape, TensorType, concrete
+from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+
+TOKEN = TensorType((), "bool")
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """Something on the host that operations use in order.
+
+    Args:
+        make: called once a run, and for each seed of several, as make(sizes, seed): the bounds of the
+            instance dimensions by name, and the seed; returns the state that the functions get.
+        instances: the dimensions over which there are independent instances.
+        name: what errors and pictures call it.
+    """
+
+    make: Callable[[Mapping[str, int], int], Any]
+    instances: Domain
+    name: str
+
+
+@dataclass(frozen=True)
+class UdfAttrs(Attrs):
+    """A host function: what it returns, its resource, and the dimensions laid out as axes.
+
+    `domain` are dimensions that it varies over besides its operands'. With a resource the last
+    operand and the last output are tokens. The dimensions in `axes` (of lengths `sizes`) are the
+    leading axes of all operands and outputs.
+    """
+
+    function: Callable[..., Any] | Given
+    name: str
+    types: tuple[TensorType, ...]
+    domain: Domain = ()
+    resource: Resource | None = None
+    batched: bool = False
+    axes: Domain = ()
+    sizes: Shape = sizes_of_axes()
+
+    def __str__(self) -> str:
+        uses = f" of {self.resource.name}" if self.resource else ""
+        return f"{self.name}{uses}{along_text(self.axes)}"
+
+    def over(self, dims: Dims) -> Domain:
+        # each instance has a state of its own, whatever the function is given
+        instances = self.resource.instances if self.resource else ()
+        return dims.ordered({*self.domain, *instances} - set(self.axes))
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        """The types of all outputs, the token included."""
+        plain = (*self.types, TOKEN) if self.resource else self.types
+        return tuple(TensorType((*self.sizes, *t.shape), t.dtype) for t in plain)
+
+
+@dataclass(frozen=True)
+class CallAttrs(Attrs):
+    """A host function that is called for its effect, at the points of `domain`."""
+
+    function: Callable[..., Any] | HandedOut
+    name: str
+    domain: Domain = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def over(self, dims: Dims) -> Domain:
+        return self.domain
+
+
+def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
+    """The resources that operations use, in order, with the line of the first that uses each."""
+    found: dict[Resource, Origin] = {}
+    for op in sorted(ops, key=lambda op: op.id):
+        if isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None:
+            found.setdefault(op.attrs.resource, op.origin)
+    return found
+
+
+class Host:
+    """What a run has on the host: its resources, made when first used, and what it is given and hands out.
+
+    Attributes:
+        supply: brings what is given.
+        hand: takes what is handed out at the end of a turn, and the number of the turn.
+    """
+
+    def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
+        self._dims, self._bounds, self._seed = dims, bounds, seed
+        self.supply: Supply = NothingGiven()
+        self.hand: Callable[[int, Turn], object] = dropped
+        # by resource and how much greater the seed is, with who used it first
+        self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
+
+    def call(
+        self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
+    ) -> list[Array]:
+        """The outputs of a host function, checked against what was declared.
+
+        Args:
+            attrs: the function.
+            point: the values of the operation's dimensions.
+            args: the operands without the token.
+
+        Raises:
+            ExecutionError: the function failed, or returned something else than it declared.
+        """
+        if isinstance(attrs.function, Given):
+            brought = self.supply.turn(point[attrs.function.turn])
+            return [*attrs.function.at(brought, point, attrs.axes)]
+        given: list[Any] = [np.asarray(x) for x in args]
+        seeds = self._dims.seeds
+        if attrs.resource is not None and seeds is not None and seeds.name in attrs.axes:
+            return self._by_seeds(attrs, seeds.name, point, given, origin)
+        order = self._order(attrs)
+        if attrs.resource is not None:
+            given = [x.transpose(*order, *range(len(order), x.ndim)) for x in given]
+            at = tuple(point.get(d, slice(None)) for d in attrs.resource.instances)
+            after = point[seeds.name] if seeds else 0
+            given = [self._state(attrs.resource, after, origin), at, *given]
+        made: Any = _guarded(attrs.name, point, origin, attrs.function, *given)
+        values: list[Any] = [*made] if isinstance(made, tuple) else [made]
+        if not attrs.types:  # called for its effect on the resource
+            values = []
+        types = attrs.outputs[: len(attrs.types)]
+        if len(values) != len(types):
+            raise ExecutionError(
+                f"{attrs.name} returned {len(values)} values where {len(types)} are declared.",
+                origin=origin,
+                hint="return a tuple with one array per declared output.",
+            )
+        found = [self._checked(attrs, k, x, types[k], order, origin) for k, x in enumerate(values)]
+        if attrs.resource is not None:
+            found.append(np.zeros(concrete(attrs.outputs[-1].shape, self._bounds), np.bool_))
+        return found
+
+    def _by_seeds(
+        self,
+        attrs: UdfAttrs,
+        name: str,
+        point: Mapping[str, int],
+        args: Sequence[Array],
+        origin: Origin,
+    ) -> list[Array]:
+        """The outputs where the seeds are an axis: the function is called for one after the other."""
+        axis = attrs.axes.index(name)
+        left = (
+            (*attrs.axes[:axis], *attrs.axes[axis + 1 :]),
+            (*attrs.sizes[:axis], *attrs.sizes[axis + 1 :]),
+        )
+        alone = replace(attrs, axes=left[0], sizes=left[1])
+        rows = [
+            self.call(alone, {**point, name: s}, [x.take(s, axis) for x in args], origin)
+            for s in range(self._seeds)
+        ]
+        return [np.stack(parts, axis) for parts in zip(*rows, strict=True)]
+
+    @property
+    def _seeds(self) -> int:
+        """How many runs there are side by side, each with states of its own."""
+        return self._dims.seeds.count(self._bounds) if self._dims.seeds else 1
+
+    def effect(
+        self, attrs: CallAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
+    ) -> None:
+        """Call a function for its effect: function(point, *operands)."""
+        if isinstance(attrs.function, HandedOut):
+            (turn,) = point.values()
+            self.hand(turn, attrs.function.named(args))
+            return
+        given = [np.asarray(x) for x in args]
+        _guarded(attrs.name, point, origin, attrs.function, dict(point), *given)
+
+    def _state(self, resource: Resource, after: int, origin: Origin) -> Any:
+        if (resource, after) not in self._states:
+            bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
+            make, seed = resource.make, self._seed + after
+            state = _guarded(resource.name, {}, origin, make, bounds, seed)
+            self._states[resource, after] = state, origin
+        return self._states[resource, after][0]
+
+    def save(self, resources: Mapping[Resource, Origin]) -> list[dict[str, Array]]:
+        """What resources say of their states, as arrays by name: an array of its own, or what `save()` returns.
+
+        Args:
+            resources: those of the program, with the lines that use them; states are made as needed.
+
+        Raises:
+            ExecutionError: a `save()` raised, or returned something else.
+        """
+        return [
+            {
+                self._name(after, name): array
+                for after in range(self._seeds)
+                for name, array in self._saved(one, after, origin).items()
+            }
+            for one, origin in resources.items()
+        ]
+
+    def _name(self, after: int, name: str) -> str:
+        """What a state's array is called among those of all runs."""
+        return f"{self._dims.seeds.name}={after} {name}" if self._dims.seeds else name
+
+    def _saved(self, resource: Resource, after: int, origin: Origin) -> dict[str, Array]:
+        state = self._state(resource, after, origin)
+        if isinstance(state, np.ndarray):
+            return {"": np.array(cast(Array, state))}
+        made: Any = _guarded(f"save() of {resource.name}", {}, origin, state.save)
+        what = type(made).__name__
+        if isinstance(made, Mapping):
+            found = {name: np.array(x) for name, x in cast("Mapping[Any, Any]", made).items()}
+            if all(
+                isinstance(n, str) and x.dtype.kind in "biuf" and x.dtype.itemsize <= 8
+                for n, x in found.items()
+            ):
+                return found
+        raise ExecutionError(
+            f"save() of {resource.name} returned {what}.",
+            origin=origin,
+            hint="return a dict: numbers or arrays of numbers by name.",
+        )
+
+    def load(
+        self, resources: Mapping[Resource, Origin], saved: Sequence[Mapping[str, Array]]
+    ) -> None:
+        """Give resources the states that they had when they were saved.
+
+        Raises:
+            ExecutionError: a `load()` raised.
+        """
+        for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
+            for after in range(self._seeds):
+                head = self._name(after, "")
+                own = {n.removeprefix(head): x for n, x in arrays.items() if n.startswith(head)}
+                self._load(resource, after, own, origin)
+
+    def _load(
+        self, resource: Resource, after: int, arrays: dict[str, Array], origin: Origin
+    ) -> None:
+        state, what = self._state(resource, after, origin), f"load() of {resource.name}"
+        if isinstance(state, np.ndarray):
+            _guarded(what, {}, origin, _copy, arrays, state)
+        else:
+            _guarded(what, {}, origin, state.load, arrays)
+
+    def begin_saving(self, resources: Mapping[Resource, Origin]) -> None:
+        """Tell states that they will be saved, those that have `begin_saving()`; they are made as needed.
+
+        Raises:
+            OptionError: a state is no array, and has no `save()` and `load()`.
+        """
+        for (resource, origin), after in product(resources.items(), range(self._seeds)):
+            state: Any = self._state(resource, after, origin)
+            if not isinstance(state, np.ndarray) and not all(
+                callable(getattr(state, name, None)) for name in ("save", "load")
+            ):
+                raise OptionError(
+                    f"the state of {resource.name}, of type {type(state).__name__}, cannot be saved.",
+                    origin=origin,
+                    hint="give it save(), which returns numbers and arrays by name, and load(saved), "
+                    "which takes them; or run without a checkpoint.",
+                )
+            told: Any = getattr(cast(Any, state), "begin_saving", None)
+            if callable(told):
+                _guarded(f"begin_saving() of {resource.name}", {}, origin, told)
+
+    def _checked(
+        self,
+        attrs: UdfAttrs,
+        k: int,
+        value: Any,
+        kind: TensorType,
+        order: Sequence[int],
+        origin: Origin,
+    ) -> Array:
+        whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
+        array = _guarded(attrs.name, {}, origin, np.asarray, value)
+        shape = (*(whole[j] for j in order), *whole[len(order) :])
+        wrong = misfit(array, dtype)
+        if array.shape != shape or (wrong and not wrong.startswith("integers")):
+            raise ExecutionError(
+                f"{attrs.name} returned {array.dtype}{list(array.shape)} as output {k}, which is "
+                f"declared as {dtype.name}{list(shape)}.",
+                origin=origin,
+                hint="return arrays of the declared shapes, or declare what it returns in out=.",
+            )
+        if wrong:
+            raise ExecutionError(
+                f"{attrs.name} returned {wrong} (output {k}).",
+                origin=origin,
+                hint="subtract what all values have in common, or declare a wider type in out=.",
+            )
+        # a copy: the function may write to its array again
+        array = np.array(narrowed(f"output {k} of {attrs.name}", array, dtype, origin=origin))
+        back = [order.index(j) for j in range(len(order))]
+        return array.transpose(*back, *range(len(back), array.ndim))
+
+    def _order(self, attrs: UdfAttrs) -> list[int]:
+        """The leading axes in the order of the resource's dimensions."""
+        dims = attrs.resource.instances if attrs.resource else attrs.axes
+        return [attrs.axes.index(d) for d in dims if d in attrs.axes]
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close every state that can be closed; where that fails, the others all the same.
+
+        Args:
+            error: what the run failed with: failures are noted on it, and warned of without it.
+        """
+        failed = self._close_all()
+        for one in failed:
+            if error is not None:
+                error.add_note(f"And then {one}")
+            else:
+                warn(f"the run is over, its results are whole, but {one.what}", origin=one.origin)
+
+    def _close_all(self) -> list[ExecutionError]:
+        failed: list[ExecutionError] = []
+        try:
+            while self._states:
+                (resource, _), (state, origin) = self._states.popitem()
+                try:
+                    _guarded(f"{resource.name}.close", {}, origin, _close, state)
+                except ExecutionError as error:
+                    failed.append(error)
+        finally:  # an interrupt ends the closing of one alone
+            if self._states:
+                failed += self._close_all()
+        return failed
+
+
+def _close(state: Any) -> None:
+    close = getattr(state, "close", None)
+    if callable(close):
+        close()
+
+
+def _copy(saved: Mapping[str, Array], state: Array) -> None:
+    """Give an array the values that it had."""
+    np.copyto(state, saved[""])
+
+
+def _guarded(
+    name: str, point: Mapping[str, int], origin: Origin, function: Callable[..., Any], *args: Any
+) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:
+        *_, frame = extract_tb(error.__traceback__)
+        inside = (
+            frame.filename != __file__
+        )  # a call that does not fit the function is not inside it
+        text = f": {error}" if str(error) else ""
+        at = f" at {', '.join(f'{d} = {v}' for d, v in point.items())}" if point else ""
+        raise ExecutionError(
+            f"{name} raised {type(error).__name__}{at}{text}.",
+            origin=origin,
+            evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}"
+            if inside
+            else (),
+            hint="mend the function, then run again; what was computed so far can be looked at.",
+        ) from error

@@ -1,0 +1,466 @@
+"""The reference evaluator: what a graph means, evaluated by demand.
+
+To know a tensor at a point, evaluate what its equation names first, and remember it. NumPy, in
+float64 on request, no pass, no schedule, true lengths: slow and obviously right. Every other way to
+run a program is tested against it. An explicit stack serves, since T = 500 is deeper than Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ScheduleError, VerificationError
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates, selected
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import CallAttrs, Host, UdfAttrs
+from timerl_nb.compiler.ir.host.iteration_io import WholeRun, given_of
+from timerl_nb.compiler.ir.operation_attributes import (
+    CheckpointAttrs,
+    OutputAttrs,
+)
+from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Read
+from timerl_nb.compiler.ir.reference.evaluation_rules import REDUCE, RULES, Env, identity
+from timerl_nb.compiler.ir.shapes import HALF, NUMPY, concrete, is_float
+from timerl_nb.compiler.symbolic.dimensions import Dim, Domain
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Slice
+
+Key = tuple[int, tuple[int, ...]]  # an operation at a point of its own domain
+
+
+class Reference:
+    """A graph's values under given bounds and seed.
+
+    `precise` computes all floating-point operations in float64 (random numbers are still made in
+    float32 first, so that they are the same draws). `given` are arrays of all turns, by name.
+    """
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        bounds: Env,
+        seed: int = 0,
+        *,
+        precise: bool = False,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.pdg, self.bounds, self.precise = pdg, dict(bounds), precise
+        high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
+        self.seed = (high, low)
+        self.seeds = pdg.dims.seeds.name if pdg.dims.seeds else None
+        self.endless = pdg.dims.endless.name if pdg.dims.endless else None
+        self._memo: dict[Key, tuple[Array, ...]] = {}
+        # a dynamic bound by point of what it varies over, and how many points there are at least
+        self._ends: dict[tuple[int, ...], int] = {}
+        self._reached: dict[tuple[int, ...], int] = {}
+        self._host = Host(pdg.dims, bounds, seed)
+        if given is not None:
+            self._host.supply = WholeRun(given_of(pdg.dims, pdg), bounds, given, copied=False)
+        self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
+
+    # --- what a user asks for --------------------------------------------------------------------
+
+    def lengths(self) -> dict[str, Array]:
+        """The values of a dynamic bound, by its name, stacked over the dimensions it varies over."""
+        dim = self.pdg.dims.dynamic
+        if dim is None:
+            return {}
+        sizes = [self._sizes[d] for d in dim.over or ()]
+        ends = [self._settled(lambda p=p: self.length_at(p)) for p in product(*map(range, sizes))]
+        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
+
+    def outputs(self, role: str = "output") -> dict[str, Array]:
+        """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name.
+
+        Beyond a dynamic bound there are zeros.
+        """
+        return {
+            op.attrs.name: self._returned(op)[0]
+            for op in self.pdg.sinks
+            if isinstance(op.attrs, OutputAttrs) and op.attrs.role == role
+        }
+
+    def coordinates(self) -> dict[str, Coordinates]:
+        """Where the values of outputs are that are not defined everywhere."""
+        return {
+            op.attrs.name: self._returned(op)[1]
+            for op in self.pdg.sinks
+            if isinstance(op.attrs, OutputAttrs) and op.where is not TRUE
+        }
+
+    def _returned(self, op: Op) -> tuple[Array, Coordinates]:
+        read = op.inputs[0]
+        if op.where is TRUE:
+            return in_order(self.stacked(read, op), op), {}
+        points = self.points(op)
+        values = [self.read(read, self._env(op, p)) for p in points]
+        kind = self.pdg.read_type(read)
+        none = np.zeros((0, *concrete(kind.shape, self.bounds)), self.dtype(kind.dtype))
+        return selected(np.stack(values) if values else none, points, op)
+
+    def checkpoints(self) -> list[tuple[str, dict[str, int], dict[str, Array]]]:
+        """Every checkpoint that the program writes: path, point, arrays by name."""
+        found: list[tuple[str, dict[str, int], dict[str, Array]]] = []
+        for op in self.pdg.sinks:
+            if isinstance(op.attrs, CheckpointAttrs):
+                for point in self.points(op):
+                    env = self._env(op, point)
+                    arrays = [self.read(read, env) for read in op.inputs]
+                    named = dict(zip(op.attrs.names, arrays, strict=True))
+                    found.append((op.attrs.path, dict(zip(op.domain, point, strict=True)), named))
+        return found
+
+    def calls(self) -> list[tuple[str, dict[str, int], list[Array]]]:
+        """Every call that the program makes for its effect: name, point, operands; none is made."""
+        found: list[tuple[str, dict[str, int], list[Array]]] = []
+        for op in self.pdg.sinks:
+            if isinstance(op.attrs, CallAttrs):
+                for point in self.points(op):
+                    env = self._env(op, point)
+                    named = dict(zip(op.domain, point, strict=True))
+                    found.append((op.attrs.name, named, [self.read(r, env) for r in op.inputs]))
+        return found
+
+    def stacked(self, read: Read, reader: Op) -> Array:
+        """What `reader` reads, at all points of its domain, stacked in the domain's order."""
+        lengths = [self._sizes[d] for d in reader.domain]
+        if self.pdg.dims.dynamic is None:
+            values = [self.read(read, self._env(reader, p)) for p in product(*map(range, lengths))]
+            return np.stack(values).reshape((*lengths, *values[0].shape))
+        kind = self.pdg.read_type(read)
+        shape = concrete(kind.shape, self.bounds)
+        result = np.zeros((*lengths, *shape), self.dtype(kind.dtype))
+        for p in self.points(reader):
+            value = self.read(read, self._env(reader, p))
+            result[(*p, *map(slice, value.shape))] = value
+        return result
+
+    def read(self, read: Read, env: Env) -> Array:
+        """The value of one read at the reader's point `env`."""
+        self._demand(self._settled(lambda: self._keys(read, env)))
+        return self._gather(read, env)
+
+    # --- where a dynamic dimension ends ------------------------------------------------------------
+
+    def length_at(self, point: tuple[int, ...], enough: int | None = None) -> int:
+        """A dynamic bound at a point of what it varies over; from `enough` on, whatever is known.
+
+        Raises:
+            _Unknown: it has not been found yet.
+        """
+        enough = self._sizes[self._dynamic.name] if enough is None else enough
+        if not self._is_found(point, enough):
+            raise _Unknown((*point, enough))
+        return self._ends.get(point, self._reached.get(point, 1))
+
+    def _is_found(self, point: tuple[int, ...], enough: int) -> bool:
+        return point in self._ends or self._reached.get(point, 1) >= enough
+
+    @property
+    def _dynamic(self) -> Dim:
+        dim = self.pdg.dims.dynamic
+        assert dim is not None
+        return dim
+
+    def _settled(self, ask: Callable[[], Any]) -> Any:
+        """The answer to a question, with the dynamic bounds found that it depends on."""
+        while True:
+            try:
+                return ask()
+            except _Unknown as unknown:
+                self._demand([(_END, unknown.wanted)])
+
+    def _search(self, point: tuple[int, ...], enough: int) -> list[Key]:
+        """What to know next in order to find a dynamic bound; nothing once it is, or is enough."""
+        bound, dim = self.pdg.bound, self._dynamic
+        assert bound is not None
+        # at the ceiling's last point it ends whatever holds there
+        for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name] - 1):
+            self._reached[point] = k + 1
+            if k + 1 >= enough:
+                return []
+            named = {**dict(zip(dim.over or (), point, strict=True)), dim.name: k}
+            env = _Env(self, bound.domain, [named[d] for d in bound.domain])
+            keys = self._keys(bound.inputs[0], env)
+            if any(key not in self._memo for key in keys):
+                return keys
+            if bool(self._gather(bound.inputs[0], env)):
+                self._ends[point] = k + 1
+                return []
+        self._ends[point] = self._sizes[dim.name]
+        return []
+
+    # --- demand ------------------------------------------------------------------------------
+
+    def points(self, op: Op) -> list[tuple[int, ...]]:
+        """The points of an operation's domain, in lexicographic order."""
+        ranges = [range(self._sizes[d]) for d in op.domain]
+        return [p for p in product(*ranges) if self._settled(lambda p=p: self._exists(op, p))]
+
+    def _exists(self, op: Op, point: Sequence[int]) -> bool:
+        dims, env = self.pdg.dims, self._env(op, point)
+        if dims.dynamic is not None and dims.ends(op.domain):
+            at = env[dims.dynamic.name]
+            known = tuple(env[d] for d in dims.dynamic.over or ())
+            if at >= self.length_at(known, at + 1):
+                return False
+        return bool(evaluate(op.where, env))
+
+    def _env(self, op: Op, point: Sequence[int]) -> Env:
+        return self._env_of(op.domain, point)
+
+    def _env_of(self, domain: Domain, point: Sequence[int]) -> Env:
+        if self.pdg.dims.know(domain):
+            return _Env(self, domain, point)
+        return {**self.bounds, **dict(zip(domain, point, strict=True))}
+
+    def _demand(self, wanted: list[Key]) -> None:
+        stack = [(key, False) for key in wanted]
+        open_: set[Key] = set()
+        while stack:
+            key, ready = stack.pop()
+            if key in self._memo or (key[0] == _END and self._is_found(key[1][:-1], key[1][-1])):
+                open_.discard(key)
+                continue
+            if key in open_ and not ready:
+                raise self._circular(key)
+            try:
+                needed = self._needed(key, ready)
+            except _Unknown as unknown:
+                stack += [(key, ready), ((_END, unknown.wanted), False)]
+                continue
+            if key not in self._memo:
+                open_.add(key)
+                stack.append((key, True))
+            stack += [(k, False) for k in needed if k not in self._memo]
+
+    def _needed(self, key: Key, ready: bool) -> list[Key]:
+        """What to know before a key; if that is known, compute it."""
+        if key[0] == _END:
+            return self._search(key[1][:-1], key[1][-1])
+        op = self.pdg[key[0]]
+        env = self._env(op, key[1])
+        reads = self._active(op, env)
+        if not ready:
+            return [k for read in reads for k in self._keys(read, env)]
+        self._memo[key] = self._compute(op, env, reads)
+        return []
+
+    def _circular(self, key: Key) -> ScheduleError:
+        if key[0] == _END:
+            dim = self._dynamic
+            assert self.pdg.bound is not None
+            return ScheduleError(
+                f"where {dim.name} ends depends on where it ends.",
+                origin=self.pdg.bound.origin,
+                hint=f"let the bound's condition use nothing of {dim.bound}.",
+            )
+        op = self.pdg[key[0]]
+        return ScheduleError(
+            f"{op.name} at {dict(zip(op.domain, key[1], strict=True))} depends on itself.",
+            origin=op.origin,
+            hint="break the cycle: let one of the tensors read an earlier point.",
+        )
+
+    def _active(self, op: Op, env: Env) -> Sequence[Read]:
+        if op.kind != "merge":
+            return op.inputs
+        chosen = [read for read in op.inputs if evaluate(read.cond, env)]
+        if len(chosen) != 1:
+            at = {d: env[d] for d in op.domain}
+            raise VerificationError(f"{len(chosen)} branches at {at}", origin=op.origin)
+        return chosen
+
+    def _source_points(self, read: Read, env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
+        """The points of the tensor that a read names, and the lengths of its slices."""
+        ranges: list[range] = []
+        lengths: list[int] = []
+        for entry in read.index:
+            if isinstance(entry, Slice):
+                ranges.append(range(evaluate(entry.lo, env), evaluate(entry.hi, env)))
+                lengths.append(len(ranges[-1]))
+            else:
+                at = evaluate(entry, env)
+                ranges.append(range(at, at + 1))
+        return list(product(*ranges)), lengths
+
+    def _keys(self, read: Read, env: Env) -> list[Key]:
+        """The operation points that a read needs; all that contribute, where values accumulate."""
+        source, output = self.pdg[read.source], self.pdg.output(read)
+        keys: list[Key] = []
+        for point in self._source_points(read, env)[0]:
+            named = dict(zip(output.domain, point, strict=True))
+            if any(not 0 <= v < self._sizes[d] for d, v in named.items()):
+                raise VerificationError(f"{source.name} read at {named}", origin=source.origin)
+            parts = self._contributing(source, named)
+            if not parts and output.domain == source.domain:
+                raise VerificationError(f"{source.name} read at {named}", origin=source.origin)
+            keys += [(source.id, p) for p in parts]
+        return keys
+
+    def _contributing(self, op: Op, known: Env) -> list[tuple[int, ...]]:
+        ranges = [[known[d]] if d in known else range(self._sizes[d]) for d in op.domain]
+        return [p for p in product(*ranges) if self._exists(op, p)]
+
+    def _gather(self, read: Read, env: Env) -> Array:
+        source, output = self.pdg[read.source], self.pdg.output(read)
+        points, lengths = self._source_points(read, env)
+        values: list[Array] = []
+        for point in points:
+            known = dict(zip(output.domain, point, strict=True))
+            parts = [self._memo[source.id, p][read.out] for p in self._contributing(source, known)]
+            if output.reduce is None:
+                values.append(parts[0])
+                continue
+            shape = concrete(output.type.shape, self._env_of(output.domain, point))
+            kind = np.dtype(self.dtype(output.type.dtype))
+            values.append(
+                REDUCE[output.reduce](self.widened(np.stack(parts))).astype(kind)
+                if parts
+                else np.full(shape, identity(output.reduce, kind), kind)
+            )
+        if not lengths:
+            return values[0]
+        shape = values[0].shape if values else concrete(output.type.shape, env)
+        dtype = values[0].dtype if values else self.dtype(output.type.dtype)
+        return (np.stack(values) if values else np.zeros((0, *shape), dtype)).reshape(
+            (*lengths, *shape)
+        )
+
+    # --- computing ---------------------------------------------------------------------------
+
+    def dtype(self, dtype: str) -> np.dtype[Any]:
+        """The NumPy type that an element type is computed in."""
+        return np.dtype(np.float64) if self.precise and is_float(dtype) else NUMPY[dtype]
+
+    def widened(self, x: Array) -> Array:
+        """Half-precision values in float32: operations compute in it, and round once."""
+        half = x.dtype in (NUMPY[name] for name in HALF)
+        return x.astype(self.dtype("f32")) if half else x
+
+    def _compute(self, op: Op, env: Env, reads: Sequence[Read]) -> tuple[Array, ...]:
+        args = [self._gather(read, env) for read in reads]
+        if isinstance(op.attrs, UdfAttrs):
+            point = {d: env[d] for d in op.domain}
+            data = args[:-1] if op.attrs.resource else args
+            return tuple(self._host.call(op.attrs, point, data, op.origin))
+        if not isinstance(op.attrs, DataflowAttrs):
+            return (self._apply(op, args, env),)
+        done: dict[int, tuple[Array, ...]] = {OPERAND: tuple(args)}
+        for inner in op.attrs.body:
+            operands = [done[r.source][r.out] for r in inner.inputs]
+            done[inner.id] = (self._apply(inner, operands, env),)
+        return tuple(done[source][out] for source, out in op.attrs.results)
+
+    def _apply(self, op: Op, args: Sequence[Array], env: Env) -> Array:
+        args = [self.widened(x) for x in args]
+        with np.errstate(all="ignore"):
+            result = RULES[op.kind](self, op, args, env)
+        return np.asarray(result, self.dtype(op.dtype))
+
+
+_END: Final = -2  # in a key: not an operation, but a dynamic bound, and how much of it is enough
+
+
+class _Unknown(Exception):
+    """A dynamic bound is asked for that has not been found yet.
+
+    Attributes:
+        wanted: the point of what it varies over, and from which value on any will do.
+    """
+
+    def __init__(self, wanted: tuple[int, ...]) -> None:
+        super().__init__()
+        self.wanted = wanted
+
+
+class _Env(dict[str, Any]):
+    """The symbols at a point; a dynamic bound is found when it is asked for."""
+
+    def __init__(self, ref: Reference, domain: Domain, point: Sequence[int]) -> None:
+        dim = ref.pdg.dims.dynamic
+        assert dim is not None
+        bounds = {name: value for name, value in ref.bounds.items() if name != dim.bound}
+        super().__init__({**bounds, **dict(zip(domain, point, strict=True))})
+        self._ref, self._dim = ref, dim
+
+    def __missing__(self, name: str) -> _Length:
+        if name != self._dim.bound:
+            raise KeyError(name)
+        self[name] = _Length(self._ref, tuple(self[d] for d in self._dim.over or ()))
+        return self[name]
+
+
+@dataclass(frozen=True, eq=False)
+class _Length:
+    """A dynamic bound, times a number, plus one: as much of it is found as a comparison needs.
+
+    So what `min(t + n, T)` says depends on no condition beyond t + n.
+    """
+
+    ref: Reference
+    point: tuple[int, ...]
+    times: int = 1
+    plus: int = 0
+
+    def __index__(self) -> int:
+        return self.ref.length_at(self.point) * self.times + self.plus
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(int(self), dtype)
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return replace(self, plus=self.plus + other)
+        return int(self) + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return replace(self, times=self.times * other, plus=self.plus * other)
+        return int(self) * other
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -1 * other
+
+    def __rsub__(self, other: Any) -> Any:
+        return -1 * self + other
+
+    def __floordiv__(self, other: int) -> int:
+        return int(self) // other
+
+    def __mod__(self, other: int) -> int:
+        return int(self) % other
+
+    def __ge__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return int(self) >= np.asarray(other)
+        if self.times < 0:
+            return not self._reaches((self.plus - other) // -self.times + 1)
+        return self._reaches(-((self.plus - other) // self.times))
+
+    def __lt__(self, other: Any) -> Any:
+        return np.logical_not(self >= other)
+
+    def __eq__(self, other: object) -> Any:
+        return int(self) == other
+
+    # min and max alone ask so, who may return either of two that are equal
+    __gt__ = __ge__
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _reaches(self, least: int) -> bool:
+        return self.ref.length_at(self.point, least) >= least
+
+
+def in_order(stacked: Array, sink: Op) -> Array:
+    """An output's values with its dimensions' axes in the order of the dimensions."""
+    attrs: OutputAttrs = sink.attrs
+    have = [*sink.domain, *attrs.axes]
+    perm = [have.index(d) for d in attrs.dims]
+    return np.transpose(stacked, [*perm, *range(len(perm), stacked.ndim)])

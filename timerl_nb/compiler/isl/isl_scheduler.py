@@ -1,0 +1,619 @@
+"""Schedules of named statements: the second half of the door to isl.
+
+A statement is a name with a set of points. Dependences between statements are relations from the
+producer's points to the consumer's. `solve` finds an order (a schedule tree), `ScheduleTree` answers
+questions about it: what runs when, and who is the last to read a value. `scan` makes loops of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import islpy as isl
+
+from timerl_nb.base.errors import CeilingError
+from timerl_nb.compiler.isl.isl_process import UNSCHEDULABLE, ask_elsewhere
+from timerl_nb.compiler.isl.operation_limit import (
+    CALL,
+    CONTEXT,
+    TooMuchWork,
+    at_most,
+    is_ceiling,
+    left,
+    remembered,
+    spend,
+    spend_once,
+)
+from timerl_nb.compiler.isl.piecewise_affine import isl_name
+from timerl_nb.compiler.isl.sets_and_relations import (
+    Point,
+    Relation,
+    Set,
+    bounds_set,
+    pw_expression,
+)
+from timerl_nb.compiler.isl.sibling_loop_fusion import merged
+from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin
+
+_SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
+
+
+class Unschedulable(Exception):
+    """No order satisfies the dependences."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Points of `source` that must run before (or near) points of `sink`."""
+
+    source: str
+    sink: str
+    pairs: Relation  # source point -> sink point
+
+
+def _named(relation: Relation, left: str, right: str) -> isl.Map:
+    half = spend(isl.Map.set_tuple_name, relation.raw, _IN, left)
+    return spend(isl.Map.set_tuple_name, half, _OUT, right)
+
+
+def _names(symbols: Iterable[str]) -> str:
+    return ", ".join(map(isl_name, symbols))
+
+
+def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
+    return _united(dims.bounds, *(_named(edge.pairs, edge.source, edge.sink) for edge in edges))
+
+
+@remembered
+def _united(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
+    total = isl.UnionMap.read_from_str(CONTEXT, f"[{_names(bounds)}] -> {{ }}")
+    for one in maps:
+        total = total.add_map(one)
+    return spend(isl.UnionMap.coalesce, total)
+
+
+# islpy drops what is raised inside a function that it calls back, an interrupt too: what it visits is
+# listed first, or visited by hand.
+
+
+@remembered
+def _maps(union: isl.UnionMap) -> Sequence[isl.Map]:
+    found: list[isl.Map] = []
+    union.foreach_map(found.append)
+    return found
+
+
+@remembered
+def _sets(union: isl.UnionSet) -> Sequence[isl.Set]:
+    found: list[isl.Set] = []
+    union.foreach_set(found.append)
+    return found
+
+
+def bottom_up(
+    raw: isl.Schedule, change: Callable[[isl.ScheduleNode], isl.ScheduleNode]
+) -> isl.Schedule:
+    """The schedule with every node changed, those below it first."""
+
+    def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        for k in range(node.n_children()):
+            node = walk(node.child(k)).parent()
+        return change(node)
+
+    return walk(raw.get_root()).get_schedule()
+
+
+def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
+    named = (spend(isl.Set.set_tuple_name, points.raw, name) for name, points in statements.items())
+    return _all_together(*named)
+
+
+@remembered
+def _all_together(*sets: isl.Set) -> isl.UnionSet:
+    return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, sets))
+
+
+def solve(
+    dims: Dims,
+    statements: Mapping[str, Set],
+    validity: Sequence[Edge],
+    proximity: Sequence[Edge],
+    ceiling: int,
+) -> ScheduleTree:
+    """A schedule that respects `validity` and keeps `proximity` short, for all bounds >= 1.
+
+    Args:
+        ceiling: how many elementary operations isl may spend.
+
+    Raises:
+        Unschedulable: no order satisfies the dependences.
+        TooMuchWork: the ceiling was reached.
+        CeilingError: the process that isl has for long calls died.
+    """
+    with at_most(ceiling):
+        number = _numbered(dims, statements, validity, proximity)
+        new = {name: f"S{k:05}" for name, k in number.items()}
+        domain = _union_set({new[name]: statements[name] for name in number})
+        must, close = (_renamed(edges, new) for edges in (validity, proximity))
+        whole = _united(dims.bounds, *must)
+        raw = _scheduled(domain, whole, _united(dims.bounds, *close), bounds_set(dims, {}))
+        with suppress(TooMuchWork), at_most(min(left(), CALL)):
+            raw = _merged(raw, whole, *close)
+        total = _total(raw, *sorted(new.values()))
+        return ScheduleTree(dims, dict(statements), _pulled_back(total, dims, statements, new))
+
+
+@remembered
+def _merged(raw: isl.Schedule, validity: isl.UnionMap, *proximity: isl.Map) -> isl.Schedule:
+    return merged(raw, _maps(validity), proximity)
+
+
+def _numbered(
+    dims: Dims, statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
+) -> dict[str, int]:
+    """A number for each statement, by what it is and not by its name; what is needed comes first.
+
+    isl's answer hangs on the order in which it meets statements, which is that of hashes of their
+    names. So they get names by their points and those of all around them (Weisfeiler and Leman's
+    colours); of several alike the first given is set apart, as they could change places.
+    """
+    around: dict[str, list[tuple[Any, str]]] = {name: [] for name in statements}
+    for kind, edges in enumerate((validity, proximity)):
+        for edge in edges:
+            text = _matrix(edge.pairs.raw)
+            around[edge.source].append(((kind, "source", text), edge.sink))
+            around[edge.sink].append(((kind, "sink", text), edge.source))
+
+    def ranked(colour: Mapping[str, Any]) -> dict[str, int]:
+        rank = {one: k for k, one in enumerate(sorted(set(colour.values())))}
+        return {name: rank[one] for name, one in colour.items()}
+
+    place = dims.names.index
+    colour = ranked(
+        {
+            name: (tuple(map(place, points.domain)), _matrix(points.raw))
+            for name, points in statements.items()
+        }
+    )
+    while len(set(colour.values())) < len(colour):
+        finer = ranked(
+            {
+                name: (own, *sorted((how, colour[other]) for how, other in around[name]))
+                for name, own in colour.items()
+            }
+        )
+        if len(set(finer.values())) == len(set(colour.values())):
+            seen = list(finer.values())
+            least = min(one for one in seen if seen.count(one) > 1)
+            apart = list(finer)[seen.index(least)]
+            finer = ranked({name: (one, name != apart) for name, one in finer.items()})
+        colour = finer
+    needs: dict[str, set[str]] = {name: set() for name in statements}
+    for edge in validity:
+        needs[edge.sink].add(edge.source)
+    return _sources_first(sorted(statements, key=colour.__getitem__), needs)
+
+
+def _sources_first(names: Sequence[str], needs: Mapping[str, set[str]]) -> dict[str, int]:
+    """Numbers by which, circles apart, each name follows those that it needs.
+
+    What needs most comes first, as it may let go most; what needs nothing waits until it is needed.
+    """
+    place = {name: k for k, name in enumerate(names)}
+    found: dict[str, int] = {}
+    opened: set[str] = set()
+    pending = sorted(names, key=lambda name: (len(needs[name]), -place[name]))
+    while pending:
+        name = pending[-1]
+        if name in opened:
+            found.setdefault(pending.pop(), len(found))
+            continue
+        opened.add(name)
+        pending += sorted(needs[name] - opened, key=place.__getitem__, reverse=True)
+    return found
+
+
+def _renamed(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
+    """The edges under other names, each once, in an order that is not that of the edges."""
+    each = {(new[e.source], new[e.sink], _matrix(e.pairs.raw)): e.pairs for e in edges}
+    return [_named(each[key], *key[:2]) for key in sorted(each)]
+
+
+@remembered
+def _matrix(raw: isl.Set | isl.Map) -> str:
+    """A text without names."""
+    printer = isl.Printer.to_str(CONTEXT)
+    printer = printer.set_output_format(isl.format.EXT_POLYLIB)
+    shown = printer.print_map(raw) if isinstance(raw, isl.Map) else printer.print_set(raw)
+    return shown.get_str()
+
+
+# What isl may spend on a schedule in this process. For some 200 statements it then takes most of a
+# second: the larger the problem, the longer each operation.
+_HERE = 400_000
+# On who reads a value last: some 20 s. Where remainders have no factor in common it doubles with each of them.
+_LATEST = 20_000_000
+
+
+class NoLatest(Exception):
+    """Who reads a value last is too much for isl: `value`, and its `readers`."""
+
+    def __init__(self, value: str, readers: set[str]) -> None:
+        super().__init__(value)
+        self.value, self.readers = value, readers
+
+
+@remembered
+def _scheduled(
+    domain: isl.UnionSet, validity: isl.UnionMap, proximity: isl.UnionMap, context: isl.Set
+) -> isl.Schedule:
+    """isl's schedule, computed in a process of its own where it takes long."""
+    constraints = isl.ScheduleConstraints.on_domain(domain)
+    constraints = constraints.set_validity(validity).set_proximity(proximity)
+    constraints = constraints.set_context(context)
+    try:
+        return spend_once(_HERE, constraints.compute_schedule)
+    except isl.Error as error:
+        raise _refused(str(error)) from None
+    except TooMuchWork:
+        if not left():
+            raise
+    texts = {
+        "domain": spend(isl.UnionSet.to_str, domain),
+        "validity": spend(isl.UnionMap.to_str, validity),
+        "proximity": spend(isl.UnionMap.to_str, proximity),
+        "context": spend(isl.Set.to_str, context),
+    }
+    return spend(isl.Schedule.read_from_str, CONTEXT, _made_elsewhere(texts))
+
+
+def _made_elsewhere(given: Mapping[str, str], most: int | None = None) -> str:
+    answer = ask_elsewhere(given, left() if most is None else min(most, left()))
+    if "ended" in answer:  # for want of memory, say: parts of the program may be small enough
+        raise CeilingError(f"isl's process came to nothing ({answer['ended']}).")
+    if "made" not in answer:
+        raise _refused(answer["error"])
+    return answer["made"]
+
+
+def _refused(complaint: str) -> Exception:
+    if UNSCHEDULABLE in complaint:
+        return Unschedulable(complaint)
+    return TooMuchWork(in_one_call=True) if is_ceiling(complaint) else AssertionError(complaint)
+
+
+def _pulled_back(
+    raw: isl.Schedule, dims: Dims, statements: Mapping[str, Set], to: Mapping[str, str]
+) -> isl.Schedule:
+    """The schedule of statements that run when those do that they are mapped to by name."""
+    same = [
+        f"{name}[{_names(s.domain)}] -> {to[name]}[{_names(s.domain)}]"
+        for name, s in statements.items()
+    ]
+    text = f"[{_names(dims.bounds)}] -> {{ {'; '.join(same)} }}"
+    back = spend(isl.UnionPwMultiAff.read_from_str, CONTEXT, text)
+    return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
+
+
+# --- schedules put together by hand --------------------------------------------------------------
+
+
+def one_by_one(trees: Sequence[ScheduleTree]) -> ScheduleTree:
+    """All points of the first tree, then all of the second, and so on."""
+    first, *rest = trees
+    raw, statements = first.raw, dict(first.statements)
+    for tree in rest:
+        raw = raw.sequence(tree.raw)
+        statements |= tree.statements
+    return ScheduleTree(first.dims, statements, raw)
+
+
+def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
+    """The tree inside one loop along a dimension, upwards or (`step` -1) downwards.
+
+    Points of the body keep their order within each turn; what does not vary over `dim` runs in turn 0.
+    """
+    names = body.statements
+    turns = {n: f"{step}*{isl_name(dim)}" if dim in s.domain else "0" for n, s in names.items()}
+    maps = "; ".join(f"{n}[{_names(s.domain)}] -> [{turns[n]}]" for n, s in names.items())
+    text = f"[{_names(body.dims.bounds)}] -> {{ {maps} }}"
+    band = isl.MultiUnionPwAff.from_union_map(
+        isl.UnionMap.read_from_str(CONTEXT, text).intersect_domain(body.domain)
+    )
+    return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
+
+
+@remembered
+def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
+    """The schedule as a total order.
+
+    Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
+    generation may reorder), run one after the other, in the order in which statements are given.
+    """
+    place = {name: k for k, name in enumerate(order)}
+
+    def first(part: isl.UnionSet) -> int:
+        return min(place[one.get_tuple_name()] for one in _sets(part))
+
+    def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        kind = node.get_type()
+        parts: list[isl.UnionSet] = []
+        if kind == isl.schedule_node_type.leaf:
+            parts = [isl.UnionSet.from_set(one) for one in _sets(node.get_domain())]
+        elif kind == isl.schedule_node_type.set:
+            parts = [node.child(k).filter_get_filter() for k in range(node.n_children())]
+        if len(parts) < 2:
+            return node
+        filters = isl.UnionSetList.alloc(CONTEXT, len(parts))
+        for part in sorted(parts, key=first):
+            filters = filters.add(part)
+        return node.insert_sequence(filters)
+
+    return bottom_up(raw, split)
+
+
+@remembered
+def _bands(raw: isl.Schedule) -> Sequence[tuple[int, Sequence[isl.Map]]]:
+    """The bands of a schedule, outermost first: of how many loops, and who runs when in them."""
+    found: list[tuple[int, Sequence[isl.Map]]] = []
+
+    def visit(node: isl.ScheduleNode) -> None:
+        if node.get_type() == isl.schedule_node_type.band:
+            partial = node.band_get_partial_schedule_union_map()
+            partial = spend(isl.UnionMap.intersect_domain, partial, node.get_domain())
+            found.append((node.band_n_member(), _maps(partial)))
+        for k in range(node.n_children()):
+            visit(node.child(k))
+
+    visit(raw.get_root())
+    return found
+
+
+class ScheduleTree:
+    """An order of all points of some statements: a tree of bands, sequences and filters."""
+
+    def __init__(self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule) -> None:
+        self.dims, self.statements, self.raw = dims, statements, raw
+        self.domain = _union_set(statements)
+        self._theta = spend(
+            isl.UnionMap.intersect_domain, spend(isl.Schedule.get_map, raw), self.domain
+        )
+
+    @classmethod
+    def leaf(cls, dims: Dims, name: str, points: Set) -> ScheduleTree:
+        """One statement that runs once in each turn of the loops around it."""
+        statements = {name: points}
+        return cls(dims, statements, isl.Schedule.from_domain(_union_set(statements)))
+
+    @classmethod
+    def parse(cls, dims: Dims, statements: Mapping[str, Set], text: str) -> ScheduleTree:
+        """The schedule of a text that `text` made, of the same statements."""
+        return cls(dims, dict(statements), spend(isl.Schedule.read_from_str, CONTEXT, text))
+
+    def text(self) -> str:
+        """The schedule as a text that `parse` reads."""
+        return self.raw.to_str()
+
+    def expanded(
+        self, statements: Mapping[str, Set], members: Mapping[str, Sequence[str]]
+    ) -> ScheduleTree:
+        """The schedule with several statements in the place of one, in order at each of its points.
+
+        Args:
+            statements: those of the new schedule; those that replace one have its points.
+            members: a statement -> those that replace it.
+        """
+        to = {name: name for name in statements}
+        to |= {member: name for name, row in members.items() for member in row}
+        raw = _pulled_back(self.raw, self.dims, statements, to)
+        order = (member for row in members.values() for member in row)
+        return ScheduleTree(self.dims, dict(statements), _total(raw, *order))
+
+    # --- when does what run --------------------------------------------------------------------
+
+    def times(self) -> dict[str, tuple[Lin, ...]]:
+        """For each statement its time, a vector of expressions of its dimensions.
+
+        isl forgets statements without points; theirs is all zeros.
+        """
+        found: dict[str, tuple[Lin, ...]] = {}
+
+        for one in _maps(self._theta):
+            name = one.get_tuple_name(_IN)
+            found[name] = _components(one, self.statements[name].domain, self.dims.bounds)
+        never = (ZERO,) * max((len(time) for time in found.values()), default=1)
+        return {name: found.get(name, never) for name in self.statements}
+
+    def functions(self) -> list[tuple[str, isl.Map]]:
+        """For each statement with points their relation to their times; for this package alone."""
+        found: dict[str, isl.Map] = {}
+
+        for one in _maps(self._theta):
+            found[one.get_tuple_name(_IN)] = _anonymous(one)
+        return [(name, found[name]) for name in self.statements if name in found]
+
+    def loops(self) -> dict[str, list[tuple[int, Lin]]]:
+        """For each statement the loops around it, outermost first: the loop and its position in it.
+
+        Statements that run in the same loop have the same loop's number in their lists.
+        """
+        found: dict[str, list[tuple[int, Lin]]] = {name: [] for name in self.statements}
+        count = 0
+        for width, maps in _bands(self.raw):
+            for one in maps:
+                name = one.get_tuple_name(_IN)
+                parts = _components(one, self.statements[name].domain, self.dims.bounds)
+                found[name] += [(count + k, part) for k, part in enumerate(parts)]
+            count += width
+        return found
+
+    def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
+        """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
+        if self._theta.is_empty():
+            return None
+        before = _before(self._theta)
+        everything = _union_map(self.dims, validity)
+        everything = spend(isl.UnionMap.intersect_domain, everything, self.domain)
+        everything = spend(isl.UnionMap.intersect_range, everything, self.domain)
+
+        def is_kept(one: isl.Map) -> bool:
+            pair = spend(isl.UnionMap.from_map, one)
+            times = spend(isl.UnionMap.apply_domain, pair, self._theta)
+            times = spend(isl.UnionMap.apply_range, times, self._theta)
+            return bool(spend(isl.UnionMap.is_subset, times, before))
+
+        # two statements at a time: in one map, isl would compare the times of all with each other
+        if all(is_kept(one) for one in _maps(everything)):
+            return None
+        for edge in validity:
+            pairs = _union_map(self.dims, [edge])
+            pairs = spend(isl.UnionMap.intersect_domain, pairs, self.domain)
+            pairs = spend(isl.UnionMap.intersect_range, pairs, self.domain)
+            times = spend(isl.UnionMap.apply_range, self._theta, before)
+            ordered = spend(isl.UnionMap.apply_range, times, self._theta.reverse())
+            wrong = spend(isl.UnionMap.subtract, pairs, ordered)
+            if not wrong.is_empty():
+                raw = isl.Map.from_union_map(wrong)
+                relation = Relation(self.dims, edge.pairs.left, edge.pairs.right, raw)
+                found = relation.at({}).sample()
+                if found is not None:
+                    return edge, *found
+        return None
+
+    # --- lifetimes -----------------------------------------------------------------------------
+
+    def last_readers(self, uses: Sequence[Edge]) -> list[Edge]:
+        """For each value that the edges name as source, the statement points that read it last.
+
+        Args:
+            uses: value -> the statement points that make or read it.
+
+        Raises:
+            NoLatest: to find them takes too much of isl.
+        """
+        by_value: dict[str, list[Edge]] = {}
+        for edge in uses:
+            by_value.setdefault(edge.source, []).append(edge)
+        lefts = {edge.source: edge.pairs.left for edge in uses}
+        found: list[Edge] = []
+
+        # value by value: a time is then looked for among the points of its own readers alone
+        for edges in by_value.values():
+            flow = _union_map(self.dims, edges)
+            used = spend(isl.UnionMap.range, flow)
+            times = spend(isl.UnionMap.intersect_domain, self._theta, used)
+            try:
+                last = _latest(spend(isl.UnionMap.apply_range, flow, times))
+            except TooMuchWork:
+                if not left():
+                    raise
+                raise NoLatest(edges[0].source, {edge.sink for edge in edges}) from None
+            reading = spend(isl.UnionMap.apply_range, last, spend(isl.UnionMap.reverse, times))
+            for one in _maps(spend(isl.UnionMap.intersect, reading, flow)):
+                value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
+                right = self.statements[reader].domain
+                pairs = Relation(self.dims, lefts[value], right, _anonymous(one))
+                found.append(Edge(value, reader, pairs))
+        return sorted(found, key=lambda edge: (edge.source, edge.sink))
+
+    def graft(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
+        """The schedule with, around each point of a statement, the calls that belong to it.
+
+        Args:
+            before, after: the points of a statement (`source`) -> those of a new statement (`sink`),
+                in the order in which they are to run.
+        """
+        calls = (_union_map(self.dims, [call]) for call in (*before, *after))
+        ahead, behind = (tuple(call.source for call in some) for some in (before, after))
+        raw = _grafted(self.raw, ahead, behind, *calls)
+        grafted = ScheduleTree.__new__(ScheduleTree)
+        grafted.dims, grafted.statements = self.dims, self.statements
+        grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
+        return grafted
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+@remembered
+def _grafted(
+    raw: isl.Schedule, ahead: tuple[str, ...], behind: tuple[str, ...], *calls: isl.UnionMap
+) -> isl.Schedule:
+    """The schedule with calls ahead of the points of some statements, then behind those of some."""
+    before: dict[str, list[isl.UnionMap]] = {}
+    after: dict[str, list[isl.UnionMap]] = {}
+    for names, found, some in (
+        (ahead, before, calls[: len(ahead)]),
+        (behind, after, calls[len(ahead) :]),
+    ):
+        for name, call in zip(names, some, strict=True):
+            found.setdefault(name, []).append(call)
+
+    def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
+        kind = node.get_type()
+        if kind == isl.schedule_node_type.leaf:
+            domain = node.get_domain()
+            names = [one.get_tuple_name() for one in _sets(domain)]
+            if not any(name in before or name in after for name in names):
+                return node
+            # isl's own prefix relation is that of all statements first
+            prefix = isl.UnionMap.from_domain(domain)
+            for band in bands:
+                part = isl.UnionMap.from_multi_union_pw_aff(band.intersect_domain(domain))
+                prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
+            prefix = prefix.reverse()
+
+            def called(call: isl.UnionMap) -> isl.ScheduleNode:
+                extension = spend(isl.UnionMap.apply_range, prefix, call)
+                return isl.ScheduleNode.from_extension(extension)
+
+            for name in names:
+                for call in reversed(after.get(name, [])):
+                    node = node.graft_after(called(call))
+                for call in before.get(name, []):
+                    node = node.graft_before(called(call))
+            return node
+        if kind == isl.schedule_node_type.band:
+            bands = (*bands, node.band_get_partial_schedule())
+        for k in range(node.n_children()):
+            depth = node.get_tree_depth()
+            node = walk(node.child(k), bands)
+            while node.get_tree_depth() > depth:
+                node = node.parent()
+        return node
+
+    return walk(raw.get_root(), ()).get_schedule()
+
+
+@remembered
+def _before(theta: isl.UnionMap) -> isl.UnionMap:
+    """Which times are before which."""
+    return isl.UnionMap.from_map(isl.Map.lex_lt(isl.Set.from_union_set(theta.range()).get_space()))
+
+
+@remembered
+def _latest(times: isl.UnionMap) -> isl.UnionMap:
+    """For each value the latest of its times."""
+    try:
+        return spend(isl.UnionMap.lexmax, times)
+    except TooMuchWork:
+        if not left():
+            raise
+    made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)}, _LATEST)
+    return spend(isl.UnionMap.read_from_str, CONTEXT, made)
+
+
+@remembered
+def _anonymous(one: isl.Map) -> isl.Map:
+    return one.reset_tuple_id(_IN).reset_tuple_id(_OUT)
+
+
+@remembered
+def _components(one: isl.Map, domain: Domain, bounds: tuple[str, ...]) -> tuple[Lin, ...]:
+    many = spend(isl.PwMultiAff.from_map, one)
+    return tuple(pw_expression(many.get_pw_aff(k), domain, bounds) for k in range(many.dim(_OUT)))

@@ -1,0 +1,168 @@
+"""Index expressions as isl's piecewise affine functions, conditions as its sets: a leaf of the door to isl.
+
+Both are put together from their parts, bottom up, and never written as text: isl splits a text with
+choices, minima and maxima inside each other into all combinations of their cases. Here each part is
+made once wherever it occurs, with as few pieces as it can have.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from typing import Final
+
+import islpy as isl
+
+from timerl_nb.compiler.isl.operation_limit import CONTEXT, coalesced, spend
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    And,
+    Atom,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Sym,
+)
+
+_SET, _IN, _PARAM = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.param
+
+
+# Words of isl's language, in either case, and isl's names for unnamed dimensions and divisions.
+_OF_ISL: Final = re.compile(
+    r"((?i:and|or|not|exists|implies|mod|floord?|ceild?|min|max|infinity|infty|nan|rat|true|false)|[eio]\d+)_*"
+)
+
+
+def isl_name(symbol: str) -> str:
+    """Return the name under which isl knows a symbol: its texts can be read again.
+
+    Different symbols have different names.
+    """
+    word = symbol.rstrip("'")
+    return f"{word}_{symbol[len(word) :]}" if _OF_ISL.fullmatch(word) else symbol
+
+
+@dataclass(frozen=True)
+class Space:
+    """The symbols of expressions: bounds, and dimensions by name.
+
+    Functions and sets need only be right `given` a condition, which lets them have fewer pieces.
+    """
+
+    bounds: tuple[str, ...]
+    names: Domain
+    given: Cond = TRUE
+
+    @cached_property
+    def raw(self) -> isl.Space:
+        space = isl.Space.set_alloc(CONTEXT, len(self.bounds), len(self.names))
+        for kind, of in ((_PARAM, self.bounds), (_SET, self.names)):
+            for k, name in enumerate(of):
+                space = space.set_dim_name(kind, k, isl_name(name))
+        return space
+
+    @cached_property
+    def zero(self) -> isl.Aff:
+        return isl.Aff.zero_on_domain(isl.LocalSpace.from_space(self.raw))
+
+    @cached_property
+    def places(self) -> dict[str, tuple[isl.dim_type, int]]:
+        """For each symbol where a function has its coefficient."""
+        found = {name: (_PARAM, k) for k, name in enumerate(self.bounds)}
+        return found | {name: (_IN, k) for k, name in enumerate(self.names)}
+
+    @cached_property
+    def inside(self) -> isl.Set | None:
+        """The points that count; None where all do."""
+        free = Space(self.bounds, self.names)
+        return None if self.given is TRUE else points(self.given, free)
+
+
+@lru_cache(maxsize=10_000)
+def _number(value: int) -> isl.Val:
+    return isl.Val(value)
+
+
+def _affine(e: Lin, space: Space) -> isl.Aff | None:
+    """The expression where all its atoms are symbols; None where there are others."""
+    found = space.zero
+    for atom, coef in e.terms:
+        if not isinstance(atom, Sym):
+            return None
+        found = found.set_coefficient_val(*space.places[atom.name], _number(coef))
+    return found.set_constant_val(_number(e.const)) if e.const else found
+
+
+@lru_cache(maxsize=50_000)
+def function(e: Lin, space: Space) -> isl.PwAff:
+    """An expression as a function."""
+    affine = _affine(e, space)
+    if affine is not None:
+        return isl.PwAff.from_aff(affine)
+    total: isl.PwAff | None = None
+    for atom, coef in e.terms:
+        part = _atom(atom, space)
+        if coef != 1:
+            part = part.scale_val(_number(coef))
+        total = part if total is None else spend(isl.PwAff.add, total, part)
+    assert total is not None  # a constant is affine
+    if e.const:
+        total = total.add_constant_val(_number(e.const))
+    return total if len(e.terms) == 1 else _simple(total, space)
+
+
+@lru_cache(maxsize=50_000)
+def _atom(atom: Atom, space: Space) -> isl.PwAff:
+    if isinstance(atom, Sym):
+        one = space.zero.set_coefficient_val(*space.places[atom.name], _number(1))
+        return isl.PwAff.from_aff(one)
+    if isinstance(atom, Div):
+        arg = function(atom.arg, space).scale_down_val(_number(atom.by))
+        return spend(isl.PwAff.floor, arg)
+    if isinstance(atom, Mod):
+        return spend(isl.PwAff.mod_val, function(atom.arg, space), _number(atom.by))
+    if isinstance(atom, Extremum):
+        join = isl.PwAff.min if atom.which == "min" else isl.PwAff.max
+        args = [function(arg, space) for arg in atom.args]
+        return reduce(lambda a, b: _simple(spend(join, a, b), space), args)
+    then, other = function(atom.then, space), function(atom.other, space)
+    chosen = spend(isl.Set.indicator_function, points(atom.cond, space))
+    return _simple(spend(isl.PwAff.cond, chosen, then, other), space)
+
+
+def _simple(made: isl.PwAff, space: Space) -> isl.PwAff:
+    """A function with the pieces that count, few of them, and these without what is given."""
+    if made.n_piece() < 2:
+        return made
+    if space.inside is not None:
+        made = spend(
+            isl.PwAff.gist, spend(isl.PwAff.intersect_domain, made, space.inside), space.inside
+        )
+    return coalesced(made)
+
+
+@lru_cache(maxsize=50_000)
+def points(cond: Cond, space: Space) -> isl.Set:
+    """The points at which a condition holds."""
+    if isinstance(cond, Cmp):
+        value = function(cond.arg, space)
+        if cond.rel == ">=":
+            found = spend(isl.PwAff.nonneg_set, value)
+        elif cond.rel == "==":
+            found = spend(isl.PwAff.zero_set, value)
+        else:
+            found = spend(isl.PwAff.non_zero_set, value)
+        return coalesced(found) if found.n_basic_set() > 1 else found
+    parts = [points(arg, space) for arg in cond.args]
+    if isinstance(cond, And):
+        if not parts:
+            return isl.Set.universe(space.raw)
+        return reduce(lambda a, b: spend(isl.Set.intersect, a, b), parts)
+    if not parts:
+        return isl.Set.empty(space.raw)
+    return reduce(lambda a, b: coalesced(spend(isl.Set.union, a, b)), parts)

@@ -1,0 +1,592 @@
+"""Integer sets and relations that speak in dimension names; with `scheduling`, the door to isl.
+
+isl identifies dimensions by position and holds two sets equal that differ only in names, so a
+positional slip would be silent: here every set and relation carries its names, and every operation
+checks them. The bounds of all dimensions are parameters, always in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache, reduce
+from typing import Any
+
+import islpy as isl
+
+from timerl_nb.compiler.isl.operation_limit import coalesced, remembered, spend
+from timerl_nb.compiler.isl.piecewise_affine import Space, points
+from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Cond,
+    Index,
+    Lin,
+    Slice,
+    all_of,
+    any_of,
+    const,
+    eq,
+    ge,
+    invented,
+    lt,
+    maximum,
+    minimum,
+    pick,
+    sym,
+)
+
+Point = Mapping[str, int]
+_SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
+_PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
+
+
+def primed(name: str) -> str:
+    """The name of a relation's target dimension inside a condition over both sides."""
+    return name + "'"
+
+
+_VALUE, _LENGTH = invented("value"), invented("length")
+
+
+class Likeness:
+    """A set or relation as a key; its text would be one too, but islpy leaves a copy of each."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: isl.Set | isl.Map) -> None:
+        self.raw: Any = raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Likeness) and self.raw.plain_is_equal(other.raw)
+
+
+# --- expressions to isl ------------------------------------------------------------------------
+
+
+# Passes and plans ask for the same points and reads again and again.
+@lru_cache(maxsize=50_000)
+def _set_of(dims: Dims, domain: Domain, cond: Cond) -> isl.Set:
+    inside = dims.inside(domain)
+    return points(all_of(inside, cond), Space(dims.bounds, domain, inside))
+
+
+@lru_cache(maxsize=50_000)
+def _map_of(
+    bounds: tuple[str, ...], left: Domain, right: Domain, cond: Cond, given: Cond = TRUE
+) -> isl.Map:
+    both = points(cond, Space(bounds, (*left, *right), given))
+    return isl.Map.from_range(both).move_dims(_IN, 0, _OUT, 0, len(left))
+
+
+# --- isl to expressions ------------------------------------------------------------------------
+
+
+def to_int(value: isl.Val) -> int:
+    """An integer; beyond 64 bits by its text, which is slow and of which islpy leaves a copy."""
+    short = value.get_num_si()  # 0 where it does not fit
+    return short if short or value.is_zero() else value.to_python()
+
+
+def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin, int]:
+    """The affine expression times its denominator, and the denominator."""
+    scale = to_int(aff.get_denominator_val())
+    scaled = aff if scale == 1 else aff.scale_val(isl.Val(scale))
+    total = const(to_int(scaled.get_constant_val()))
+    for kind, of in ((_IN, names), (_PARAM, bounds)):
+        for k, name in enumerate(of):
+            coef = to_int(scaled.get_coefficient_val(kind, k))
+            if coef:
+                total = total + sym(name) * coef
+    for k in range(scaled.dim(_DIV)):
+        coef = to_int(scaled.get_coefficient_val(_DIV, k))
+        if coef:
+            # isl's division variables are floors of affine expressions
+            inner, by = _aff_lin(scaled.get_div(k), names, bounds)
+            total = total + inner // by * coef
+    return total, scale
+
+
+def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    # functions of integer sets have integer values where they are defined: the division is exact
+    total, scale = _aff_lin(aff, names, bounds)
+    return total if scale == 1 else total // scale
+
+
+@remembered
+def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
+    options: list[Cond] = []
+    simple = spend(isl.Set.compute_divs, coalesced(s))
+    for basic in simple.get_basic_sets():
+        conds: list[Cond] = []
+        for constraint in basic.get_constraints():
+            e, _ = _aff_lin(constraint.get_aff(), names, bounds)
+            if constraint.is_div_constraint():
+                continue
+            conds.append(eq(e, 0) if constraint.is_equality() else ge(e, 0))
+        options.append(all_of(*conds))
+    return any_of(*options)
+
+
+@remembered
+def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    """A piecewise affine function of the named dimensions as one expression."""
+    pieces: list[tuple[isl.Set, isl.Aff]] = []
+    few: isl.PwAff = pw if pw.n_piece() == 1 else coalesced(pw)
+    few.foreach_piece(lambda s, a: pieces.append((s, a)))
+    lins = [_aff(a, names, bounds) for _, a in pieces]
+    if len(lins) == 1:
+        return lins[0]
+    distinct = dict(zip(lins, (isl.PwAff.from_aff(aff) for _, aff in pieces), strict=True))
+    extremum = _as_extremum(pw, distinct) if len(distinct) <= _MOST_PIECES else None
+    if extremum is not None:
+        return extremum
+    remaining = pw.domain()
+    result = lins[-1]
+    for (piece, _), value in list(zip(pieces, lins, strict=True))[:-1]:
+        where = spend(isl.Set.gist, piece, remaining)
+        result = pick(_set_cond(where, names, bounds), value, result)
+    return result
+
+
+_MOST_PIECES = 8  # of a function that might be a minimum or maximum of few
+
+
+def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
+    """The function as one of its pieces, or as the maximum or minimum of some, where it is that.
+
+    Degenerate bounds (T = 4, say) split off pieces that a minimum or maximum covers as well.
+    """
+    whole = pw.domain()
+    for lin, piece in pieces.items():
+        if _is_equal(piece, whole, pw):
+            return lin
+    for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
+        # only what is nowhere beyond the function can be an argument
+        chosen = {e: p for e, p in pieces.items() if _is_equal(spend(join, p, pw), whole, pw)}
+
+        def covers(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
+            return bool(of) and _is_equal(
+                reduce(lambda a, b: spend(join, a, b), of.values()), whole, pw
+            )
+
+        if not covers(chosen):
+            continue
+        for lin in reversed(list(chosen)):
+            fewer = {e: p for e, p in chosen.items() if e is not lin}
+            if covers(fewer):
+                chosen = fewer
+        return joined(*chosen)
+    return None
+
+
+def _is_equal(function: isl.PwAff, on: isl.Set, other: isl.PwAff) -> bool:
+    return spend(isl.PwAff.is_equal, spend(isl.PwAff.intersect_domain, function, on), other)
+
+
+# --- sets --------------------------------------------------------------------------------------
+
+
+class Set:
+    """The points of a domain at which a condition holds."""
+
+    def __init__(self, dims: Dims, domain: Domain, raw: isl.Set) -> None:
+        self.dims, self.domain, self.raw = dims, domain, raw
+
+    @classmethod
+    def of(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
+        """{ domain : 0 <= d < D for each dimension, and cond }."""
+        return cls(dims, domain, _set_of(dims, domain, cond))
+
+    def _like(self, raw: isl.Set) -> Set:
+        return Set(self.dims, self.domain, raw)
+
+    def _same(self, other: Set) -> isl.Set:
+        if other.domain != self.domain:
+            raise AssertionError(f"sets over {self.domain} and {other.domain}")
+        return other.raw
+
+    def __and__(self, other: Set) -> Set:
+        return self._like(spend(isl.Set.intersect, self.raw, self._same(other)))
+
+    def __or__(self, other: Set) -> Set:
+        both = spend(isl.Set.union, self.raw, self._same(other))
+        return self._like(coalesced(both))
+
+    def __sub__(self, other: Set) -> Set:
+        return self._like(spend(isl.Set.subtract, self.raw, self._same(other)))
+
+    def is_empty(self) -> bool:
+        return bool(spend(isl.Set.is_empty, self.raw))
+
+    def exists_with(self, other: Set) -> bool:
+        """Whether there are bounds under which both sets have points."""
+        both = (spend(isl.Set.params, one.raw) for one in (self, other))
+        return not spend(isl.Set.is_empty, spend(isl.Set.intersect, *both))
+
+    def at(self, bounds: Point, least: int = 1) -> Set:
+        """The set under actual bounds, and under any bounds of at least `least` where none is given."""
+        known = bounds_set(self.dims, bounds, least)
+        return self._like(spend(isl.Set.intersect_params, self.raw, known))
+
+    def sample(self) -> dict[str, int] | None:
+        """One point of the set, by name, with a dynamic bound there; None where it is empty."""
+        if self.is_empty():
+            return None
+        point = spend(isl.Set.sample_point, self.raw)
+        found = {
+            name: to_int(point.get_coordinate_val(_SET, k)) for k, name in enumerate(self.domain)
+        }
+        return found | _length(self.dims, point)
+
+    def sample_under_bounds(self) -> dict[str, int] | None:
+        """One point of the set, and the bounds under which it is one; None where it is empty."""
+        found = self.sample()
+        if found is None:
+            return None
+        point = self.raw.sample_point()
+        bounds = {
+            name: to_int(point.get_coordinate_val(_PARAM, k))
+            for k, name in enumerate(self.dims.bounds)
+        }
+        return found | bounds
+
+    # --- under a dynamic bound -------------------------------------------------------------------
+
+    def at_some_length(self) -> Set:
+        """The points that are in the set for some length; the bound's symbol is then the ceiling."""
+        return (
+            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+        )
+
+    def at_every_length(self) -> Set:
+        """The points that are in the set whatever the length, up to the ceiling."""
+        if self.dims.dynamic is None:
+            return self
+        outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims)
+        return self._like(spend(isl.Set.complement, outside))
+
+    def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
+        """All points under actual bounds, in lexicographic order."""
+        found: list[tuple[int, ...]] = []
+        n = len(self.domain)
+        raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
+        raw.foreach_point(
+            lambda p: found.append(tuple(to_int(p.get_coordinate_val(_SET, k)) for k in range(n)))
+        )
+        return iter(sorted(found))
+
+    def condition(self, given: Set | None = None) -> Cond:
+        """A condition that, among the points of `given`, holds exactly on the set."""
+        raw = self.raw
+        if given is not None:
+            raw = spend(isl.Set.gist, raw, self._same(given))
+        return _set_cond(raw, self.domain, self.dims.bounds)
+
+    def bounds(self, name: str) -> tuple[Lin, Lin]:
+        """The least and greatest value of one dimension, as expressions of the bounds."""
+        k = self.domain.index(name)
+        of = self.dims.bounds
+        return (
+            pw_expression(spend(isl.Set.dim_min, self.raw, k), (), of),
+            pw_expression(spend(isl.Set.dim_max, self.raw, k), (), of),
+        )
+
+    def greatest(self, e: Lin, bounds: Point) -> int:
+        """The greatest value of an expression over the set, under actual bounds; 0 over none."""
+        value = _map_of(self.dims.bounds, self.domain, (_VALUE,), eq(sym(_VALUE), e))
+        image = spend(isl.Set.apply, self.at(bounds).raw, value)
+        if image.is_empty():
+            return 0
+        return to_int(spend(isl.Set.dim_max_val, image, 0))
+
+    @property
+    def likeness(self) -> Likeness:
+        """A key: equal for those that isl knows to be the same without computing."""
+        return Likeness(self.raw)
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
+    """The parameter set with the given bounds fixed and the others at least `least`.
+
+    A dynamic bound may be anything up to the given one, its ceiling.
+    """
+    bounds = {**dims.values, **bounds}
+    conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), least) for n in dims.bounds]
+    if dims.dynamic is not None and dims.dynamic.bound in bounds:
+        name = dims.dynamic.bound
+        conds[dims.bounds.index(name)] = all_of(
+            ge(sym(name), 1), ge(const(bounds[name]), sym(name))
+        )
+    return _params_set(dims, all_of(*conds))
+
+
+def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
+    """The parameter set with the given bounds fixed, a dynamic one at its ceiling."""
+    return _params_set(dims, all_of(*(eq(sym(n), bounds[n]) for n in dims.bounds)))
+
+
+@lru_cache(maxsize=1_000)
+def _params_set(dims: Dims, cond: Cond) -> isl.Set:
+    return points(cond, Space(dims.bounds, ())).params()
+
+
+def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
+    """The dynamic bound at a sample point."""
+    if dims.dynamic is None:
+        return {}
+    name = dims.dynamic.bound
+    return {name: to_int(point.get_coordinate_val(_PARAM, dims.bounds.index(name)))}
+
+
+def _at_some_length(raw: Any, dims: Dims) -> Any:
+    """{ x : x in raw for some length of 1 to the ceiling }, of a set or a map."""
+    assert dims.dynamic is not None
+    bound = dims.dynamic.bound
+    raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), _LENGTH)
+    within = all_of(ge(sym(_LENGTH), 1), ge(sym(bound), sym(_LENGTH)))
+    upto = points(within, Space((_LENGTH, bound), ())).params()
+    kind: Any = type(raw)
+    raw = spend(kind.intersect_params, raw, upto)
+    raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, _LENGTH), 1)
+    return raw.align_params(_params_set(dims, TRUE).get_space())
+
+
+# --- relations ---------------------------------------------------------------------------------
+
+
+class Relation:
+    """Pairs of points: of a source domain `left` and of a target domain `right`."""
+
+    def __init__(self, dims: Dims, left: Domain, right: Domain, raw: isl.Map) -> None:
+        self.dims, self.left, self.right, self.raw = dims, left, right, raw
+
+    @classmethod
+    def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
+        """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
+        return cls(dims, left, right, _map_of(dims.bounds, left, tuple(map(primed, right)), cond))
+
+    @classmethod
+    def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
+        """Which source points each sink point reads through `index`; not cut to the source."""
+        conds: list[Cond] = []
+        for name, entry in zip(source.domain, index, strict=True):
+            to = sym(primed(name))
+            if isinstance(entry, Slice):
+                conds += [ge(to, entry.lo), lt(to, entry.hi)]
+            else:
+                conds.append(eq(to, entry))
+        dims, right = sink.dims, tuple(map(primed, source.domain))
+        given = dims.inside(sink.domain)
+        raw = _map_of(dims.bounds, sink.domain, right, all_of(*conds), given)
+        raw = spend(isl.Map.intersect_domain, raw, sink.raw)
+        return cls(dims, sink.domain, source.domain, raw)
+
+    def _like(self, raw: isl.Map) -> Relation:
+        return Relation(self.dims, self.left, self.right, raw)
+
+    def _same(self, other: Relation) -> isl.Map:
+        if (other.left, other.right) != (self.left, self.right):
+            raise AssertionError(f"{self.left}->{self.right} and {other.left}->{other.right}")
+        return other.raw
+
+    def __and__(self, other: Relation) -> Relation:
+        return self._like(spend(isl.Map.intersect, self.raw, self._same(other)))
+
+    def __or__(self, other: Relation) -> Relation:
+        both = spend(isl.Map.union, self.raw, self._same(other))
+        return self._like(coalesced(both))
+
+    def __sub__(self, other: Relation) -> Relation:
+        return self._like(spend(isl.Map.subtract, self.raw, self._same(other)))
+
+    def is_empty(self) -> bool:
+        return bool(spend(isl.Map.is_empty, self.raw))
+
+    def at(self, bounds: Point, least: int = 1) -> Relation:
+        known = bounds_set(self.dims, bounds, least)
+        return self._like(spend(isl.Map.intersect_params, self.raw, known))
+
+    def beyond(self, least: int) -> Relation:
+        """The relation under bounds that are all at least `least`."""
+        large = _params_set(self.dims, all_of(*(ge(sym(n), least) for n in self.dims.bounds)))
+        return self._like(spend(isl.Map.intersect_params, self.raw, large))
+
+    def starting(self, left: Set) -> Relation:
+        """Only the pairs that start in `left`."""
+        if left.domain != self.left:
+            raise AssertionError(f"domain {self.left} cut with {left.domain}")
+        return self._like(spend(isl.Map.intersect_domain, self.raw, left.raw))
+
+    def within(self, right: Set) -> Relation:
+        """Only the pairs whose target lies in `right`."""
+        if right.domain != self.right:
+            raise AssertionError(f"range {self.right} cut with {right.domain}")
+        return self._like(spend(isl.Map.intersect_range, self.raw, right.raw))
+
+    def outside(self, right: Set) -> Relation:
+        """Only the pairs whose target does not lie in `right`."""
+        return self - self.within(right)
+
+    def inverse(self) -> Relation:
+        return Relation(self.dims, self.right, self.left, spend(isl.Map.reverse, self.raw))
+
+    def then(self, other: Relation) -> Relation:
+        """Pairs (a, c) such that (a, b) is in this relation and (b, c) in the other."""
+        if self.right != other.left:
+            raise AssertionError(f"{self.right} does not meet {other.left}")
+        raw = spend(isl.Map.apply_range, self.raw, other.raw)
+        return Relation(self.dims, self.left, other.right, raw)
+
+    def domain(self) -> Set:
+        return Set(self.dims, self.left, spend(isl.Map.domain, self.raw))
+
+    def range(self) -> Set:
+        return Set(self.dims, self.right, spend(isl.Map.range, self.raw))
+
+    def is_injective(self) -> bool:
+        return bool(spend(isl.Map.is_injective, self.raw))
+
+    def sample(self) -> tuple[dict[str, int], dict[str, int]] | None:
+        """One pair, each side by name; None where the relation is empty."""
+        if self.is_empty():
+            return None
+        point = spend(isl.Set.sample_point, self.raw.wrap())
+        values = [
+            to_int(point.get_coordinate_val(_SET, k))
+            for k in range(len(self.left) + len(self.right))
+        ]
+        cut = len(self.left)
+        return (
+            dict(zip(self.left, values[:cut], strict=True)) | _length(self.dims, point),
+            dict(zip(self.right, values[cut:], strict=True)),
+        )
+
+    def parts(self) -> list[Relation]:
+        """Return disjoint parts, each by one system of constraints."""
+        apart = spend(isl.Map.make_disjoint, coalesced(spend(isl.Map.compute_divs, self.raw)))
+        return [self._like(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
+
+    def box(self) -> Relation:
+        """Per left point all right points that lie, in each dimension, between two that it has."""
+        return self._like(_box(self.raw))
+
+    def bounds(self, name: str) -> tuple[Lin, Lin]:
+        """Per left point, the least and greatest right value of one dimension."""
+        k = self.right.index(name)
+        of = self.dims.bounds
+        low = pw_expression(spend(isl.Map.dim_min, self.raw, k), self.left, of)
+        return low, pw_expression(spend(isl.Map.dim_max, self.raw, k), self.left, of)
+
+    @cached_property
+    def is_single_valued(self) -> bool:
+        """Whether no left point has two partners."""
+        return bool(spend(isl.Map.is_single_valued, self.raw))
+
+    @cached_property
+    def pieces(self) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
+        """A single-valued relation as functions: where, and the right point there."""
+        return _pieces(self.raw, self.left, self.dims.bounds)
+
+    # --- under a dynamic bound -------------------------------------------------------------------
+
+    def at_some_length(self) -> Relation:
+        """The pairs that there are for some length; the bound's symbol is then the ceiling."""
+        return (
+            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+        )
+
+    def decided_at(self) -> Relation:
+        """Left point -> the last point of the dynamic dimension that tells what it is related to.
+
+        If the dimension ends at that point, the left point has other partners than if it does not
+        end before the ceiling; where it ends later makes no difference. Left points whose partners
+        do not depend on the length are left out.
+        """
+        dim = self.dims.dynamic
+        assert dim is not None
+        n, params = len(self.left), _params_set(self.dims, TRUE).get_space()
+        within = all_of(ge(sym(_LENGTH), 1), lt(sym(_LENGTH), sym(dim.bound)))
+        early = points(within, Space(self.dims.bounds, (*self.left, _LENGTH)))
+        ended = self.raw.move_dims(_IN, n, _PARAM, self.dims.bounds.index(dim.bound), 1)
+        ended = _anonymous_in(ended.align_params(params)).intersect_domain(early)
+        going = _anonymous_in(self.raw.insert_dims(_IN, n, 1)).intersect_domain(early)
+        parts = spend(isl.Map.subtract, ended, going), spend(isl.Map.subtract, going, ended)
+        one, two = (spend(isl.Map.domain, part) for part in parts)
+        differ = isl.Map.from_domain(spend(isl.Set.union, one, two))
+        last = spend(isl.Map.lexmax, differ.move_dims(_OUT, 0, _IN, n, 1))
+        before = eq(sym(_VALUE), sym(_LENGTH) - 1)
+        shift = _map_of(self.dims.bounds, (_LENGTH,), (_VALUE,), before)
+        return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
+
+    def beside(self, other: Relation, right: Domain) -> Relation:
+        """Left point -> pairs of a right point of this and of the other, ordered as `right`."""
+        both = (*self.right, *other.right)
+        pairs = self.raw.flat_range_product(other.raw)
+        order = Relation.of(
+            self.dims, both, right, all_of(*(eq(sym(primed(d)), sym(d)) for d in right))
+        )
+        return Relation(self.dims, self.left, right, spend(isl.Map.apply_range, pairs, order.raw))
+
+    def last(self) -> Relation:
+        """Per left point its lexicographically last right point."""
+        return self._like(spend(isl.Map.lexmax, self.raw))
+
+    @property
+    def likeness(self) -> Likeness:
+        """A key: equal for those that isl knows to be the same without computing."""
+        return Likeness(self.raw)
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+@remembered
+def _box(raw: isl.Map) -> isl.Map:
+    m = raw.dim(_OUT)
+    total = isl.Map.from_domain(spend(isl.Map.domain, raw)).add_dims(_OUT, m)
+    for k in range(m):
+        rest = spend(isl.Map.project_out, raw, _OUT, k + 1, m - k - 1)
+        one = spend(isl.Map.project_out, rest, _OUT, 0, k)
+        line = one.range().get_space().map_from_set()
+        upto, beyond = isl.Map.universe(line), isl.Map.universe(line)
+        upto = upto.order_le(_IN, 0, _OUT, 0)
+        beyond = beyond.order_ge(_IN, 0, _OUT, 0)
+        ends = (coalesced(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
+        between = spend(isl.Map.intersect, *ends)
+        between = between.insert_dims(_OUT, 0, k).add_dims(_OUT, m - k - 1)
+        total = spend(isl.Map.intersect, total, between)
+    return total
+
+
+@remembered
+def _pieces(
+    raw: isl.Map, left: Domain, bounds: tuple[str, ...]
+) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
+    pieces: list[tuple[isl.Set, isl.MultiAff]] = []
+    function = spend(isl.PwMultiAff.from_map, spend(isl.Map.compute_divs, raw))
+    function.foreach_piece(lambda where, to: pieces.append((where, to)))
+    return tuple(
+        (
+            _set_cond(where, left, bounds),
+            tuple(_aff(to.get_aff(k), left, bounds) for k in range(raw.dim(_OUT))),
+        )
+        for where, to in pieces
+    )
+
+
+def _anonymous_in(raw: isl.Map) -> isl.Map:
+    return raw.reset_tuple_id(_IN)
+
+
+def union(relations: Iterable[Relation]) -> Relation | None:
+    """All pairs of several relations between the same domains; None for no relation."""
+    total: Relation | None = None
+    for relation in relations:
+        total = relation if total is None else total | relation
+    return total

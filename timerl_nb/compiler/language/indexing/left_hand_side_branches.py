@@ -1,0 +1,118 @@
+"""The branches of a definition: what `x[key] = value` means.
+
+A branch is written from its value's side, as in `x[t + 1] = f(x[t])`, but read from the side of the
+tensor that it defines: the left-hand index is solved for its symbols, which says where the value is
+read, and at which points. isl solves it, and says when two values would define one point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from timerl_nb.base.errors import BranchError, DomainError, IndexExpressionError
+from timerl_nb.compiler.ir.graph_rewriting import compose
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.language.indexing.index_parsing import Condition, as_cond, parse
+from timerl_nb.compiler.language.lint import never
+from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.compiler.symbolic.index_expressions import Cond, Entry, Lin, Slice, all_of, lt, sym
+from timerl_nb.compiler.symbolic.substitution import subst_cond
+
+
+class Side(Protocol):
+    """A tensor on either side of `x[key] = value`: what a `RecurrentTensor` is to its branches."""
+
+    @property
+    def ctx(self) -> Context: ...
+    @property
+    def op(self) -> Op: ...
+    @property
+    def read(self) -> Read: ...
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def subset(self) -> Cond: ...
+    def is_plain(self) -> bool: ...
+    def settled(self) -> Side: ...
+
+
+def branch_read(x: Side, key: Any, value: Side) -> Read:
+    """The read, from the tensor's own point, that `x[key] = value` means."""
+    ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
+    if not value.is_plain():  # a branch is a value, not a slice of several
+        value = value.settled()
+    if isinstance(key, Condition):
+        never(dims, domain, as_cond(ctx, key), f"{x.name} has a branch where")
+        cond = all_of(as_cond(ctx, key), value.subset)
+        _only_dims(x, value.domain, domain)
+        return Read(value.read.source, value.read.out, value.read.index, cond)
+    entries = parse(ctx, dims, domain, key, x.name)
+    if any(isinstance(e, Slice) for e in entries.values()):
+        raise IndexExpressionError(
+            f"{x.name}: the left-hand side of a branch takes no slice.",
+            hint=f"use a condition: {x.name}[(t >= 2) & (t < 5)] = …",
+        )
+    bound = dims.ordered({s for e in entries.values() for s in e.symbols})
+    _only_dims(x, value.domain, bound)
+    return _invert(x, entries, bound, value)
+
+
+def _only_dims(x: Side, given: Domain, allowed: Domain) -> None:
+    extra = [d for d in given if d not in allowed]
+    if extra:
+        raise DomainError(
+            f"the branch's value varies over {', '.join(extra)}, which the left-hand side of "
+            f"{x.name} does not bind.",
+            hint=f"index the value at a point, or let {x.name} vary over {', '.join(extra)}.",
+        )
+
+
+def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
+    """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
+    with bounded(f"solving the left-hand index of {x.name}"):
+        return _solved(x, entries, bound, value)
+
+
+def _solved(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
+    dims, domain = x.ctx.space, x.op.domain
+    sink = Set.of(dims, bound)
+    target = Set.of(dims, domain)
+    index = tuple(entries[d] for d in domain)
+    forward = Relation.reads(sink, index, target).within(target)
+    if not forward.is_injective():
+        raise BranchError(
+            f"{x.name}[{', '.join(map(str, index))}] assigns one point from several: the left-hand "
+            "index is not injective.",
+            evidence=_collision(forward),
+            hint="let every symbol of the value determine the point that it defines.",
+        )
+    inverse = forward.inverse()
+    solved = {s: _point_entry(inverse, s, entries) for s in bound}
+    # a value that is defined at some points only defines no others
+    cond = all_of(inverse.domain().condition(target), subst_cond(value.subset, solved))
+    point = compose(Read(-1, 0, tuple(solved[d] for d in value.domain)), value.domain, value.read)
+    assert point is not None  # points always compose
+    return Read(point.source, point.out, point.index, all_of(cond, point.cond))
+
+
+def _point_entry(inverse: Relation, symbol: str, entries: dict[str, Entry]) -> Lin:
+    # the usual `t + c` needs no solving
+    for d, e in entries.items():
+        if isinstance(e, Lin) and (e - e.const).as_symbol == symbol:
+            return sym(d) - e.const
+    return inverse.bounds(symbol)[0]
+
+
+def _collision(forward: Relation) -> str:
+    both = forward.then(forward.inverse())
+    for name in both.left:
+        different = Relation.of(both.dims, both.left, both.right, lt(sym(name), sym(name + "'")))
+        found = (both & different).at({d.bound: 8 for d in both.dims}).sample()
+        if found is not None:
+            return f"sample: {found[0]} and {found[1]} are assigned to the same point"
+    return "two points are assigned to the same one"

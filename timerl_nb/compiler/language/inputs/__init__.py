@@ -1,0 +1,1 @@
+"""Inputs of a program: bounds, arrays, parameters, user-defined functions, JAX functions."""

@@ -1,0 +1,143 @@
+"""Actual bounds as a user gives them: by symbol or by name, integers or dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.errors import BoundsError
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, ceiling, until
+from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless
+
+
+def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
+    """The bounds by name, each a positive integer or a ceiling, and what ends those with one.
+
+    Raises:
+        BoundsError: one is missing, unknown or of another kind.
+    """
+    check_mapping(given)
+    given = {key: _read(value) for key, value in given.items()}
+    known = ctx.space.bounds
+    found: dict[str, int] = {}
+    ends = {
+        k if isinstance(k, str) else _bound_name(ctx, k): v
+        for k, v in given.items()
+        if isinstance(v, Until)
+    }
+    if len(ends) > 1:
+        raise BoundsError(
+            f"{' and '.join(ends)} are both dynamic bounds: a program can have one.",
+            hint="give all but one as integers.",
+        )
+    for key, value in given.items():
+        name = key if isinstance(key, str) else _bound_name(ctx, key)
+        if name not in known:
+            raise BoundsError(
+                f"{name} is not a bound of this context.",
+                hint=f"the bounds are {', '.join(known)}.",
+            )
+        if name in ctx.fixed:
+            raise BoundsError(f"the program says itself what the bound {name} is.")
+        if name in found:
+            raise BoundsError(f"the bound {name} is given twice.")
+        found[name] = bound_value(name, value)
+    if sum(isinstance(value, Endless) for value in found.values()) > 1:
+        raise BoundsError(
+            "two dimensions have no end: no turn of the outer one would.",
+            hint="give all but one an integer.",
+        )
+    missing = [name for name in known if name not in found and name not in ctx.fixed]
+    if missing:
+        raise BoundsError(
+            f"the bound {missing[0]} is missing.",
+            hint=f"pass {{{', '.join(f'{k}: …' for k in known if k not in ctx.fixed)}}} to compile.",
+        )
+    return fixed_bounds(ctx, found), ends
+
+
+def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
+    """All bounds, those that the program says itself among them, in the context's order.
+
+    Ahead of them are those of dimensions that the context does not have.
+
+    Raises:
+        BoundsError: what the program says is no bound.
+    """
+    found = {name: value for name, value in given.items() if name not in ctx.fixed}
+    for name, value in ctx.fixed.items():
+        if isinstance(value, Until | RecurrentTensor):
+            raise BoundsError(
+                f"{name} is fixed to what is found only by running.",
+                hint=f"leave out ctx.fix, and pass {{{name}: …}} to compile.",
+            )
+        found[name] = bound_value(name, value(_Known(name, found)) if callable(value) else value)
+    own = ctx.space.bounds
+    return {n: v for n, v in found.items() if n not in own} | {n: found[n] for n in own}
+
+
+class _Known(dict[str, int]):
+    """The bounds that another one, which the program says, can follow from; by name or symbol."""
+
+    def __init__(self, wanted: str, bounds: Mapping[str, int]) -> None:
+        self._wanted, self._dynamic = (
+            wanted,
+            [k for k, v in bounds.items() if isinstance(v, Ceiling)],
+        )
+        super().__init__({k: v for k, v in bounds.items() if k not in self._dynamic})
+
+    def __missing__(self, key: Any) -> int:
+        name: Any = key.lin.as_symbol if isinstance(key, Index) else key
+        if name in self:
+            return self[name]
+        asked = f"{self._wanted} follows from {name}"
+        if name in self._dynamic:
+            raise BoundsError(f"{asked}, which is found by running.", hint="give an integer.")
+        raise BoundsError(
+            f"{asked}, which is not known then.",
+            hint=f"known are {', '.join(self) or 'none'}; a bound that others follow from is fixed first.",
+        )
+
+
+def check_mapping(bounds: Any) -> None:
+    if not isinstance(bounds, Mapping):
+        raise BoundsError(
+            f"{bounds!r} are no bounds.",
+            hint="write {B: 64, I: 20, T: 500}: a bound per dimension.",
+        )
+
+
+def _bound_name(ctx: Context, key: Any) -> str:
+    name = key.lin.as_symbol if isinstance(key, Index) else None
+    if name is None:
+        raise BoundsError(f"{key!r} is no bound.", hint="use the bound symbols of ctx.dims.")
+    if isinstance(key, Index) and key.owner is not ctx:
+        raise BoundsError(f"{name} is a symbol of another context.")
+    if name in ctx.space:
+        raise BoundsError(
+            f"{name} is a variable, not a bound.", hint=f"write {ctx.space[name].bound}: …"
+        )
+    return name
+
+
+def _read(value: Any) -> Any:
+    """A bound as it was meant: a tensor is what a dimension ends with."""
+    return until(value) if isinstance(value, RecurrentTensor) else value
+
+
+def bound_value(name: str, value: Any) -> int:
+    value = _read(value)
+    if isinstance(value, Until):
+        return ceiling(value)
+    if isinstance(value, Endless):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
+    if value < 1:
+        raise BoundsError(f"the bound {name} must be at least 1, not {value}.")
+    return int(value)

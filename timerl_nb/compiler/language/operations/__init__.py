@@ -1,0 +1,1 @@
+"""Methods and functions that create operations: arithmetic, axes, windows, random draws."""

@@ -1,0 +1,264 @@
+"""Convolutions and pools: windows that sweep over the last axes of a tensor.
+
+Axes stand as in PyTorch: what is in a batch, then channels, then space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.ir.operation_attributes import ConvAttrs, Sweep
+from timerl_nb.compiler.ir.shapes import Size, is_float, promote, size
+from timerl_nb.compiler.language.argument_checks import integer, is_whole
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, apply, constant, operand
+from timerl_nb.compiler.symbolic.index_expressions import lin
+
+Tensor = RecurrentTensor
+_BATCH, _SPACE = "abcdef", "ijkl"  # labels of axes; g, m and n are groups and channels
+
+
+def conv(
+    x: Any,
+    kernel: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The convolution of `x` with `kernel` (in truth the correlation, as everywhere in learning).
+
+    Args:
+        x: shape (…, channels, *space); with stride 1 a spatial axis may have a symbolic length.
+        kernel: shape (outputs, channels // groups, *window); its rank says how many spatial axes
+            there are, 1 to 4.
+        stride, dilation: a positive integer, or one per spatial axis.
+        padding: zeros at the two ends of a spatial axis: an integer, or one per axis, or a pair per
+            axis; or "valid" (none), or "same" (ceil(length / stride) results).
+        groups: parts of the channels and of the outputs that go together.
+
+    Returns:
+        shape (…, outputs, *space'), with (length + padding - dilation * (window - 1) - 1) // stride
+        + 1 results along each spatial axis.
+    """
+    x, kernel, window = _checked(x, kernel)
+    rank = len(window)
+    strides, dilations = _each(stride, rank, "stride"), _each(dilation, rank, "dilation")
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
+    space = x.shape[-rank:]
+    sweeps: list[Sweep] = []
+    for k, (lo, hi) in enumerate(_paddings(padding, space, reach, strides)):
+        results = _results(space[k], lo + hi - reach[k], strides[k], x)
+        sweeps.append(Sweep(_SPACE[k], results, strides[k], lo, 1, dilations[k]))
+    return _convolved(x, kernel, sweeps, groups, mirrored=False)
+
+
+def conv_transpose(
+    x: Any,
+    kernel: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The transpose of a convolution: what `conv` with these arguments does to gradients.
+
+    Args:
+        x: shape (…, channels, *space).
+        kernel: shape (channels, outputs // groups, *window).
+        stride, padding, dilation, groups: those of the convolution that this undoes in shape;
+            padding is an integer, or one per axis, or a pair per axis.
+
+    Returns:
+        shape (…, outputs, *space'), with (length - 1) * stride - padding + dilation * (window - 1)
+        + 1 results along each spatial axis.
+    """
+    x, kernel, window = _checked(x, kernel)
+    rank = len(window)
+    strides, dilations = _each(stride, rank, "stride"), _each(dilation, rank, "dilation")
+    sweeps: list[Sweep] = []
+    for k, (lo, hi) in enumerate(_paddings(padding, x.shape[-rank:], None, strides)):
+        wide = (lin(x.shape[k - rank]) - 1) * strides[k] + dilations[k] * (window[k] - 1) + 1
+        results = size(wide - (lo + hi))
+        if isinstance(results, int) and results < 1:
+            raise ShapeError(f"nothing is left of {x.type} along spatial axis {k}.")
+        sweeps.append(Sweep(_SPACE[k], results, 1, -lo, strides[k], dilations[k]))
+    return _convolved(x, kernel, sweeps, groups, mirrored=True)
+
+
+def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
+    """The greatest element of each window over the last axes.
+
+    Args:
+        window: the window's length along the last axis, or a sequence with one per axis.
+        stride: the distance of windows, by default their length.
+        padding: positions at both ends that windows may reach beyond, less than their length.
+    """
+    return _pooled(
+        operand(current(), x),
+        window,
+        stride,
+        padding,
+        lambda y, axis: y.max(axis=axis),
+        inside=True,
+    )
+
+
+def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
+    """The mean of each window over the last axes; what lies beyond their ends counts as zeros.
+
+    Args:
+        window, stride, padding: as for `max_pool`.
+    """
+    x = operand(current(), x).floating()
+    return _pooled(x, window, stride, padding, lambda y, axis: y.mean(axis=axis), inside=False)
+
+
+def _convolved(
+    x: Tensor, kernel: Tensor, sweeps: Sequence[Sweep], groups: int, *, mirrored: bool
+) -> Tensor:
+    at = x.rank - len(sweeps) - 1  # of the channels
+    channels, first, second = _integers((x.shape[at], *kernel.shape[:2]), "numbers of channels")
+    groups = integer("groups", groups, least=1)
+    takes, outputs = (first, second) if mirrored else (second * groups, first)
+    if channels != takes or first % groups:
+        raise ShapeError(
+            f"a kernel of {kernel.type} in {groups} group(s) does not go with {x.type}.",
+            hint=f"it takes {takes} channels; groups must divide both numbers of channels.",
+        )
+    space = _SPACE[: len(sweeps)]
+    batch = _BATCH[:at]
+    g = "g" * (groups > 1)
+    if g:
+        x = x.reshape((*x.shape[:at], groups, channels // groups, *x.shape[at + 1 :]))
+        kernel = kernel.reshape((groups, first // groups, *kernel.shape[1:]))
+    parts = "mn" if mirrored else "nm"
+    labels = (batch + g + "m" + space, g + parts + space, batch + g + "n" + space)
+    made = apply("conv", [x, kernel], ConvAttrs(*labels, tuple(sweeps), mirrored))
+    if g:
+        total = outputs * groups if mirrored else outputs
+        made = made.reshape((*made.shape[:at], total, *made.shape[at + 2 :]))
+    return made
+
+
+def _checked(x: Any, kernel: Any) -> tuple[Tensor, Tensor, list[int]]:
+    """The operands in one element type, and the window's lengths."""
+    ctx = current()
+    x, kernel = operand(ctx, x), operand(ctx, kernel)
+    rank = kernel.rank - 2
+    if not 1 <= rank <= len(_SPACE) or not rank < x.rank <= rank + 1 + len(_BATCH):
+        raise ShapeError(
+            f"a kernel of {kernel.type} does not convolve {x.type}.",
+            hint="x is (…, channels, *space), the kernel has two axes of channels, then *window.",
+        )
+    common = promote((x.dtype, kernel.dtype))
+    if not is_float(common):
+        raise ShapeError(f"convolutions are of floating-point values, not {x.type}.")
+    window = [s for s in kernel.shape[2:] if isinstance(s, int) and s > 0]
+    if len(window) < rank:
+        raise ShapeError(f"a window's lengths are positive integers, not those of {kernel.type}.")
+    return x.cast(common), kernel.cast(common), window
+
+
+def _integers(sizes: Sequence[Size], what: str) -> list[int]:
+    found = [s for s in sizes if isinstance(s, int)]
+    if len(found) < len(sizes):
+        raise ShapeError(f"{what} are integers, not {', '.join(map(str, sizes))}.")
+    return found
+
+
+def _each(value: Any, rank: int, what: str, least: int = 1) -> list[int]:
+    """One integer per spatial axis."""
+    given = list(value) if isinstance(value, Sequence) else [value] * rank
+    whole = all(map(is_whole, given))
+    if isinstance(value, str) or len(given) != rank or not whole or min(given) < least:
+        raise ShapeError(
+            f"{what} must be an integer of at least {least}, or {rank} of them, not {value!r}."
+        )
+    return [int(v) for v in given]
+
+
+def _paddings(
+    padding: Any, space: Sequence[Size], reach: Sequence[int] | None, strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The zeros before and after each spatial axis."""
+    rank = len(space)
+    if reach is not None and padding == "valid":
+        return [(0, 0)] * rank
+    if reach is not None and padding == "same":
+        found: list[tuple[int, int]] = []
+        for n, r, s in zip(space, reach, strides, strict=True):
+            total = r - 1
+            if s > 1:
+                (length,) = _integers((n,), f"lengths that a stride of {s} goes along")
+                total = max((-(-length // s) - 1) * s + r - length, 0)
+            found.append((total // 2, total - total // 2))
+        return found
+    if isinstance(padding, Sequence) and any(isinstance(p, Sequence) for p in padding):
+        if len(padding) == rank and not isinstance(padding, str):
+            pairs = [_each(p, 2, "padding", 0) for p in padding]
+            return [(lo, hi) for lo, hi in pairs]
+    return [(p, p) for p in _each(padding, rank, "padding", 0)]
+
+
+_STRIDE = "the number of results must not depend on a division: use stride 1, or an integer length."
+
+
+def _results(n: Size, more: int, stride: int, x: Tensor) -> Size:
+    """How many windows fit, `more` being the padding less what one window covers."""
+    if not isinstance(n, int):
+        if stride > 1:
+            raise ShapeError(f"a stride of {stride} along an axis of length {n}.", hint=_STRIDE)
+        return size(lin(n) + more + 1)
+    if n + more < 0:
+        raise ShapeError(
+            f"a window of {-more} positions, less the padding, does not fit into {x.type}.",
+            hint="use a smaller window, or padding.",
+        )
+    return (n + more) // stride + 1
+
+
+def _pooled(
+    x: Tensor,
+    window: Any,
+    stride: Any,
+    padding: Any,
+    fold: Callable[[Tensor, int], Tensor],
+    *,
+    inside: bool,
+) -> Tensor:
+    """Axis by axis: the extremum, and the mean, of a box are those along its axes in turn.
+
+    What a window covers beyond an end is its last position `inside`, or zeros.
+    """
+    rank = len(window) if isinstance(window, Sequence) else 1
+    windows = _each(window, rank, "the window")
+    strides = windows if stride is None else _each(stride, rank, "stride")
+    ends = _each(padding, rank, "padding", 0)
+    if x.rank < rank:
+        raise ShapeError(f"{x.type} has not the {rank} axes of the window.")
+    for k, (n, s, pad) in enumerate(zip(windows, strides, ends, strict=True)):
+        axis = x.rank - rank + k
+        (length,) = _integers((x.shape[axis],), "lengths that a pool goes along")
+        if pad >= n:
+            raise ShapeError(f"a padding of {pad} leaves windows of {n} positions empty.")
+        if length + 2 * pad < n:
+            raise ShapeError(f"a window of {n} positions does not fit into {x.type}.")
+        if s == n and not pad and length % n == 0:
+            parts = x.reshape((*x.shape[:axis], length // n, n, *x.shape[axis + 1 :]))
+        else:
+            first = s * np.arange((length + 2 * pad - n) // s + 1)
+            at = first[:, None] + np.arange(n) - pad
+            at = np.clip(at, 0, length - 1) if inside else at
+            parts = x.take(constant(x.ctx, at, "i32"), axis)
+        x = fold(parts, axis + 1)
+    return x
+
+
+__all__ = ["avg_pool", "conv", "conv_transpose", "max_pool"]

@@ -1,0 +1,550 @@
+"""The context: symbolic dimensions, and the graph that a program writes into.
+
+Everything a user writes inside `with Context(...)` adds operations here; `pdg()` takes a frozen
+picture of them. `program.Context` adds `compile`.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from itertools import count
+from typing import Any, Final, Self
+
+from timerl_nb.base.errors import (
+    BranchError,
+    DomainError,
+    IndexExpressionError,
+    Origin,
+    ShapeError,
+    user_origin,
+    user_variables,
+)
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.analysis.needed_points import restricted
+from timerl_nb.compiler.ir.analysis.requested_orders import Order
+from timerl_nb.compiler.ir.analysis.unbounded_programs import without_end
+from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point, read_type
+from timerl_nb.compiler.ir.graph_rewriting import operation
+from timerl_nb.compiler.ir.host.host_functions import CallAttrs, UdfAttrs
+from timerl_nb.compiler.ir.operation_attributes import (
+    NO_ATTRS,
+    CheckpointAttrs,
+    MergeAttrs,
+    ReindexAttrs,
+    RngAttrs,
+)
+from timerl_nb.compiler.ir.operations import Op, Output, Read, Tensor, read_symbols
+from timerl_nb.compiler.ir.random_bits import stream_words
+from timerl_nb.compiler.ir.shapes import Size, TensorType, same_size
+from timerl_nb.compiler.ir.type_rules import TypeRuleError
+from timerl_nb.compiler.language.argument_checks import checked_name
+from timerl_nb.compiler.language.indexing.conditional_domains import subsets_of
+from timerl_nb.compiler.language.indexing.index_parsing import Index
+from timerl_nb.compiler.language.indexing.size_equality import difference
+from timerl_nb.compiler.language.policy.acting_record import Actor, Draw, Played
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, all_of, lin, negate, sym
+
+_OF_FILES: Final = "__metadata__"
+_CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
+
+
+def current() -> Context:
+    """The context whose `with` block is open.
+
+    Raises:
+        DomainError: no block is open.
+    """
+    found = _CURRENT.get()
+    if found is None:
+        raise DomainError(
+            "no context is open.",
+            hint='write the program inside `with trl.Context("b", "i", "t"):`',
+        )
+    return found
+
+
+class Context:
+    """Symbolic dimensions, outermost first, and the program written over them.
+
+    Args:
+        names: the dimensions' variables; the bound of `t` is named `T`.
+        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+    """
+
+    def __init__(self, *names: str, num_dims: int | None = None) -> None:
+        if num_dims is not None:
+            if names:
+                raise DomainError("give names or num_dims, not both.")
+            if (
+                isinstance(num_dims, bool)
+                or not isinstance(num_dims, int)
+                or not 0 <= num_dims <= 99
+            ):
+                raise DomainError(
+                    f"num_dims must be a number of dimensions from 0 to 99, not {num_dims!r}."
+                )
+            names = tuple(f"d{k}" for k in range(num_dims))
+        self.space = Dims(tuple(Dim(name, _bound_name(name)) for name in names))
+        taken = [*self.space.names, *self.space.bounds]
+        if len(set(taken)) < len(taken):
+            raise DomainError(
+                f"the names {', '.join(names)} (with bounds {', '.join(self.space.bounds)}) clash.",
+                hint="give each dimension a name of its own, in lower case.",
+            )
+        self._symbols = tuple(
+            (Index(self, sym(d.name)), Index(self, sym(d.bound))) for d in self.space
+        )
+        self._ops: dict[int, Op] = {}
+        self._streams = 0
+        self._apart: tuple[str, int] | None = (
+            None  # whose streams are named, and how many there are
+        )
+        self._region: tuple[str, ...] = ()
+        self._gradient_of: Origin | None = None  # the line whose gradient is being written
+        self._traversed: dict[int, Origin] = {}
+        self.outputs: dict[str, Origin] = {}
+        self._tokens: list[Any] = []
+        self._orders: list[Order] = []
+        self._late: list[Callable[[], None]] = []
+        self.parameters: dict[int, Any] = {}
+        self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
+        self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
+        self.policies: list[Actor] = []  # what the program may act by
+        self.environments: list[Any] = []  # those that were reset
+        self.played: list[Played] = []  # how environments are stepped
+        self.draws: dict[Tensor, Draw] = {}  # from distributions, by drawn tensor
+        self.critics: dict[Tensor, Callable[[], Any]] = {}  # by another output of its network
+        self._drawing = 0  # open calls of distributions
+        self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
+
+    # --- what a user sees ------------------------------------------------------------------------
+
+    @property
+    def dims(self) -> tuple[tuple[Index, Index], ...]:
+        """The dimensions as (variable, bound) pairs: `(b, B), (i, I), (t, T) = ctx.dims`."""
+        return self._symbols
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the block; tensors without a name get those of the variables that hold them."""
+        _CURRENT.reset(self._tokens.pop())
+        if error[0] is None:
+            for name, value in user_variables().items():
+                if getattr(value, "ctx", None) is self:
+                    self._name_by_variable(name, value)
+
+    def _name_by_variable(self, name: str, value: Any) -> None:
+        read = getattr(value, "read", None)
+        op = self._ops.get(read.source) if isinstance(read, Read) else None
+        if op is not None and not op.label and read == at_own_point(op.id, op.outputs[0]):
+            self.set_label(op.id, name)
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Operations written inside belong to the region `name`; regions nest."""
+        before = self._region
+        self._region = (*before, checked_name(name))
+        try:
+            yield
+        finally:
+            self._region = before
+
+    @contextmanager
+    def gradient_of(self, op: Op) -> Iterator[None]:
+        """Operations written inside belong to the gradient of `op`."""
+        before = self._gradient_of
+        self._gradient_of = op.origin.gradient_of or op.origin
+        try:
+            yield
+        finally:
+            self._gradient_of = before
+
+    def fix(self, bound: Index, value: int | Callable[[Mapping[str, int]], int]) -> None:
+        """Let the program say a bound, which `compile` then does not take.
+
+        Args:
+            value: the bound, or a function that returns it, given by name those bounds that are
+                integers, and those fixed before.
+
+        Raises:
+            DomainError: it is no bound of this context.
+        """
+        name = bound.lin.as_symbol if isinstance(bound, Index) and bound.owner is self else None
+        if name not in self.space.bounds:
+            raise DomainError(
+                f"{bound!r} is no bound of this context.", hint="fix a bound of ctx.dims."
+            )
+        self.fixed[name] = value
+
+    def __repr__(self) -> str:
+        dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)
+        return f"Context({dims}; {counted(len(self._ops), 'operation')})"
+
+    # --- building ----------------------------------------------------------------------------
+
+    def __getitem__(self, op_id: int) -> Op:
+        if not isinstance(op_id, int):  # a user's key: the annotation is not checked
+            raise DomainError(
+                f"a context has no {op_id!r}.", hint="(b, B), (t, T) = ctx.dims are its symbols."
+            )
+        return self._ops[op_id]
+
+    @property
+    def op_ids(self) -> tuple[int, ...]:
+        """The operations written so far."""
+        return tuple(self._ops)
+
+    def add(
+        self,
+        kind: str,
+        reads: Sequence[Read],
+        attrs: Any = NO_ATTRS,
+        *,
+        label: str = "",
+        where: Cond = TRUE,
+        origin: Origin | None = None,
+    ) -> Op:
+        """Append an operation, at the points where `where` holds and its operands are defined.
+
+        Sizes that are written differently, and equal wherever it runs, are made alike.
+
+        Raises:
+            ShapeError: the kind does not take operands of these types.
+        """
+        origin = origin or user_origin()
+        if self._gradient_of is not None:
+            origin = replace(origin, gradient_of=self._gradient_of)
+        where = all_of(where, subsets_of(self.__getitem__, reads))
+        try:
+            op = operation(
+                self.space,
+                self._ops,
+                len(self._ops),
+                kind,
+                reads,
+                attrs,
+                origin=origin,
+                region=self._region,
+                label=label,
+            )
+        except TypeRuleError as error:
+            against = ""
+            if error.sizes is not None:
+                alike, against = self.with_sizes(reads, [error.sizes], where)
+                if not against and alike != list(reads):
+                    return self.add(kind, alike, attrs, label=label, where=where, origin=origin)
+            raise ShapeError(
+                f"{kind}: {error}.",
+                origin=origin,
+                evidence=against or (),
+                hint="cut both to one length, or reduce them first." if against else error.hint,
+            ) from None
+        if where is not TRUE:
+            domain = self.space.ordered({*op.domain, *where.symbols})
+            outputs = tuple(replace(o, domain=domain) for o in op.outputs)
+            op = op.with_(where=where, domain=domain, outputs=outputs)
+        self._ops[op.id] = op
+        return op
+
+    def with_sizes(
+        self, reads: Sequence[Read], pairs: Iterable[tuple[Size, Size]], where: Cond
+    ) -> tuple[list[Read], str]:
+        """The reads with the first size of each pair in place of the second, and what forbids it.
+
+        The sizes of a pair must be equal at all points at which the reads are made and `where`
+        holds; where they are not, the reads stay as they are, and a sample is given.
+        """
+        made = list(reads)
+        for kept, other in pairs:
+            symbols = {s for read in reads for s in read_symbols(read)} | set(where.symbols)
+            symbols |= {*lin(kept).symbols, *lin(other).symbols}
+            domain = self.space.varying(symbols)
+            against = difference(self.space, domain, where, kept, other)
+            if against is not None:
+                return list(reads), against
+            made = [self._with_size(read, kept, other, where) for read in made]
+        return made, ""
+
+    def _with_size(self, read: Read, kept: Size, other: Size, where: Cond) -> Read:
+        shape = read_type(self._ops[read.source].outputs[read.out], read).shape
+        for axis, size in enumerate(shape):
+            if same_size(size, other):
+                op = self.add(
+                    "reindex", [read], ReindexAttrs.part(axis, lin(0), lin(kept)), where=where
+                )
+                read = at_own_point(op.id, op.outputs[0])
+        return read
+
+    def add_sink(
+        self,
+        names: Sequence[str],
+        reads: Sequence[Read],
+        path: str,
+        where: Cond,
+        origin: Origin | None = None,
+    ) -> None:
+        """Append a checkpoint that writes the named reads at the points where `where` holds.
+
+        Raises:
+            DomainError: nothing to write, nowhere to write to, a name that no file can have, or something
+                else is written there.
+        """
+        if not path:
+            raise DomainError("a checkpoint needs a folder to write to.", origin=origin)
+        if not reads:
+            raise DomainError(
+                "there is nothing to save: the module has no parameters.", origin=origin
+            )
+        if _OF_FILES in names:
+            raise DomainError(
+                f"no array of a checkpoint can be called {_OF_FILES!r}.",
+                origin=origin,
+                hint="give it another name: safetensors files have something else under this one.",
+            )
+        for op in self._ops.values():
+            if isinstance(op.attrs, CheckpointAttrs) and op.attrs.path == path:
+                raise DomainError(
+                    f"two checkpoints write to {path!r}: one would overwrite the other.",
+                    origin=origin,
+                    others={"the first is at": op.origin},
+                    hint="give each a folder of its own.",
+                )
+        attrs = CheckpointAttrs(path, tuple(names))
+        self.add_effect(attrs, reads, where, "checkpoint", origin)
+
+    def add_effect(
+        self,
+        attrs: CheckpointAttrs | CallAttrs,
+        reads: Sequence[Read],
+        where: Cond,
+        label: str,
+        origin: Origin | None = None,
+    ) -> None:
+        """Append a sink that does something at the points where `where` holds."""
+        kind = "checkpoint" if isinstance(attrs, CheckpointAttrs) else "call"
+        op = self.add(kind, reads, attrs, label=label, where=where)
+        self._ops[op.id] = op.with_(origin=origin or op.origin)
+
+    def save_beside(self, op_id: int, named: Mapping[str, Read]) -> None:
+        """Let an existing checkpoint save more tensors."""
+        op = self._ops[op_id]
+        attrs = replace(op.attrs, names=(*op.attrs.names, *named))
+        self._ops[op_id] = op.with_(inputs=(*op.inputs, *named.values()), attrs=attrs)
+
+    def open_merge(
+        self, kind: TensorType, domain: Domain, label: str = "", *, turns: bool = False
+    ) -> Op:
+        """Append a tensor that branches will define; the `turns` of a resource, say."""
+        op = Op(
+            len(self._ops),
+            "merge",
+            domain,
+            (),
+            (Output(kind, domain),),
+            MergeAttrs(turns=turns),
+            origin=user_origin(),
+            region=self._region,
+            label=label,
+        )
+        self._ops[op.id] = op
+        return op
+
+    def add_result(self, op_id: int, attrs: UdfAttrs, label: str) -> Op:
+        """Let a host function that was written before return one more value, by its new attributes."""
+        op = self._ops[op_id]
+        first = replace(op.outputs[0], label=op.outputs[0].label or op.label)
+        more = Output(attrs.types[-1], op.domain, label=label)
+        outputs = (first, *op.outputs[1:], more)
+        self._ops[op_id] = op.with_(attrs=attrs, outputs=outputs, label=attrs.name)
+        return self._ops[op_id]
+
+    def add_branch(self, merge_id: int, read: Read) -> None:
+        """Give an open merge another branch.
+
+        Raises:
+            BranchError: a gradient has already been taken through the merge.
+        """
+        op = self._ops[merge_id]
+        if merge_id in self._traversed:
+            raise BranchError(
+                f"{op.label or 'this tensor'} gets a branch after a gradient was taken through it.",
+                others={"the gradient was taken at": self._traversed[merge_id]},
+                hint="assign all branches before backward() or trl.grad().",
+            )
+        lines = (*op.attrs.lines, user_origin())
+        self._ops[merge_id] = op.with_(
+            inputs=(*op.inputs, read), attrs=replace(op.attrs, lines=lines)
+        )
+
+    def set_branches(self, merge_id: int, reads: Sequence[Read]) -> None:
+        """Replace all branches of a merge (parameters are constant until they get an update)."""
+        lines = (user_origin(),) * len(reads)
+        op = self._ops[merge_id]
+        self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=replace(op.attrs, lines=lines))
+
+    def guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
+        """Append a tensor over `domain` that is one read where `cond` holds, and another elsewhere."""
+        source = self._ops[inside.source].outputs[inside.out]
+        merge = self.open_merge(read_type(source, inside), domain)
+        branches = ((inside, cond), (elsewhere, negate(cond)))
+        reads = [Read(r.source, r.out, r.index, all_of(r.cond, c)) for r, c in branches]
+        self.set_branches(merge.id, reads)
+        return self._ops[merge.id]
+
+    def set_label(self, op_id: int, label: str) -> None:
+        self._ops[op_id] = self._ops[op_id].with_(label=checked_name(label))
+
+    def traversed(self, merge_id: int) -> None:
+        """Remember that a gradient has been taken through a merge, which so becomes final."""
+        self._traversed.setdefault(merge_id, user_origin())
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what was written inside if it fails."""
+        kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
+        try:
+            yield
+        except Exception:
+            self._ops, self._traversed, self._late, self.rules = kept
+            raise
+
+    @contextmanager
+    def described(self) -> Iterator[None]:
+        """Discard operations written inside, which only describe the program."""
+        kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+            self._ops, (self.draws, self.critics) = kept, before
+
+    @contextmanager
+    def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
+        """Record a draw from a distribution; a draw inside of another one is a part of it."""
+        begun, self._drawing = len(self._ops), self._drawing + 1
+
+        def record(read: Read, draw: Callable[[frozenset[int]], Draw]) -> None:
+            if self._drawing == 1:
+                inside = frozenset(range(begun, len(self._ops)))
+                self.draws[read.tensor] = draw(inside)
+
+        try:
+            yield record
+        finally:
+            self._drawing -= 1
+
+    def add_order(self, order: Order) -> None:
+        """Let the points of one operation run before those of another."""
+        self._orders.append(order)
+
+    def next_stream(self) -> int | str:
+        """The ordinal of the next random operation; within `streams`, a name made of it."""
+        if self._apart is not None:
+            name, count = self._apart
+            self._apart = name, count + 1
+            return self.named_stream(f"{name}.{count}", shared=False)
+        self._streams += 1
+        return self._streams - 1
+
+    @contextmanager
+    def streams(self, name: str) -> Iterator[None]:
+        """Random operations written inside draw from streams of their own: others draw as without them."""
+        before, self._apart = self._apart, (name, 0)
+        try:
+            yield
+        finally:
+            self._apart = before
+
+    def add_dim(self, name: str, size: int) -> tuple[Index, Index]:
+        """Add an innermost dimension with a fixed bound, which is none of the user's `dims`.
+
+        Returns its variable and its bound, named like `name`, as far as that is free.
+        """
+        taken = {*self.space.names, *self.space.bounds}
+        for k in count(1):
+            one = f"{name}{k if k > 1 else ''}"
+            bound = _bound_name(one)
+            if not taken & {one, bound}:
+                break
+        self.space = Dims((*self.space, Dim(one, bound)))
+        self.fixed[bound] = size
+        return Index(self, sym(one)), Index(self, sym(bound))
+
+    def named_stream(self, name: str, *, shared: bool) -> str:
+        """A stream that the user names.
+
+        Raises:
+            DomainError: another operation draws from it, or from one that no number tells apart,
+                and not both share it.
+        """
+        number = stream_words(checked_name(name, "a stream's name"))
+        for op in self._ops.values():
+            if not isinstance(op.attrs, RngAttrs) or stream_words(op.attrs.stream) != number:
+                continue
+            if op.attrs.stream != name:
+                raise DomainError(
+                    f"the streams {op.attrs.stream!r} and {name!r} have the same number, "
+                    f"{number[1]:#010x}: they would draw the same bits.",
+                    others={"the first is at": op.origin},
+                    hint="rename one of them.",
+                )
+            if not (shared and op.attrs.shared):
+                raise DomainError(
+                    f"two draws from the stream {name!r} have the same bits at the same points.",
+                    others={"the first is at": op.origin},
+                    hint="name the streams apart, or give shared=True to both where that is meant.",
+                )
+        return name
+
+    def snapshot(self) -> Pdg:
+        """The program as written so far, as a frozen graph."""
+        draft = Pdg(self.space, self._ops)
+        return Pdg(self.space, {op_id: self._ops[op_id] for op_id in draft.order}, self._orders)
+
+    def at_end(self, late: Callable[[], None]) -> None:
+        """Write `late()` last of all, when the program is complete."""
+        self._late.append(late)
+
+    def pdg(self, *more: Callable[[], None], endless: str | None = None) -> Pdg:
+        """The whole program as a frozen graph, with what can only be written at its end.
+
+        The context itself stays as it is, so that a notebook can go on writing.
+
+        Args:
+            more: are called to write more at the end.
+            endless: the dimension that has no end.
+
+        Raises:
+            BoundsError: something depends on where that dimension ends.
+        """
+        kept = dict(self._ops)
+        try:
+            for late in (*self._late, *more):
+                late()
+            found = self.snapshot()
+        finally:
+            self._ops = kept
+        return restricted(found if endless is None else without_end(found, endless))
+
+
+def _bound_name(name: str) -> str:
+    if (
+        not isinstance(name, str)
+        or not name.isascii()
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+        or not name.strip("_")  # a position along an axis, which is no dimension, is written _
+    ):
+        raise IndexExpressionError(
+            f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
+        )
+    return name.upper() if name.upper() != name else name + "_bound"

@@ -1,0 +1,243 @@
+"""Where a run of a loop nest can be cut in two: between two turns of its outermost loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.loops.dynamic_termination import guard
+from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, If, Loop, Node, inside
+from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
+from timerl_nb.compiler.memory.liveness.live_between_iterations import LivePoints, Time
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.scheduling.dependence_constraints import Use
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import const, sym
+
+Executed = tuple[int, tuple[int, ...]]  # an operation, and a point of it
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Behind a turn of an outermost loop.
+
+    Attributes:
+        part: which of the parts of the nest that follow each other is that loop.
+        turn: the value of its counter.
+    """
+
+    part: int
+    turn: int
+
+
+class Cuts:
+    """The places where a run can be cut, and what lives there.
+
+    Args:
+        loops: those outermost loops that are run turn by turn.
+
+    Attributes:
+        plan: that of the nest.
+    """
+
+    def __init__(self, ast: Ast, plan: MemoryPlan, loops: Sequence[Loop]) -> None:
+        self._ast, self.plan, self._pdg = ast, plan, plan.pdg
+        self._parts = list(parts_of(ast.root))
+        self._loops = [k for k, part in enumerate(self._parts) if any(part is x for x in loops)]
+        self._times = plan.clock.schedule.times()
+        self._live = self._points(lambda _: True)
+        self._through: dict[int, LivePoints] = {}
+
+    def _points(self, counts: Callable[[Use], bool]) -> LivePoints:
+        plan = self.plan
+        return LivePoints(plan.constraints, plan.clock.schedule, plan.bounds, counts)
+
+    @property
+    def why_none(self) -> str:
+        """Why a run cannot be cut; nothing where it can."""
+        for part in self._loops:
+            loop = self._loop(part)
+            if not (loop.first.is_const and loop.last.is_const) or loop.turns is not None:
+                return "how many turns its outermost loop has is only known while it runs"
+        return "" if self._loops else "no outermost loop is divided into several calls"
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether the longest outermost loop is run in one call, between whose iterations is no cut."""
+        loops = {
+            k: count_of(part)
+            for k, part in enumerate(self._parts)
+            if isinstance(part, Loop) and part.first.is_const and part.last.is_const
+        }
+        return bool(loops) and max(loops, key=lambda k: loops[k]) not in self._loops
+
+    def after(self, turns: int) -> Cut | None:
+        """Where a run is after so many turns, of which there is one at least.
+
+        None within a loop that only frees values: these are not needed, and yet there.
+        """
+        for part in self._loops:
+            loop = self._loop(part)
+            count = count_of(loop)
+            if turns <= count:
+                runs = any(isinstance(node, Execute) for node in inside(loop))
+                return Cut(part, loop.first.const + loop.step * (turns - 1)) if runs else None
+            turns -= count
+        return None
+
+    def turns(self, cut: Cut) -> int | None:
+        """How many turns are done at a cut; None where no run can be cut there."""
+        before = [count_of(self._loop(part)) for part in self._loops if part < cut.part]
+        if cut.part not in self._loops:
+            return None
+        loop = self._loop(cut.part)
+        place, beside = divmod(cut.turn - loop.first.const, loop.step)
+        return sum(before) + place + 1 if not beside and 0 <= place < count_of(loop) else None
+
+    def live(self, cut: Cut | None) -> dict[Tensor, Array]:
+        """By tensor the points that live at a cut, or at the end; tensors without are left out."""
+        return self._at(self._live, cut)
+
+    def live_through(
+        self, cut: Cut | None, merge: int, joined: Container[int]
+    ) -> dict[Tensor, Array]:
+        """The points that live at a cut for what reads them through a merge, the first of some on its way."""
+
+        def counts(use: Use) -> bool:
+            return next((k for k in use.through if k in joined), None) == merge
+
+        if merge not in self._through:
+            self._through[merge] = self._points(counts)
+        return self._at(self._through[merge], cut)
+
+    def _at(self, live: LivePoints, cut: Cut | None) -> dict[Tensor, Array]:
+        if cut is None:
+            return live.at_end()
+        time = self._time(cut)
+        return {} if time is None else live.at(time)
+
+    def born(self, tensor: Tensor, points: Array) -> Array:
+        """When values are made, or added to at last: a row each of numbers that are compared in order."""
+        op, bounds = self._pdg[tensor[0]], self.plan.bounds
+        env: dict[str, Any] = {d: self._pdg.dims[d].count(bounds) - 1 for d in op.domain}
+        env |= dict(zip(op.outputs[tensor[1]].domain, points.T, strict=True))
+        times = [values(e, {**env, **bounds}) for e in self._times[statement_name(op)]]
+        return np.stack([np.broadcast_to(time, len(points)) for time in times], axis=1)
+
+    def made(self, tensor: Tensor, points: Array, lengths: Array | None) -> Array:
+        """Those of some points that lie within a dynamic bound, if there is one.
+
+        Args:
+            lengths: of the bound, as far as known.
+        """
+        op = self._pdg[tensor[0]]
+        domain = op.outputs[tensor[1]].domain
+        exists = guard(self._pdg.dims, op.domain, op.where, tuple(map(sym, op.domain)))
+        if exists is None or lengths is None or domain != op.domain:
+            return points
+        env: dict[str, Any] = {**self.plan.bounds, **dict(zip(domain, points.T, strict=True))}
+        env[exists.name] = lengths[tuple(values(e, env) for e in exists.at or ())]
+        return points[np.broadcast_to(values(exists.cond, env), len(points))]
+
+    def away(self, cut: Cut | None, tensor: Tensor, points: Array) -> Array:
+        """Which values wait on the host at a cut."""
+        plan, none = self.plan, np.zeros(len(points), np.bool_)
+        if tensor not in plan.swaps.tensors:
+            return none
+        store, clock = plan.stores[tensor], plan.clock
+        life = plan.lifetimes[store.lifetime]
+        if store.kind == "block":
+            points = np.delete(points, store.position, axis=1)
+        codes, time = clock.codes(life.domain, points), len(clock)
+        if cut is not None and (last := self.last(cut)) is not None:
+            name = statement_name(self._pdg[last[0]])
+            time = int(clock.rank(name, np.array([last[1]]))[0]) + 1
+        gaps = [s.away for s in plan.swaps.all if tensor in s.tensors]
+        gone = [gap.codes[(gap.used < time) & (time <= gap.back)] for gap in gaps]
+        return np.isin(codes, np.concatenate(gone)) if gone else none
+
+    def last(self, cut: Cut) -> Executed | None:
+        """What runs last ahead of a cut, a dynamic bound at its ceiling; None where nothing does."""
+        loop = self._loop(cut.part)
+        turns = range(cut.turn, loop.first.const - 1, -loop.step)
+        ahead = (_last(loop.body, {loop.counter: turn}) for turn in turns)
+        parts = (_last(part, {}) for part in reversed(self._parts[: cut.part]))
+        return next((found for found in chain(ahead, parts) if found), None)
+
+    def rest(self, cut: Cut | None) -> Ast:
+        """What is left of the nest behind a cut; nothing at its end."""
+        if cut is None:
+            return self._ast.of(Block(()))
+        loop = self.loop(cut)
+        first = const(cut.turn + loop.step)
+        begins = replace(loop, first=first)
+        shown = {id(begins): replace(self._ast.shown(loop), first=first)}
+        return self._ast.of(Block((begins, *self._parts[cut.part + 1 :])), shown)
+
+    def loop(self, cut: Cut) -> Loop:
+        """The loop behind a turn of which a cut is."""
+        return self._loop(cut.part)
+
+    def _loop(self, part: int) -> Loop:
+        loop = self._parts[part]
+        assert isinstance(loop, Loop)
+        return loop
+
+    def _time(self, cut: Cut) -> Time | None:
+        """When the last turn ahead of a cut ends: what it has in common with the next, and the loop's own.
+
+        Of a loop's last turn isl may have put a part behind the loop, so that nothing is left out.
+        """
+        after = replace(cut, turn=cut.turn + self._loop(cut.part).step)
+        here, then = self._end(cut), None if self.turns(after) is None else self._end(after)
+        if here is None or then is None or here == then:
+            return here
+        differ = next(k for k, (a, b) in enumerate(zip(here, then, strict=True)) if a != b)
+        return here[: differ + 1]
+
+    def _end(self, cut: Cut) -> Time | None:
+        """When what runs last ahead of a cut does."""
+        found = self.last(cut)
+        if found is None:
+            return None
+        op = self._pdg[found[0]]
+        env = {**self.plan.bounds, **dict(zip(op.domain, found[1], strict=True))}
+        return tuple(evaluate(e, env) for e in self._times[statement_name(op)])
+
+
+def parts_of(root: Node) -> Iterator[Node]:
+    """The parts of a nest that follow each other."""
+    if isinstance(root, Block):
+        for part in root.parts:
+            yield from parts_of(part)
+    else:
+        yield root
+
+
+def count_of(loop: Loop) -> int:
+    """How many turns a loop has whose ends are known."""
+    return max(0, (loop.last.const - loop.first.const) // loop.step + 1)
+
+
+def _last(node: Node, env: Mapping[str, int]) -> Executed | None:
+    if isinstance(node, Execute):
+        return node.op_id, tuple(evaluate(e, env) for e in node.point)
+    if isinstance(node, Block):
+        return next((found for p in reversed(node.parts) if (found := _last(p, env))), None)
+    if isinstance(node, If):
+        branch = node.then if evaluate(node.cond, env) else node.other
+        return None if branch is None else _last(branch, env)
+    if isinstance(node, Loop):
+        first, last = evaluate(node.first, env), evaluate(node.last, env)
+        turns = reversed(range(first, last + 1, node.step))
+        inner = (_last(node.body, {**env, node.counter: k}) for k in turns)
+        return next((found for found in inner if found), None)
+    return None

@@ -1,0 +1,346 @@
+"""Loops that run block by block: all their turns for some points of a dimension, then for the next.
+
+A loop may be run so where it keeps the points of the dimension apart: each of its statements has an axis
+for them, carries it from every operand (`axis_following`), and writes nothing that all points share. What a
+block holds between two turns then stays in the cache. The nest is as it was; who runs it goes by the
+tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+from timerl_nb.base.display_registry import Inspectable
+from timerl_nb.base.graphviz_text import CONTROL, FUSED, Dot
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.graph_text import about
+from timerl_nb.compiler.ir.operations import DataflowAttrs, Tensor
+from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
+from timerl_nb.compiler.loops.loop_nodes import (
+    Ast,
+    Execute,
+    Fetch,
+    Loop,
+    Node,
+    Offload,
+    children,
+    inside,
+    is_repeated,
+)
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
+from timerl_nb.compiler.passes.vectorization.axis_independence import (
+    Axis,
+    axis_of,
+    followed_through,
+)
+from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
+from timerl_nb.compiler.scheduling.statements import Operand, Statement
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import Slice
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A loop that runs block by block.
+
+    Attributes:
+        loop: the node of the nest.
+        dim: whose points are divided; its axis is `count` long.
+        size: of a block; the last one may be shorter.
+        devices: among how many of them these points are divided first; each goes round blocks of its own.
+        axes: by buffer, the axis of each value in it; buffers without one are whole in each block.
+        in_place: the buffers that are read and written where they are; a block has its part of the others.
+        held: bytes of these parts, which are there beside the buffers.
+    """
+
+    loop: Loop
+    dim: Dim
+    count: int
+    size: int
+    axes: Mapping[str, int]
+    in_place: frozenset[str]
+    held: int
+    devices: int = 1
+
+    @property
+    def each(self) -> int:
+        """The points of a device."""
+        return self.count // self.devices
+
+    @property
+    def blocks(self) -> int:
+        """Those of a device."""
+        return -(-self.each // self.size)
+
+    def __str__(self) -> str:
+        rest = self.each % self.size
+        last = f", the last of {rest}" if rest else ""
+        text = f"{counted(self.blocks, 'block')} of {counted(self.size, 'point')} of {self.dim.name}{last}"
+        return text + _on_each(self.devices)
+
+
+class Tiles(Inspectable):
+    """The loops of a nest that run block by block along a dimension, and why others do not.
+
+    Args:
+        dim: the dimension.
+        size: of a block; of a machine, the one that its figures say is fastest.
+        fuse: the number of iterations of an outermost loop in a call.
+
+    Attributes:
+        all: the tiles.
+        refused: by operation, why no loop around it can run so.
+        whole: why other loops are left whole, though nothing forbids blocks.
+    """
+
+    def __init__(
+        self,
+        ast: Ast,
+        plan: MemoryPlan,
+        layout: Layout,
+        dim: Dim,
+        size: int | Machine,
+        fuse: int = 1,
+    ) -> None:
+        self.dim = dim
+        self.refused: dict[int, str] = {}
+        self.whole: list[str] = []
+        self._ast, self._plan, self._layout = ast, plan, layout
+        self._size, self._fuse = size, fuse
+        share = plan.share
+        self._devices = share.count if share is not None and share.dim == dim else 1
+        self._axes = {tensor: self._axis(tensor) for tensor in layout.homes}
+        self._held: dict[str, set[Tensor]] = {}  # by buffer
+        for tensor, homes in layout.homes.items():
+            for home in homes:
+                self._held.setdefault(home.buffer.name, set()).add(tensor)
+        self.all = tuple(self._found(ast.root, called=True))
+
+    def _axis(self, tensor: Tensor) -> Axis | Refused:
+        """The axis of a tensor's values for the dimension, or why it cannot be told."""
+        try:
+            op_id, out = tensor
+            return axis_of(self._plan.pdg[op_id].outputs[out].type.shape, self.dim)
+        except Refused as refusal:
+            return refusal
+
+    # --- which loops -----------------------------------------------------------------------------
+
+    def _found(self, node: Node, *, called: bool) -> Iterator[Tile]:
+        """The outermost loops of a part of the nest that run so.
+
+        Args:
+            called: the part is in no loop, so that loops of loops are called turn by turn.
+        """
+        if isinstance(node, Loop):
+            tile = self._tile(node, by_turns=called and is_repeated(node, self._fuse))
+            if tile is not None:
+                yield tile
+                return
+        for part in children(node):
+            yield from self._found(part, called=called and not isinstance(node, Loop))
+
+    def _tile(self, loop: Loop, *, by_turns: bool) -> Tile | None:
+        nodes = inside(loop)
+        ids = dict.fromkeys(node.op_id for node in nodes if isinstance(node, Execute))
+        statements = [self._plan.statements.of_op(op_id) for op_id in ids]
+        why: dict[int, str] = {}
+        for statement in statements:
+            why |= self._forbidding(statement)
+        why |= self._moved(nodes) | self._ending()
+        buffers, odd = self._buffers(statements)
+        why |= odd
+        if not any(axis is not None for axis in buffers.values()):
+            return None  # there is nothing to divide
+        self.refused |= {op_id: text for op_id, text in why.items() if op_id not in self.refused}
+        count, line = self._plan.bounds[self.dim.bound], self._ast.line(loop)
+        size = None if why else self._block(statements, count, line, by_turns=by_turns)
+        if size is None:
+            return None
+        axes = {name: axis for name, axis in buffers.items() if axis is not None}
+        in_place = frozenset(filter(self._in_place, axes))
+        apart = sum(self._layout.buffers[name].nbytes for name in axes.keys() - in_place)
+        held = apart * size // count
+        return Tile(loop, self.dim, count, size, axes, in_place, held, self._devices)
+
+    def _block(
+        self, statements: Seq[Statement], count: int, line: str, *, by_turns: bool
+    ) -> int | None:
+        """How many points a block of a loop has; None where it is left whole."""
+        if by_turns:
+            self.whole.append(f"{line} its turns are calls of their own")
+            return None
+        each, why = count // self._devices, ""
+        if isinstance(self._size, int):
+            size = self._size
+        else:
+            parted = {tensor: isinstance(axis, int) for tensor, axis in self._axes.items()}
+            model = TileModel.of(self._plan, statements, parted, count, self._size)
+            size, why = model.of_each(self._devices).size(self._size)
+        if size is not None and size >= each:
+            size, why = None, f"all {each} points of {self.dim.name} are one block"
+        if size is None:
+            self.whole.append(f"{line} {why}{_on_each(self._devices)}")
+        return size
+
+    # --- what forbids it -------------------------------------------------------------------------
+
+    def _forbidding(self, statement: Statement) -> dict[int, str]:
+        """By operation of a statement, and itself, why it keeps no points apart."""
+        op, dim = statement.op, self.dim
+        attrs = op.attrs
+        if not isinstance(attrs, DataflowAttrs):
+            return {op.id: f"the host runs it, for all points of {dim.name} at once"}
+        if dim.name in op.domain:
+            return {op.id: f"it runs point by point over {dim.name}"}
+        try:
+            axes = [self._operand(operand) for operand in statement.operands]
+        except Refused as refusal:
+            return {op.id: str(refusal)}
+        shapes = [self._plan.pdg.read_type(read).shape for read in op.inputs]
+        known, why = followed_through(attrs.body, shapes, axes, dim)
+        for k, result in enumerate(attrs.results):
+            if result in known and known[result] != self._axes[op.id, k]:
+                why[result[0]] = f"its axes are not those of {dim.name}"
+            elif result in known and known[result] is None:
+                why[result[0]] = f"all points of {dim.name} share it, and each block would make it"
+        return why | ({op.id: next(iter(why.values()))} if why else {})
+
+    def _operand(self, operand: Operand) -> Axis:
+        """The axis of what a statement is given."""
+        read, dim = operand.read, self.dim
+        lead = [e.length for e in read.index if isinstance(e, Slice)]
+        if any(dim.bound in length.symbols for length in lead):
+            raise Refused(f"it reads many points of {dim.name} at once")
+        axis = axis_of(self._plan.pdg.output(read).type.shape, dim)
+        if any(self._axes[tensor] != axis for tensor in operand.tensors):
+            raise Refused(f"what it reads has several axes for {dim.name}")
+        return None if axis is None else len(lead) + axis
+
+    def _moved(self, nodes: Seq[Node]) -> dict[int, str]:
+        moves = [node for node in nodes if isinstance(node, Offload | Fetch)]
+        moved = [tensor for node in moves for tensor in self._plan.moved(node.lifetime)]
+        return {op_id: "it waits on the host between two turns" for op_id, _ in moved}
+
+    def _ending(self) -> dict[int, str]:
+        text = f"it ends loops as the program runs, for all points of {self.dim.name} at once"
+        return {op.id: text for op in self._plan.pdg if op.kind == "bound"}
+
+    def _buffers(self, statements: Seq[Statement]) -> tuple[dict[str, Axis], dict[int, str]]:
+        """The axis of each buffer that statements touch, and by operation why one has none for all in it."""
+        touched: dict[Tensor, int] = {}
+        for one in statements:
+            touched |= {t: one.id for operand in one.operands for t in operand.tensors}
+            touched |= {(one.id, k): one.id for k in range(len(one.op.outputs))}
+        found: dict[str, Axis] = {}
+        why: dict[int, str] = {}
+        for tensor, op_id in touched.items():
+            for home in self._layout.homes.get(tensor, ()):
+                name = home.buffer.name
+                axes = {self._axes[other] for other in self._held[name]}
+                axis = axes.pop()
+                if axes or isinstance(axis, Refused):
+                    why[op_id] = f"what shares a buffer has several axes for {self.dim.name}"
+                else:
+                    found[name] = axis
+        return found, why
+
+    def _in_place(self, name: str) -> bool:
+        """Whether blocks use their part of a buffer where it is: places that are written once each.
+
+        Sums are cleared, a place of all points at a time.
+        """
+        outputs = (self._plan.pdg[op_id].outputs[out] for op_id, out in self._held[name])
+        added = any(output.reduce is not None for output in outputs)
+        return bool(self._layout.buffers[name].axes) and not added
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    @property
+    def summary(self) -> str:
+        """What runs block by block, in a line."""
+        if self.all:
+            return "; ".join(f"{self._ast.line(tile.loop)} {tile}" for tile in self.all)
+        if self.whole:
+            return "; ".join(self.whole)
+        names = [name for op_id, name in self._ast.names.items() if op_id in self.refused]
+        if names:
+            return f"blocks are forbidden by {', '.join(names)}"
+        return f"no loop has an axis of points of {self.dim.name}"
+
+    def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
+        for tile in self.all:
+            parts = f"; the parts that one has take {tile.held:,} bytes" if tile.held else ""
+            yield f"{self._ast.line(tile.loop)} {tile}{parts}", ()
+            for name, axis in tile.axes.items():
+                how = "in place" if name in tile.in_place else "a part of it at a time"
+                yield f"  {self._layout.buffers[name]}: along axis {axis}, {how}", ()
+        for line in self.whole:
+            yield line, ()
+        known = {inner.id: inner for op in self._plan.pdg for inner in (op, *op.body)}
+        for op_id, why in sorted(self.refused.items()):
+            op = known[op_id]
+            yield f"%{op_id} {op.name}, {op.origin}: {why}", about(op)
+        if not (self.all or self.whole or self.refused):
+            yield self.summary, ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "tile",
+            "dim": self.dim.name,
+            "tiles": [
+                {"loop": self._ast.line(tile.loop), "size": tile.size, "blocks": tile.blocks}
+                for tile in self.all
+            ],
+            "whole": self.whole,
+            "refused": {str(op_id): why for op_id, why in sorted(self.refused.items())},
+        }
+
+    def to_dot(self) -> str:
+        """The loops that run block by block, with what they run."""
+        graph = Dot("tile")
+        for k, tile in enumerate(self.all):
+            graph.node(f"t{k}", f"{self._ast.line(tile.loop)}\n{tile}", fill=CONTROL)
+            for node in inside(tile.loop):
+                if isinstance(node, Execute):
+                    key = f"op{node.op_id}"
+                    graph.node(key, self._ast.names[node.op_id], fill=FUSED, element=key)
+                    graph.edge(f"t{k}", key)
+        return str(graph)
+
+
+def _on_each(devices: int) -> str:
+    return f", on each of {devices} devices" if devices > 1 else ""
+
+
+def find_tiles(
+    ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine, fuse: int = 1
+) -> Tiles:
+    """The loops of a nest that run block by block.
+
+    Args:
+        size: the dimension, and how many of its points a block has; None for the outermost along
+            which a loop gains by it, on a machine.
+        fuse: the number of iterations of an outermost loop in a call.
+    """
+    layout, dims = layout_of(plan), plan.pdg.dims
+    if size is not None:
+        return Tiles(ast, plan, layout, dims[size[0]], size[1], fuse)
+    found = (Tiles(ast, plan, layout, dim, machine, fuse) for dim in dims.ended)
+    first: Tiles | None = None
+    for tiles in found:
+        if tiles.all:
+            return tiles
+        if first is None or not (first.refused or first.whole):
+            first = tiles
+    assert first is not None
+    return first

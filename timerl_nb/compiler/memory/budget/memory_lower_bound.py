@@ -1,0 +1,126 @@
+"""The least that a program needs on the device at once, whatever waits on the host.
+
+A statement's operands are there together while a point of it runs, and so are its results; only
+where a result takes over an operand's memory do both count once. No schedule is needed to know.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Tensor, is_sliced
+from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.budget.kernel_temporaries import constants, contracts, temporaries
+from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.placement.block_storage import candidates
+from timerl_nb.compiler.memory.placement.slice_reads import split
+from timerl_nb.compiler.passes.fusion.fusion_groups import inlineable
+from timerl_nb.compiler.scheduling.statements import Operand, Statement, Statements
+from timerl_nb.compiler.symbolic.index_expressions import TRUE
+
+# What runs in no kernel that others may be fused into.
+NO_KERNELS: Final = SINKS | {"merge", "udf", "call", "bound"}
+
+
+def lower_bound(statements: Statements, bounds: Point) -> int:
+    """Bytes below which no plan of a fused graph comes, under actual bounds."""
+    sizes = Sizes(statements.pdg, bounds)
+    # what runs under a condition may not run at all
+    always = (s for s in statements if s.op.where is TRUE)
+    carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
+    return carried + beside(statements, sizes)
+
+
+def lower_bound_swapped(statements: Statements, bounds: Point) -> int:
+    """The same of plans in which values wait on the host, whose kernels take nothing over but blocks."""
+    sizes = Sizes(statements.pdg, bounds)
+    return at_once(statements, sizes) + beside(statements, sizes)
+
+
+def beside(statements: Statements, sizes: Sizes) -> int:
+    """Bytes that kernels need beside what is carried, where no plan says more."""
+    ops = statements.ops.values()
+    return max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
+
+
+def unfused(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no plan of a graph comes, however it is fused.
+
+    What a contraction takes and gives is stored by XLA (`compiler/memory/budget/kernel_temporaries`), though two operands may be
+    of one value; what is read by an operation over another domain is a kernel's result.
+    """
+    sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
+    stored = {op.id for op in pdg if contracts(sizes, op, op, pdg.read_type)}
+
+    def used(op: Op) -> int:
+        made = sizes.output_bytes(op, 0)
+        if op.id not in stored:
+            return made
+        given = (r for r in op.inputs if not isinstance(pdg[r.source].attrs, ConstAttrs))
+        return made + max((sizes.type_bytes(op, pdg.read_type(r)) for r in given), default=0)
+
+    def is_passed_on(op: Op) -> bool:
+        if op.id in inlined or op.kind in NO_KERNELS:
+            return False
+        readers = (pdg[reader] for reader, _ in pdg.readers[op.id])
+        return any(
+            one.domain != op.domain and one.id not in inlined and one.kind not in NO_KERNELS
+            for one in readers
+        )
+
+    found = (op for op in pdg if op.where is TRUE)
+    return max((used(op) for op in found if op.id in stored or is_passed_on(op)), default=0)
+
+
+def at_once(statements: Statements, sizes: Sizes) -> int:
+    """Bytes that some point takes, gathers and makes, where kernels take nothing over but blocks."""
+    found = candidates(statements, sizes.bounds)
+
+    def used(one: Statement) -> int:
+        op, read = one.op, _read(sizes, one)
+        read += sum(
+            sizes.gathered_bytes(op, operand)
+            for slot, operand in enumerate(op.inputs)
+            if (op.id, slot) not in found.parts
+        )
+        is_row = any((op.id, out) in found.along for out in range(len(op.outputs)))
+        return read if is_row else read + _made(sizes, op)
+
+    return max((used(one) for one in statements if one.op.where is TRUE), default=0)
+
+
+def inevitable(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no compilation of a graph comes: a value that the run returns is made."""
+    sizes = Sizes(pdg, bounds)
+    returned = (op.inputs[0] for op in pdg.sinks if op.kind == "output" and op.where is TRUE)
+    return max((sizes.point_bytes(read) for read in returned), default=0)
+
+
+def _made(sizes: Sizes, op: Op) -> int:
+    return sum(sizes.output_bytes(op, out) for out in range(len(op.outputs)))
+
+
+def _read(sizes: Sizes, statement: Statement) -> int:
+    """Bytes of the operands; two that may be one value count once."""
+    total, seen = 0, set[Tensor]()
+    for operand in statement.operands:
+        if statement.op.kind == "udf" and operand.is_sliced:  # gathered on the host
+            continue
+        if seen.isdisjoint(operand.tensors):
+            total += _count(sizes, statement.op, operand) * sizes.point_bytes(operand.read)
+        seen |= operand.tensors
+    return total
+
+
+def _count(sizes: Sizes, op: Op, operand: Operand) -> int:
+    """How many values an operand consists of at least: a merge may read one again and again."""
+    read = operand.read
+    if not operand.is_sliced:
+        return 1
+    if sizes.is_gathered(op, read) or all(is_sliced(one.read) for one in operand.accesses):
+        return sizes.span(op, read)
+    parts = split(sizes.pdg, sizes.bounds, read)
+    return 1 if isinstance(parts, str) else sum(sizes.capacity(op, one.count) for one in set(parts))

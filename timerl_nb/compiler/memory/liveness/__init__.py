@@ -1,0 +1,1 @@
+"""Liveness analysis: definition, last use and live range of every value."""

@@ -1,0 +1,161 @@
+"""Exact lifetimes (polyhedral.md §2): for every value the statement point that reads it last.
+
+Values are the statements' outputs. Those with the same readers share a lifetime, and are freed by
+one instruction, grafted into the schedule behind their last reader. Values that the run returns are
+not freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from timerl_nb.base.errors import CeilingError
+from timerl_nb.base.lru_cache import Lru
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.isl.isl_scheduler import Edge, NoLatest, ScheduleTree
+from timerl_nb.compiler.isl.sets_and_relations import Likeness, Relation, Set
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Tensors that live and die together.
+
+    `made` relates the producer's points to the values' points, `frees` the values' points to the
+    statement points after which they go; `kept` are the points that stay. `uses` relates values to
+    all statement points that make or read them, `taken` to those that take their memory over: what
+    is taken over needs no free.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    domain: Domain
+    producer: str
+    made: Relation
+    frees: tuple[Edge, ...]
+    kept: Set | None
+    uses: tuple[Edge, ...] = ()
+    taken: tuple[Edge, ...] = ()
+
+
+# They are of a schedule, whatever the bounds and the budget.
+KnownLifetimes = Lru[tuple[Constraints, ScheduleTree], tuple[Lifetime, ...]]
+
+
+def find_lifetimes(
+    constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int] | None = None
+) -> tuple[Lifetime, ...]:
+    """The lifetimes of all tensors under a schedule.
+
+    Args:
+        blocks: tensors whose values along a dimension (its position in the domain) are one block,
+            which lives from the first of them that is made to the last that is read.
+    """
+    pdg, blocks = constraints.pdg, blocks or {}
+    whole = {tensor: _projection(pdg, tensor, k) for tensor, k in blocks.items()}
+    readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # many read the same points
+    for use in constraints.uses:
+        name, tensor = statement_name(pdg[use.reader]), use.tensor
+        values = use.values.then(whole[tensor]) if tensor in whole else use.values
+        edge = Edge("", name, values.inverse())
+        readers.setdefault(tensor, {}).setdefault((name, edge.pairs.likeness), edge)
+    alike: dict[tuple[object, ...], list[Tensor]] = {}
+    for op in constraints.statements.ops.values():
+        for out, output in enumerate(op.outputs):
+            uses = readers.get((op.id, out), {})
+            kept = constraints.kept.get((op.id, out))
+            key = (
+                op.id,
+                output.domain,
+                blocks.get((op.id, out)),
+                kept and kept.likeness,
+                frozenset(uses),
+            )
+            alike.setdefault(key, []).append((op.id, out))
+    uses_of: list[Edge] = []
+    drafts: list[Lifetime] = []
+    for k, tensors in enumerate(alike.values()):
+        op = pdg[tensors[0][0]]
+        made = constraints.contributions(op, tensors[0][1])
+        kept = constraints.kept.get(tensors[0])
+        if tensors[0] in whole:
+            made = made.then(whole[tensors[0]])
+            kept = kept and _image(whole[tensors[0]], kept)
+        name, producer = f"V{k}", statement_name(op)
+        # its own producer is a reader too: what nobody reads goes at once
+        pairs = [Edge(name, producer, made.inverse())]
+        pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], {}).values()]
+        life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
+        drafts.append(life)
+        uses_of += [
+            e if kept is None else Edge(name, e.sink, _without(e.pairs, kept)) for e in pairs
+        ]
+    frees: dict[str, list[Edge]] = {}
+    try:
+        last = schedule.last_readers(uses_of)
+    except NoLatest as error:
+        raise _refusal(constraints, drafts, error) from None
+    for edge in last:
+        frees.setdefault(edge.source, []).append(edge)
+    return tuple(replace(d, frees=tuple(frees.get(d.name, []))) for d in drafts)
+
+
+def _refusal(constraints: Constraints, lives: Iterable[Lifetime], why: NoLatest) -> CeilingError:
+    """Which value it is that isl does not find the last reader of, and how that reads."""
+    pdg, ops = constraints.pdg, constraints.statements.ops.values()
+    made = next(pdg[life.tensors[0][0]] for life in lives if life.name == why.value)
+    readers = [op for op in ops if statement_name(op) in why.readers]
+    reads = [
+        (op, f"[{', '.join(map(str, read.index))}]")
+        for op in readers
+        for read in op.inputs
+        if any(isinstance(e, Lin) and _has_remainder(e) for e in read.index)
+    ]
+    return CeilingError(
+        f"who reads a value of {made.name} last cannot be found with the work that isl is allowed.",
+        origin=made.origin,
+        others={f"it is read by {op.name}": op.origin for op, _ in reads},
+        evidence=f"at {', '.join(dict.fromkeys(text for _, text in reads))}" if reads else (),
+        hint="let the larger of the numbers in divisions and remainders be multiples of the smaller ones, "
+        "read at fewer of them in one place, or let the dimension be vectorised.",
+    )
+
+
+def _has_remainder(e: Lin) -> bool:
+    return any(isinstance(atom, Mod | Div) for atom, _ in e.terms)
+
+
+def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:
+    """The points of a tensor -> the points of its blocks."""
+    domain = pdg[tensor[0]].outputs[tensor[1]].domain
+    rest = tuple(d for k, d in enumerate(domain) if k != along)
+    index = tuple(sym(d) for d in rest)
+    return Relation.reads(Set.of(pdg.dims, domain), index, Set.of(pdg.dims, rest))
+
+
+def _image(relation: Relation, points: Set) -> Set:
+    return relation.inverse().within(points).inverse().range()
+
+
+def _without(pairs: Relation, kept: Set) -> Relation:
+    inside = pairs.inverse().within(kept).inverse()
+    return pairs - inside
+
+
+def free_calls(lifetimes: tuple[Lifetime, ...]) -> list[Edge]:
+    """The frees as calls to graft behind statements."""
+    return [
+        Edge(edge.sink, free_name(life), edge.pairs.inverse())
+        for life in lifetimes
+        for edge in life.frees
+    ]
+
+
+def free_name(life: Lifetime) -> str:
+    """The name under which the loop tree calls a lifetime's end."""
+    return f"F{life.name[1:]}"

@@ -1,0 +1,131 @@
+"""What lives between two turns of the outermost loops: by tensor the points whose values are needed still.
+
+Statements and schedule alone say so: a value has been made, and something that is yet to run reads it, or
+the run returns it. What a schedule runs ahead of its turn is among it. Stores and buffers are not asked,
+so that the answer is the same whoever holds the values. Under a dynamic bound it is that of its ceiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
+from timerl_nb.compiler.isl.point_enumeration import Listing, all_points, pairs_set
+from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed, union
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints, Use, points_of
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.compiler.symbolic.index_expressions import (
+    FALSE,
+    TRUE,
+    Cond,
+    Lin,
+    all_of,
+    any_of,
+    const,
+    eq,
+    gt,
+    invented,
+    negate,
+    sym,
+)
+from timerl_nb.compiler.symbolic.substitution import subst
+
+# When a turn ends: the components of time as far as its loop's. What runs at these, or ahead of them, is done.
+Time = tuple[int, ...]
+
+_TURN: Final = invented("turn")
+
+
+class LivePoints:
+    """What lives where, in a schedule under actual bounds.
+
+    Args:
+        counts: which uses count; all by default.
+    """
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        schedule: ScheduleTree,
+        bounds: Point,
+        counts: Callable[[Use], bool] = lambda _: True,
+    ) -> None:
+        self._constraints, self._bounds = constraints, dict(bounds)
+        self._pdg, self._times = constraints.pdg, schedule.times()
+        self._kept = points_of(filter(counts, constraints.returned))
+        self._readers: dict[Tensor, dict[tuple[str, str], Relation]] = {}
+        for use in filter(counts, constraints.uses):
+            reader = statement_name(self._pdg[use.reader])
+            readers = self._readers.setdefault(use.tensor, {})
+            readers.setdefault((reader, str(use.values)), use.values)
+        self._listings: dict[Time, list[tuple[Sequence[Tensor], Listing]]] = {}
+
+    def at_end(self) -> dict[Tensor, Array]:
+        """The values that the run returns."""
+        return {tensor: all_points(points, self._bounds) for tensor, points in self._kept.items()}
+
+    def at(self, time: Time) -> dict[Tensor, Array]:
+        """By tensor the points that live when a turn has ended, a row each; tensors without are left out."""
+        *around, turn = time
+        key = tuple(around)
+        if key not in self._listings:
+            self._listings[key] = self._listed(key)
+        found: dict[Tensor, Array] = {}
+        for tensors, listing in self._listings[key]:
+            rows = listing.points(turn)
+            if len(rows):
+                found |= dict.fromkeys(tensors, rows[:, 1:])
+        return found
+
+    def _listed(self, around: Time) -> list[tuple[Sequence[Tensor], Listing]]:
+        """What lists the points of tensors that live alike, by the turn."""
+        alike: dict[object, list[Tensor]] = {}
+        for op in self._constraints.statements.ops.values():
+            for out, output in enumerate(op.outputs):
+                kept = self._kept.get((op.id, out))
+                readers = frozenset(self._readers.get((op.id, out), ()))
+                key = op.id, output.domain, kept and kept.likeness, readers
+                alike.setdefault(key, []).append((op.id, out))
+        before = {name: self._done(name, around) for name in self._times}
+        found: list[tuple[Sequence[Tensor], Listing]] = []
+        for tensors in alike.values():
+            living = self._living(tensors[0], before)
+            if living is not None:
+                found.append((tensors, Listing(pairs_set(living), self._bounds, known=1)))
+        return found
+
+    def _living(self, tensor: Tensor, before: Mapping[str, Cond]) -> Relation | None:
+        """The turn -> the points of a tensor that live behind it; None where none ever does."""
+        op, dims = self._pdg[tensor[0]], self._pdg.dims
+        needed = [
+            self._turns(reader, negate(before[reader])).then(values)
+            for (reader, _), values in self._readers.get(tensor, {}).items()
+            if before[reader] is not TRUE
+        ]
+        kept = self._kept.get(tensor)
+        if kept is not None:
+            needed.append(Relation.of(dims, (_TURN,), kept.domain, TRUE).within(kept))
+        wanted, name = union(needed), statement_name(op)
+        if wanted is None or before[name] is FALSE:
+            return None
+        made = self._turns(name, before[name]).then(self._constraints.contributions(op, tensor[1]))
+        living = (wanted & made).at(self._bounds)
+        return None if living.is_empty() else living
+
+    def _turns(self, name: str, cond: Cond) -> Relation:
+        """The turn -> the points of a statement of which something holds."""
+        points: Set = self._constraints.points[name]
+        return Relation.of(points.dims, (_TURN,), points.domain, cond).within(points)
+
+    def _done(self, name: str, around: Time) -> Cond:
+        """Whether a point of a statement is done when a turn has ended, by its primed coordinates."""
+        primes = {d: sym(primed(d)) for d in self._constraints.points[name].domain}
+        time = [subst(e, primes) for e in self._times[name]]
+        ends: list[Lin] = [*map(const, around), sym(_TURN)]
+        later = [
+            all_of(*map(eq, time[:k], ends[:k]), gt(time[k], end)) for k, end in enumerate(ends)
+        ]
+        return negate(any_of(*later))

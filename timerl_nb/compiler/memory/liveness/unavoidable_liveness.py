@@ -1,0 +1,306 @@
+"""What is there at once in every plan without swaps, known before anything is fused or scheduled.
+
+A value that an operation needs, be it through others, and that is read by what needs that operation, is
+there when that runs: activations are there when the loss is found. Fusing takes away what is read in
+the kernel that makes it alone, so that readers count that run elsewhere, or for which XLA stores it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import inf, prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
+from timerl_nb.compiler.ir.operation_kinds import LAYOUT
+from timerl_nb.compiler.ir.operations import Op, Tensor
+from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.budget.kernel_temporaries import CONTRACTIONS, FUSED, contracts
+from timerl_nb.compiler.memory.budget.memory_lower_bound import NO_KERNELS
+from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.passes.fusion.fusion_groups import inlineable
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Index, Lin, Slice
+
+_NO_VALUES: Final = NO_KERNELS - {"merge"}
+_MOST: Final = 100_000  # points of a merge that are looked at
+# A reader, the source, the number of its output, and how that is read (`_Graph.ways`).
+_Edge = tuple[int, int, int, int]
+
+
+class _Kept(NamedTuple):
+    """What is there from one operation to another: bits of who makes it, and ahead of and behind whom.
+
+    Nothing is known where one of `but` is needed: what that makes may be there instead.
+    """
+
+    bit: int
+    ahead: int
+    behind: int
+    but: int
+    held: dict[Tensor, int]
+
+
+def live_across(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no plan comes without swaps, however the graph is fused and scheduled."""
+    if pdg.dims.dynamic is not None:
+        return 0
+    graph = _Graph(pdg, bounds)
+    return max((_Over(graph, domain).most() for domain in graph.pivots), default=0)
+
+
+class _Graph:
+    """A graph's unconditional reads, and the operations that what is there is counted at."""
+
+    def __init__(self, pdg: Pdg, bounds: Point) -> None:
+        self.pdg, self.bounds, self.sizes = pdg, bounds, Sizes(pdg, bounds)
+        self.inlined = inlineable(pdg)
+        self.bit = {op.id: 1 << place for place, op in enumerate(pdg)}
+        self.ways: dict[tuple[Index, Domain, Domain], int] = {}
+        self.readers: dict[int, list[_Edge]] = {op.id: [] for op in pdg}
+        self.edges: list[_Edge] = []  # operands' edges come first
+        self.pivots: dict[Domain, list[Op]] = defaultdict(list)
+        self.stored = {op.id for op in pdg if is_stored(self.sizes, op)}
+        for op_id in pdg.order:
+            op = pdg[op_id]
+            if op.where is not TRUE:
+                continue
+            if op_id in self.stored:
+                self.pivots[op.domain].append(op)
+            for read in op.inputs:
+                if read.cond is TRUE and pdg[read.source].where is TRUE:
+                    key = read.index, pdg.output(read).domain, op.domain
+                    way = self.ways.setdefault(key, len(self.ways))
+                    self.edges.append((op_id, read.source, read.out, way))
+                    self.readers[read.source].append(self.edges[-1])
+
+    def count(self, dims: Iterator[str]) -> int:
+        return prod(self.pdg.dims[d].count(self.bounds) for d in dims)
+
+
+class _Over:
+    """What is there as operations over one domain run; sets of operations are sets of bits.
+
+    Blocks may come in any order: what is there is counted as the first one runs, at any.
+    """
+
+    def __init__(self, graph: _Graph, domain: Domain) -> None:
+        self.graph, self.pdg, self.domain = graph, graph.pdg, domain
+        dims, bounds = graph.pdg.dims, [dim.bound for dim in graph.pdg.dims]
+        # those that count blocks of another's points come behind that
+        first = {d for k, d in enumerate(dims.names) if d in domain and bounds[k] in bounds[:k]}
+        self.at = frozenset(domain) - first
+        self.own = dict.fromkeys(graph.bit, 0)
+        self.own |= {pivot.id: graph.bit[pivot.id] for pivot in graph.pivots[domain]}
+        # what each operation needs all of; those over the domain that each of its points needs
+        self.before, self.needs = (dict.fromkeys(graph.bit, 0) for _ in range(2))
+        whole = [_is_complete(dims, *key, frozenset(domain)) for key in graph.ways]
+        some = [_is_certain(dims, *key, self.at) for key in graph.ways]
+        for reader, source, _, way in graph.edges:
+            if whole[way]:
+                self.before[reader] |= self.before[source] | graph.bit[source]
+            if some[way]:
+                self.needs[reader] |= self.needs[source] | self.own[source]
+        # whether all points of a reader that agree in what is at one point read all of a source that do
+        self.is_complete = whole
+        if first:
+            self.is_complete = [_is_complete(dims, *key, self.at) for key in graph.ways]
+        needed = 0
+        for pivot in graph.pivots[domain]:
+            needed |= self.before[pivot.id] | self.own[pivot.id]
+        self.needed = [
+            op
+            for op in graph.pdg
+            if graph.bit[op.id] & needed and first.isdisjoint(op.domain) and self._is_one(op)
+        ]
+
+    def _is_one(self, op: Op) -> bool:
+        """Whether an operation makes values that are there for readers, or stands for such."""
+        return op.where is TRUE and op.kind not in _NO_VALUES
+
+    def most(self) -> int:
+        """The most bytes that are there at once."""
+        kept = [one for op in self.needed for one in self._kept(op)]
+        return max(max(self._at(pivot, kept)) for pivot in self.graph.pivots[self.domain])
+
+    def _kept(self, op: Op) -> Iterator[_Kept]:
+        """When values of an operation are there, or what was made of them."""
+        held: dict[Tensor, int] | None = None
+        root = self._root(op)
+        own = self.domain in (op.domain, root.domain) and op.kind != "merge"
+        for ahead, behind, most, but in self._crossing(op, own, inf, 0):
+            if held is None:
+                held = self._held(op) if root is op else self._one_of(op, root)
+            nbytes = {tensor: int(min(n, most)) for tensor, n in held.items()}
+            yield _Kept(self.graph.bit[op.id], ahead, behind, but, nbytes)
+
+    def _root(self, op: Op) -> Op:
+        """What an operation of which readers have copies is made of: that is there if its own value is not."""
+        while op.id in self.graph.inlined and len(op.inputs) == 1:
+            op = self.pdg[op.inputs[0].source]
+        return op
+
+    def _one_of(self, op: Op, root: Op) -> dict[Tensor, int]:
+        """The bytes of one or the other, as of the root."""
+        if root.id in self.graph.inlined or not self._is_one(root):
+            return {}
+        made, held = sum(self._held(op).values()), self._held(root)
+        most = max(held, key=lambda tensor: held[tensor], default=None)
+        return {} if most is None else {most: min(made, held[most])}
+
+    def _crossing(
+        self, op: Op, own: bool, most: float, but: int
+    ) -> Iterator[tuple[int, int, float, int]]:
+        """Operations that values are there ahead of, and behind, how many bytes at most, and unless which is needed.
+
+        Args:
+            own: they may be made by the kernels that are looked at.
+        """
+        ahead = behind = 0
+        for edge in self.graph.readers[op.id]:
+            reader = self.pdg[edge[0]]
+            if edge[2] or not self.is_complete[edge[3]] or not self._is_value(op, edge):
+                continue
+            if self._is_made_of(reader, op):
+                size = self._held(reader)[reader.id, 0]
+                further = but | self.graph.bit[reader.id]
+                yield from self._crossing(reader, own, min(most, size), further)
+            found = self._reached(edge)
+            behind |= found[1]
+            if not own or (op.id in self.graph.stored and reader.id not in self.graph.inlined):
+                ahead |= found[0]
+        if ahead | behind:
+            yield ahead, behind, most, but
+
+    def _is_made_of(self, reader: Op, op: Op) -> bool:
+        """Whether a reader needs nothing else, so that its value may be there in place of what it reads."""
+        if reader.id in self.graph.inlined or reader.kind not in LAYOUT:
+            return False
+        return all(r.source == op.id or r.source in self.graph.inlined for r in reader.inputs)
+
+    def _reached(self, edge: _Edge) -> tuple[int, int]:
+        """The operations over the domain that a reader is or needs; where it runs elsewhere, needs.
+
+        One that is copied to where it is read is looked through.
+        """
+        reader = self.pdg[edge[0]]
+        if reader.kind == "merge":
+            return 0, 0
+        if reader.id not in self.graph.inlined:
+            needs = self.needs[reader.id]
+            return needs | self.own[reader.id], needs if reader.domain != self.domain else 0
+        ahead = behind = 0
+        for further in self.graph.readers[reader.id]:
+            if not self._is_value(reader, further):
+                found = self._reached(further)
+                ahead, behind = ahead | found[0], behind | found[1]
+        return ahead, behind
+
+    def _is_value(self, op: Op, edge: _Edge) -> bool:
+        """Whether a reader is given an operation's value, and has not a copy of the operation itself."""
+        if op.id not in self.graph.inlined:
+            return True
+        reads = self.pdg[edge[0]].inputs
+        return not any(r.source == op.id and self.pdg.is_identity(r) for r in reads)
+
+    def _held(self, op: Op) -> dict[Tensor, int]:
+        """The bytes of an operation's values that agree in the domain, by what they are values of."""
+        if op.kind == "merge":
+            return self._behind(op)
+        rest = (d for d in op.outputs[0].domain if d not in self.at)
+        return {(op.id, 0): self.graph.count(rest) * self.graph.sizes.output_bytes(op, 0)}
+
+    def _behind(self, merge: Op) -> dict[Tensor, int]:
+        """The same of a merge at the domain's last point: of each branch what differs."""
+        dims, bounds = self.pdg.dims, self.graph.bounds
+        rest = [d for d in merge.domain if d not in self.at]
+        points = self.graph.count(iter(rest))
+        if points > _MOST:
+            return {}
+        env: dict[str, Any] = {d: dims[d].count(bounds) - 1 for d in merge.domain}
+        grid = np.indices([env[d] + 1 for d in rest]).reshape(len(rest), points)
+        env |= {**bounds, **dict(zip(rest, grid, strict=True))}
+        found: dict[Tensor, int] = {}
+        for branch in merge.inputs:
+            at = [e for e in branch.index if isinstance(e, Lin)]
+            if len(at) == len(branch.index) and self.pdg[branch.source].kind not in NO_KERNELS:
+                chosen = values(branch.cond, env)
+                differ = 1 if np.any(chosen) else 0
+                if rest and differ:
+                    where = np.flatnonzero(np.broadcast_to(chosen, points))
+                    index = [np.broadcast_to(values(e, env), points)[where] for e in at]
+                    differ = len(set(zip(*(i.tolist() for i in index), strict=True))) or 1
+                nbytes = differ * self.graph.sizes.point_bytes(branch)
+                found[branch.tensor] = max(nbytes, found.get(branch.tensor, 0))
+        return found
+
+    def _at(self, pivot: Op, kept: list[_Kept]) -> tuple[int, int]:
+        """The bytes that are there as an operation's kernel begins, with what that stores; and as it has run."""
+        needed, own = self.before[pivot.id], self.graph.bit[pivot.id]
+        first, then = self._taken(pivot), dict[Tensor, int]()
+        for one in kept:
+            if one.but & needed:
+                continue
+            if one.bit & needed and one.ahead & own:
+                _add(first, one.held)
+            if one.bit & (needed | own) and one.behind & own:
+                _add(then, one.held)
+        return sum(first.values()), sum(then.values())
+
+    def _taken(self, pivot: Op) -> dict[Tensor, int]:
+        """What an operation gives, and what a contraction takes, where that is of its own kernel."""
+        sizes = self.graph.sizes
+        found = {(pivot.id, 0): sizes.output_bytes(pivot, 0)}
+        for read in pivot.inputs if pivot.kind in CONTRACTIONS else ():
+            source = self.pdg[read.source]
+            near = source.domain == pivot.domain or source.id in self.graph.inlined
+            if near and self.pdg.is_identity(read) and source.kind not in NO_KERNELS:
+                if not isinstance(source.attrs, ConstAttrs):
+                    found[read.tensor] = sizes.type_bytes(pivot, self.pdg.read_type(read))
+        return found
+
+
+def _is_complete(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozenset[str]) -> bool:
+    """Whether all points of a reader that agree in some dimensions read all of a source that do."""
+    for d, entry in zip(of, index, strict=True):
+        if isinstance(entry, Lin):
+            if entry.as_symbol != d:
+                return False
+        elif entry is not dims[d].whole and _block(dims, d, entry, reader) in at | {None}:
+            return False
+    return True
+
+
+def _is_certain(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozenset[str]) -> bool:
+    """Whether each point of a reader reads some of a source that agrees with it in some dimensions."""
+    for d, entry in zip(of, index, strict=True):
+        if isinstance(entry, Lin):
+            if d in at and entry.as_symbol != d:
+                return False
+        elif entry is not dims[d].whole and (d in at or not _block(dims, d, entry, reader)):
+            return False
+    return True
+
+
+def _block(dims: Dims, d: str, entry: Slice, reader: Domain) -> str | None:
+    """The reader's dimension block by block along which an entry reads all along another."""
+    alike = (b for b in reader if dims[b].bound == dims[d].bound)
+    return next((b for b in alike if entry == dims[b].block), None)
+
+
+def _add(found: dict[Tensor, int], held: dict[Tensor, int]) -> None:
+    for tensor, nbytes in held.items():
+        found[tensor] = max(nbytes, found.get(tensor, 0))
+
+
+def is_stored(sizes: Sizes, op: Op) -> bool:
+    """Whether XLA stores what an operation gives, also within a kernel."""
+    if op.kind in CONTRACTIONS:
+        return contracts(sizes, op, op, sizes.pdg.read_type)
+    fused = op.kind in FUSED | NO_KERNELS | {"accumulate"}
+    return not fused and not isinstance(op.attrs, ConstAttrs)

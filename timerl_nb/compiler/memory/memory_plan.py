@@ -1,0 +1,596 @@
+"""The memory plan: a store per tensor, when its values live, and the predicted timeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.display_registry import Inspectable
+from timerl_nb.base.errors import Origin, point_text
+from timerl_nb.base.graphviz_text import FUSED, SOURCE, Dot
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_text import about
+from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
+from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.budget.kernel_temporaries import calls_libraries, temporaries
+from timerl_nb.compiler.memory.budget.memory_lower_bound import at_once, beside
+from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps
+from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, enter
+from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
+from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
+from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
+from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
+from timerl_nb.compiler.memory.placement.per_device_memory import Share
+from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.storage_kinds import Choice, Store, choose, rows
+from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
+from timerl_nb.compiler.memory.steady_state.period_detection import Fold
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
+from timerl_nb.compiler.scheduling.statements import Statements
+from timerl_nb.compiler.symbolic.dimensions import Domain, bounds_text
+
+
+class MemoryPlan(Inspectable):
+    """Stores, lifetimes and the predicted use of memory under actual bounds.
+
+    Args:
+        placed: which tensors are blocks, and which operands are read from them.
+        smallest: choose the smallest store for each tensor; False keeps all in point maps.
+        donations: by operand, whose memory it gives to an output, or why it does not; None where
+            kernels take nothing over.
+        apart: the same plan where kernels take nothing over.
+        fold: of what run the clock's turns are some alone; values are as large as there.
+
+    Attributes:
+        by_passes: what the passes did to keep less at once, and why (`said`).
+        buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
+        given_in_buffers: bytes of given arrays that XLA's buffers hold already.
+        is_lowered: XLA is to run it, so that its buffers are what it needs.
+        share: what each of several devices holds; None on one.
+        whole: why the points of a long run were looked at one by one; empty where they were not, and
+            where they are few.
+        found_layout: where XLA's buffers are, once somebody has looked (`compiler/memory/steady_state/extrapolated_plan.layout_of`).
+    """
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        clock: Clock,
+        lifetimes: tuple[Lifetime, ...],
+        placed: Placed,
+        *,
+        smallest: bool = True,
+        swaps: Swaps = NO_SWAPS,
+        donations: Mapping[Slot, Donation] | None = None,
+        apart: MemoryPlan | None = None,
+        fold: Fold | None = None,
+    ) -> None:
+        self.bounds: Mapping[str, int] = dict(clock.bounds)
+        self.lifetimes = {life.name: life for life in lifetimes}
+        self.constraints, self.clock, self.placed = constraints, clock, placed
+        self.fold = fold
+        self.sizes = Sizes(constraints.pdg, clock.bounds if fold is None else fold.bounds)
+        self.smallest, self.swaps = smallest, swaps
+        self.donates, self.donations = donations is not None, dict(donations or {})
+        self._apart = apart
+        self.by_passes: Mapping[str, str] = {}
+        self.buffers, self.is_lowered, self.whole = 0, False, ""
+        self.given_in_buffers = 0
+        self.share: Share | None = None
+        self.found_layout: Any = None
+
+    @property
+    def saved_by(self) -> Mapping[str, str]:
+        """What keeps the peak down, asked for or not, and why: `in blocks of 50 along t`, say."""
+        waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
+        return {**self.by_passes, **waits}
+
+    @cached_property
+    def swapping(self) -> Swapping:
+        """The search for swaps; sums that are being added to stay where they are."""
+        if self._apart is not None:
+            return self._apart.swapping
+        lives = tuple(self.lifetimes.values())
+        return Swapping(self.clock, lives, self.value_bytes, self._summed, self.placed.blocks)
+
+    @cached_property
+    def _summed(self) -> frozenset[Tensor]:
+        return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
+
+    def unfolded(self) -> MemoryPlan:
+        """The plan of which swaps are chosen."""
+        return self
+
+    def swapped(self, budget: int) -> MemoryPlan:
+        """This plan with swaps that bring its peak below the budget, or as far down as they can."""
+        if self._apart is not None:
+            return self._apart.swapped(budget)
+        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget))
+
+    def fewer(self, swaps: Swaps, budget: int) -> MemoryPlan:
+        """This plan, point by point, with the same swaps of as few values as keep to the budget."""
+        if self._apart is not None:
+            return self._apart.fewer(swaps, budget)
+        return self.with_swaps(self.swapping.fewer(swaps, self.point_by_point.bytes, budget))
+
+    def forget(self) -> None:
+        """Let go of what swaps were weighed by, if any were."""
+        if self._apart is not None:
+            self._apart.forget()
+        elif "swapping" in vars(self):
+            self.swapping.forget()
+
+    def forget_lives(self) -> None:
+        """Let go of when values live; it is found again where somebody asks."""
+        for name in ("point_by_point", "spans", "stores"):
+            vars(self).pop(name, None)
+
+    def with_swaps(self, swaps: Swaps) -> MemoryPlan:
+        """This plan with other swaps; its kernels take over nothing but blocks."""
+        if self._apart is not None:
+            return self._apart.with_swaps(swaps)
+        return MemoryPlan(
+            self.constraints,
+            self.clock,
+            tuple(self.lifetimes.values()),
+            self.placed,
+            smallest=self.smallest,
+            swaps=swaps,
+            fold=self.fold,
+        )
+
+    def in_buffers(
+        self, nbytes: int, *, is_lowered: bool, given: int = 0, share: Share | None = None
+    ) -> MemoryPlan:
+        """Return the same plan with the bytes of XLA's buffers.
+
+        Args:
+            given: bytes of given arrays that are among these buffers.
+            share: what each device has of them.
+        """
+        known = nbytes, is_lowered, given, share
+        if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):
+            return self
+        return self._with(
+            buffers=nbytes, is_lowered=is_lowered, given_in_buffers=given, share=share
+        )
+
+    def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
+        """The same plan, which says what passes did to keep less at once."""
+        return self._with(by_passes=dict(by_passes))
+
+    def looked_at_whole(self, why: str) -> MemoryPlan:
+        """The same plan, of which it is known why no few of its many turns say what all do."""
+        return self._with(whole=why)
+
+    def _with(self, **known: Any) -> MemoryPlan:
+        made = copy(self)
+        vars(made).update(known)
+        return made
+
+    def of_turns(self, clock: Clock) -> MemoryPlan:
+        """The same plan of another number of turns of a run that is folded."""
+        return MemoryPlan(
+            self.constraints,
+            clock,
+            tuple(self.lifetimes.values()),
+            self.placed,
+            smallest=self.smallest,
+            donations=self.donations if self.donates else None,
+            fold=self.fold,
+        )
+
+    @property
+    def given(self) -> tuple[Point, int]:
+        """The bounds that what isl is asked holds for, and the least of those that are left open."""
+        if self.fold is None:
+            return self.bounds, 1
+        open_bound = self.fold.dim.bound
+        # of each remainder modulo the period the least is no more than the windows' own
+        least = self.fold.few - self.fold.period + 1
+        return {n: b for n, b in self.bounds.items() if n != open_bound}, least
+
+    def moved(self, lifetime: str) -> tuple[Tensor, ...]:
+        """The tensors of a lifetime that are swapped."""
+        return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
+
+    @property
+    def statements(self) -> Statements:
+        """What runs, and what it reads."""
+        return self.constraints.statements
+
+    @property
+    def pdg(self) -> Pdg:
+        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        return self.constraints.pdg
+
+    def parts(self, op: Op, slot: int) -> tuple[Part, ...]:
+        """What an operand that is read from blocks consists of; nothing where it is not."""
+        return self.placed.parts.get((op.id, slot), ())
+
+    def gathered_bytes(self, op: Op) -> int:
+        """Bytes of the operands that are gathered for one point of an operation."""
+        return sum(
+            self.sizes.gathered_bytes(op, read)
+            for slot, read in enumerate(op.inputs)
+            if not self.parts(op, slot)
+        )
+
+    @cached_property
+    def value_bytes(self) -> Mapping[Tensor, int]:
+        """The bytes that come and go together, of each tensor: a value's, or a block's."""
+        return {t: self.unit(t) * self._rows(t) for t in self.names}
+
+    def _rows(self, tensor: Tensor) -> int:
+        """How many values of a tensor come and go together."""
+        block = self.placed.blocks.get(tensor)
+        return 1 if block is None else block.size
+
+    @cached_property
+    def point_by_point(self) -> Timeline:
+        """The timeline of all turns; of a long run, of some that say what all do."""
+        gathered = {name: self.gathered_bytes(op) for name, op in self.statements.ops.items()}
+        return predict(
+            self.clock,
+            tuple(self.lifetimes.values()),
+            self.value_bytes,
+            self.names,
+            gathered,
+            self.swaps.away,
+            self.swaps.tensors,
+        )
+
+    def unit(self, tensor: Tensor) -> int:
+        """Bytes of one value of a tensor."""
+        return self.sizes.output_bytes(self.pdg[tensor[0]], tensor[1])
+
+    @cached_property
+    def names(self) -> Mapping[Tensor, str]:
+        """What tensors are called, each by a name of its own."""
+        tensors = (tensor for life in self.lifetimes.values() for tensor in life.tensors)
+        return {tensor: self.pdg.names.output(*tensor) for tensor in tensors}
+
+    @cached_property
+    def spans(self) -> Mapping[Tensor, Span]:
+        """When the values (or blocks) of each tensor live."""
+        pairs = zip(self.lifetimes.values(), self.point_by_point.spans, strict=True)
+        return {tensor: span for life, span in pairs for tensor in life.tensors}
+
+    def timeline(self) -> AnyTimeline:
+        """Live bytes over schedule time, predicted: nothing is run.
+
+        Under a dynamic bound it is that of a run that reaches the ceiling every time, which no run
+        exceeds.
+        """
+        return self.point_by_point
+
+    @property
+    def peak(self) -> int:
+        """The predicted greatest number of live device bytes."""
+        return self.timeline().peak
+
+    @cached_property
+    def _within(self) -> Mapping[str, int]:
+        """Bytes that each statement's kernel stores within itself."""
+        return {name: self.within(self.sizes, op) for name, op in self.statements.ops.items()}
+
+    def within(self, sizes: Sizes, op: Op) -> int:
+        """Bytes that a kernel stores within itself, of values of such sizes."""
+        taken = (d for d in self.donations.values() if d.op_id == op.id)
+        return temporaries(sizes, op, self._held, {d.output for d in taken})
+
+    def _held(self, tensor: Tensor) -> int:
+        """How many values of a tensor there are at once; of a merge that is not known, and two."""
+        span = self.spans.get(tensor)
+        return 2 if span is None else span.lives.most_at_once * self._rows(tensor)
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes that a kernel stores within itself at most: estimated, before XLA compiles it."""
+        return max(self._within.values(), default=0)
+
+    @property
+    def temporaries_in(self) -> str:
+        """The kernel of which that is; empty where no kernel stores any."""
+        if not self.temporaries:
+            return ""
+        most = max(self._within, key=lambda name: self._within[name])
+        return self.pdg.names[self.statements.ops[most].id]
+
+    @property
+    def unknown_in(self) -> tuple[str, ...]:
+        """The kernels that libraries compute some of, whose own memory is not known."""
+        names, ops = self.pdg.names, self.statements.ops.values()
+        return tuple(names[op.id] for op in ops if calls_libraries(op))
+
+    @property
+    def constants(self) -> int:
+        """Bytes of given arrays (`trl.data`, initial values) that no store or buffer holds already."""
+        return self._constants_lowered if self.is_lowered else self._constants
+
+    @cached_property
+    def _constants(self) -> int:
+        ops, rows = self.statements.ops.values(), {op_id for op_id, _ in self.placed.blocks}
+        computing = [op for op in ops if op.id in rows or not passes_on(op)]
+        return sum(value.array.nbytes for value in arrays_of(computing))
+
+    @property
+    def _constants_lowered(self) -> int:
+        nbytes = sum(value.array.nbytes for value in arrays_of(self.statements.ops.values()))
+        # beyond the buffers nothing says that the arrays in them count at the peak
+        return nbytes if self.peak > self.buffers else nbytes - self.given_in_buffers
+
+    @property
+    def temporaries_each(self) -> int:
+        """The same on each device."""
+        return self.temporaries if self.share is None else self.share.temporaries
+
+    @property
+    def beside(self) -> int:
+        """Bytes that each device needs beside what is carried."""
+        return self.temporaries_each + self.constants
+
+    def least(self, *, swap: bool) -> int:
+        """Bytes below which no plan comes that has blocks, or whose kernels take something over.
+
+        What is there from one executed point to the next is there in each; of a plan of which values
+        wait on the host, what is being added to, and what a kernel takes and makes.
+        """
+        kept, summed = (np.zeros(len(self.clock) + 1, np.int64) for _ in range(2))
+        for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
+            nbytes = sum(n for _, n in span.tensors)
+            enter(kept, span.born, span.dies - 1, nbytes)
+            if not self._summed.isdisjoint(life.tensors):
+                enter(summed, span.born, span.dies, nbytes)
+        least = int(np.cumsum(kept).max())
+        if swap:
+            used = at_once(self.statements, self.sizes)
+            least = min(least, max(int(np.cumsum(summed).max()), used))
+        return least + beside(self.statements, self.sizes)
+
+    @property
+    def needed(self) -> int:
+        """The expected memory of each device, in bytes; `details` has its parts.
+
+        A budget (`Options(device_memory=…)`) bounds it. XLA may state more once it has compiled the
+        program: a run within a budget then searches on, and one without warns.
+        """
+        return self.laid_out if self.is_lowered else self.peak + self.beside
+
+    @property
+    def details(self) -> Mapping[str, int]:
+        """The parts of `needed` in bytes, as far as they are known before the program runs.
+
+        `values` are live values at the peak. `buffers` are XLA's buffers for them, and 0 in the
+        interpreter. `temporaries` is the estimate for the largest kernel. `given` are the arrays
+        of given data. `moving` are values on their way to or from the host.
+        """
+        return MappingProxyType(
+            {
+                "values": self.peak,
+                "buffers": self.buffers,
+                "temporaries": self.temporaries_each,
+                "given": self.constants,
+                "moving": self.moving,
+            }
+        )
+
+    @property
+    def laid_out(self) -> int:
+        """The same with values in XLA's buffers, where these were looked at."""
+        beside = self.temporaries_each + self._constants_lowered
+        if self.share is None:
+            return max(self.peak, self.buffers) + beside
+        # what is live beyond the buffers is gathered, on each device perhaps
+        return self.share.buffers + max(0, self.peak - self.buffers) + beside
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """What each device needs: `needed`, once for every one."""
+        return (self.needed,) * (1 if self.share is None else self.share.count)
+
+    @property
+    def moving(self) -> int:
+        """Bytes on their way between device and host: what leaves together, and what returns together."""
+        units = (sum(self.stores[t].unit for t in self.moved(life)) for life in self.swaps.away)
+        return 2 * max(units, default=0)
+
+    @property
+    def holders(self) -> tuple[Any, ...]:
+        """Who holds the bytes at the predicted peak."""
+        return self.timeline().holders
+
+    @cached_property
+    def stores(self) -> Mapping[Tensor, Store]:
+        """The store of each tensor."""
+        found: dict[Tensor, Store] = {}
+        for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
+            for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
+                domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
+                how = self._choice(span.lives, domain, self.placed.blocks.get(tensor))
+                why = how.why
+                if tensor in self.placed.refused:
+                    why += f"; no block: {self.placed.refused[tensor]}"
+                size = self._rows(tensor)
+                most = span.lives.most_at_once
+                found[tensor] = Store(
+                    name, how.kind, domain, nbytes // size, most, life.name, why, how.axes
+                )
+        return found
+
+    @cached_property
+    def _choice(self) -> Callable[[Lives, Domain, Block | None], Choice]:
+        """The store of values that live so; many do alike."""
+
+        def chosen(lives: Lives, domain: Domain, block: Block | None) -> Choice:
+            if block is None:
+                return choose(lives, domain, smallest=self.smallest)
+            return rows(lives, domain, block.axis)
+
+        return cache(chosen)
+
+    def moment(self, time: int) -> str:
+        """What runs at a time: `learning(i = 0, t = 9)`."""
+        return self.named(*self.clock.at(time))
+
+    def named(self, statement: str, point: Point) -> str:
+        """A point of a statement, as errors name it."""
+        return f"{self.pdg.names[self.statements.ops[statement].id]}({point_text(point)})"
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each statement runs."""
+        return {name: len(points) for name, points in self.clock.points.items()}
+
+    def origin(self, tensor: Tensor) -> Origin:
+        """The user's line behind a tensor."""
+        op = self.pdg[tensor[0]]
+        if isinstance(op.attrs, DataflowAttrs):
+            source, _ = op.attrs.results[tensor[1]]
+            if source != OPERAND:
+                return next(o.origin for o in op.attrs.body if o.id == source)
+        return op.origin
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+        line = self.timeline()
+        most = "peak, at most" if self.pdg.dims.dynamic else "peak"
+        lines = [
+            f"memory under {bounds_text(self.bounds)}",
+            f"{most}: {line.peak:,} bytes at step {line.peak_time:,}",
+        ]
+        lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
+        lines += [f"  {holder}" for holder in line.holders[:8]]
+        if self.whole:
+            lines.append(f"{len(self.clock):,} points were looked at one by one: {self.whole}")
+        lines += self.beside_text()
+        if self.unknown_in:
+            where = ", ".join(self.unknown_in)
+            lines.append(f"not known: what libraries take of their own for contractions in {where}")
+        lines.append("stores:")
+        for text in lines:
+            yield text, ()
+        for (op_id, out), store in self.stores.items():
+            yield f"  {store}", (f"%{op_id}", *about(self.behind(op_id, out)))
+        for text in self._donated():
+            yield text, ()
+        if self.swaps.all:
+            yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
+        for swap in self.swaps.all:
+            known = [part for tensor in swap.tensors for part in about(self.behind(*tensor))]
+            what = ", ".join(self.names[tensor] for tensor in swap.tensors)
+            yield f"  {what}: {self._swap_text(swap)}", known
+
+    def waits(self, tensor: Tensor) -> tuple[str, ...]:
+        """From when until when values of a tensor are on the host alone, in words; nothing for never."""
+        return tuple(self._swap_text(swap) for swap in self.swaps.all if tensor in swap.tensors)
+
+    def behind(self, op_id: int, out: int) -> Op:
+        """The operation that computes a statement's output."""
+        return self.computed(op_id, out)[0]
+
+    def computed(self, op_id: int, out: int) -> tuple[Op, int]:
+        """The operation that computes a statement's output, and which of its own outputs that is."""
+        op = self.pdg[op_id]
+        if not isinstance(op.attrs, DataflowAttrs):
+            return op, out
+        source, inner = op.attrs.results[out]
+        if source == OPERAND:
+            return self.computed(op.inputs[inner].source, op.inputs[inner].out)
+        return next(o for o in op.attrs.body if o.id == source), inner
+
+    def beside_text(self) -> Iterable[str]:
+        """What is needed beside what is carried, in a line each."""
+        if self.temporaries:
+            most = self.temporaries_in
+            yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {most}"
+        if self.constants:
+            yield f"given arrays: {self.constants:,} bytes"
+        if self.share is not None:
+            yield f"{self.share}: {self.needed:,} bytes, estimated"
+            if self.temporaries_each < self.temporaries:
+                yield f"  temporaries: {self.temporaries_each:,} of {self.temporaries:,} bytes"
+            yield from (f"  {line}" for line in self.share.lines())
+
+    def _donated(self) -> list[str]:
+        """The operands whose memory is taken over, and how many are not for which reason."""
+        names = self.pdg.names
+        given = [d for d in self.donations.values() if d.output is not None]
+        lines = ["donations:"] if self.donations else []
+        for d in given:
+            read = self.pdg[d.op_id].inputs[d.slot]
+            lines.append(f"  {names[d.op_id]}, operand {d.slot} ({names[read.source]}): {d.why}")
+        kept = Counter(d.why for d in self.donations.values() if d.output is None)
+        return lines + [f"  {count} not: {why}" for why, count in sorted(kept.items())]
+
+    def _swap_text(self, swap: Swap) -> str:
+        names = self.pdg.names
+        ops = self.statements.ops
+        before, after = swap.ends.before, swap.ends.after
+        until = "for good" if after is None else f"until {names[ops[after].id]}"
+        which = "" if swap.since is None else " where {} >= {}".format(*swap.since)
+        return f"from {names[ops[before].id]} {until}{which}, {swap.away.turns} times"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "memory",
+            "bounds": dict(self.bounds),
+            "peak": self.peak,
+            "peak_time": self.timeline().peak_time,
+            "temporaries": self.temporaries,
+            "constants": self.constants,
+            "needed": self.needed,
+            "shares": list(self.shares),
+            "saved_by": dict(self.saved_by),
+            "holders": [
+                {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders
+            ],
+            "stores": [
+                {
+                    "op_id": tensor[0],
+                    "out": tensor[1],
+                    "name": store.name,
+                    "kind": store.kind,
+                    "along": store.along,
+                    "size": store.size,
+                    "why": store.why,
+                    "bytes": store.nbytes,
+                    "most": store.most,
+                }
+                for tensor, store in self.stores.items()
+            ],
+            "donations": [
+                {"op_id": d.op_id, "operand": d.slot, "output": d.output, "why": d.why}
+                for d in self.donations.values()
+            ],
+        }
+
+    def to_dot(self) -> str:
+        """Statements and stores: who writes where, who reads from where."""
+        graph = Dot("memory", rankdir="LR")
+        names = self.pdg.names
+        for op in self.statements.ops.values():
+            graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
+        for tensor, store in self.stores.items():
+            key = f"v{tensor[0]}_{tensor[1]}"
+            label = f"{store.name}\n{store.shape}, {store.most} x {store.unit:,} B"
+            graph.node(key, label, fill=SOURCE, shape="cylinder")
+            graph.edge(f"s{tensor[0]}", key)
+        for (op_id, out), reader in dict.fromkeys(
+            (u.tensor, u.reader) for u in self.constraints.uses
+        ):
+            graph.edge(f"v{op_id}_{out}", f"s{reader}")
+        return str(graph)

@@ -1,0 +1,1 @@
+"""Storage of values: storage kinds, ring sizes, buffers, coalescing and donation."""

@@ -1,0 +1,259 @@
+"""Blocks: tensors whose slices are read get one array over the sliced dimension.
+
+The kernel that makes a value writes it in place, and slices are read without gathering. What is read
+at single points too gets a second output for those: a copy of one value is cheaper than cutting
+every value out of the block. The block is then read in slices (and by the run's outputs) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit
+from timerl_nb.compiler.ir.operations import DataflowAttrs, Op, Read, Tensor, is_own, read_symbols
+from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.memory_timeline import Span
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis
+from timerl_nb.compiler.memory.placement.slice_reads import Part, split
+from timerl_nb.compiler.scheduling.statements import Statements
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+
+Slot = tuple[int, int]  # an operation's id, and the number of an operand
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a tensor's blocks: `size` points from `first` along one dimension.
+
+    `cut` says that values are made outside of them, which nobody reads in slices.
+    """
+
+    along: int
+    first: int
+    size: int
+    cut: bool
+
+    @property
+    def axis(self) -> Axis:
+        """The rows."""
+        return Axis(self.along, self.size, self.first, ring=False)
+
+
+@dataclass
+class Candidates:
+    """Tensors that could be blocks, by structure alone, and why others cannot.
+
+    Attributes:
+        along: the position of the sliced dimension in the domain of each candidate.
+        parts: what each sliced operand that only blocks serve consists of.
+        mixed: the candidates that are read at single points as well.
+        refused: why a tensor that is read in slices can be no block.
+    """
+
+    along: dict[Tensor, int] = field(default_factory=dict[Tensor, int])
+    parts: dict[Slot, tuple[Part, ...]] = field(default_factory=dict[Slot, tuple[Part, ...]])
+    mixed: set[Tensor] = field(default_factory=set[Tensor])
+    refused: dict[Tensor, str] = field(default_factory=dict[Tensor, str])
+
+    def refuse(self, why: Mapping[Tensor, str]) -> None:
+        """Give up tensors, and all that shares an operand with them."""
+        pending = dict(why)
+        while pending:
+            tensor, reason = pending.popitem()
+            self.refused.setdefault(tensor, reason)
+            self.along.pop(tensor, None)
+            self.mixed.discard(tensor)
+            for slot, parts in list(self.parts.items()):
+                rows = [p.tensor for p in parts if p.along is not None]
+                if tensor in rows:
+                    del self.parts[slot]
+                    together = "a slice of it is read together with one of what is no block"
+                    pending.update(dict.fromkeys(set(rows) - {tensor} - {*self.refused}, together))
+        used = {p.tensor for parts in self.parts.values() for p in parts if p.along is not None}
+        for tensor in set(self.along) - used:
+            del self.along[tensor]
+            self.mixed.discard(tensor)
+
+
+def candidates(statements: Statements, bounds: Point) -> Candidates:
+    """All tensors that are read in slices which a block could serve."""
+    found = Candidates()
+    why: dict[Tensor, str] = {}
+    points: set[Tensor] = set()
+    pdg = statements.pdg
+    for statement in statements:
+        op = statement.op
+        for slot, operand in enumerate(statement.reads):
+            read = operand.read
+            if not operand.is_sliced:
+                points |= operand.tensors
+                continue
+            parts = split(pdg, bounds, read)
+            if statement.executor != "kernel":
+                parts = "it is read in slices on the host"
+            if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
+                parts = "how many values it has varies"
+            if isinstance(parts, str):
+                why.update(dict.fromkeys(operand.tensors, parts))
+                continue
+            found.parts[op.id, slot] = parts
+            for part in parts:
+                if part.along is None:
+                    continue
+                known = found.along.setdefault(part.tensor, part.along)
+                reason = _unfit(pdg, op, part) or (
+                    "it is read in slices of two dimensions" if known != part.along else None
+                )
+                if reason:
+                    why[part.tensor] = reason
+    for (op_id, slot), parts in found.parts.items():
+        made = tuple(_as_row(part, found.along) for part in parts)
+        found.parts[op_id, slot] = made
+        for before, part in zip(parts, made, strict=True):
+            if part is not before and (reason := _unfit(pdg, pdg[op_id], part)):
+                why[part.tensor] = reason
+    found.mixed = points & set(found.along)
+    found.refuse(why)
+    return found
+
+
+def _as_row(part: Part, along: Mapping[Tensor, int]) -> Part:
+    """Return a single value of a candidate as one row: the other branches are read from its block."""
+    if part.along is not None or part.tensor not in along:
+        return part
+    return replace(part, along=along[part.tensor])
+
+
+def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
+    """Why a tensor cannot be a block that a part of an operand reads."""
+    op = pdg[part.tensor[0]]
+    if not isinstance(op.attrs, DataflowAttrs):
+        return "it is made on the host"
+    output = op.outputs[part.tensor[1]]
+    if output.reduce is not None:
+        return "it is a sum that several points add to"
+    rest = tuple(d for k, d in enumerate(output.domain) if k != part.along)
+    if op.id == reader.id and not is_own(part.rest, rest):
+        return "the kernel that writes one block reads another"
+    return None
+
+
+def rows_read(
+    found: Candidates, statements: Statements, bounds: Point, spans: Mapping[Tensor, Span]
+) -> dict[Tensor, Block]:
+    """The rows of each candidate that are read in slices; all of what the run returns."""
+    read: dict[Tensor, tuple[int, int]] = {}
+    whole = set(statements.returned)
+    for parts in found.parts.values():
+        for part in parts:
+            if part.along is None:
+                continue
+            lo, count = part.index[part.along], part.count
+            if (lo.symbols | count.symbols) <= bounds.keys():
+                low, high = evaluate(lo, bounds), evaluate(lo + count, bounds) - 1
+                known = read.get(part.tensor, (low, high))
+                read[part.tensor] = min(low, known[0]), max(high, known[1])
+            else:
+                whole.add(part.tensor)
+    made: dict[Tensor, Block] = {}
+    for tensor, along in found.along.items():
+        at = spans[tensor].points[:, along]
+        if len(at):
+            first, last = int(at.min()), int(at.max())
+            low, high = (first, last) if tensor in whole else read[tensor]
+            if low > high:
+                continue
+            made[tensor] = Block(along, low, high + 1 - low, first < low or high < last)
+    return made
+
+
+def too_large(block: Block, span: Span, gathered: int) -> str | None:
+    """Why a block would hold more than its values do now, if it would.
+
+    Args:
+        span: the lives of the tensor's values.
+        gathered: how many values an operand gathers at most while it is read.
+    """
+    rest = np.delete(span.points, block.along, axis=1)
+    code = np.zeros(len(rest), np.int64)
+    for column in rest.T:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, which = np.unique(code, return_inverse=True)
+    count = int(which.max(initial=-1)) + 1
+    born, dies = np.full(count, span.born.max()), np.full(count, -1)
+    np.minimum.at(born, which, span.born)
+    np.maximum.at(dies, which, span.dies)
+    blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
+    if blocks * block.size <= span.lives.most_at_once + gathered:
+        return None
+    return "a block would hold more than what is live at once"
+
+
+# --- readers apart -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A graph in which blocks are read in slices alone, the blocks, and the parts of operands."""
+
+    pdg: Pdg
+    blocks: Mapping[Tensor, Block] = field(default_factory=dict[Tensor, Block])
+    parts: Mapping[Slot, tuple[Part, ...]] = field(default_factory=dict[Slot, tuple[Part, ...]])
+    refused: Mapping[Tensor, str] = field(default_factory=dict[Tensor, str])
+    copied: frozenset[Tensor] = frozenset()
+
+
+def apart(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, Block]) -> Placed:
+    """The graph with a second output for every candidate that is read at single points as well."""
+    edit = Edit(pdg)
+    second: dict[Tensor, Tensor] = {}
+    for op_id, out in sorted(found.mixed):
+        op = edit.ops[op_id]
+        attrs = op.attrs
+        assert isinstance(attrs, DataflowAttrs)
+        second[op_id, out] = op_id, len(op.outputs)
+        results = (*attrs.results, attrs.results[out])
+        outputs = (*op.outputs, op.outputs[out])
+        edit.insert(op.with_(outputs=outputs, attrs=DataflowAttrs(attrs.body, results)))
+    clones: dict[int, int] = {}
+
+    def other(read: Read) -> Read:
+        """The same read of the second outputs."""
+        if pdg[read.source].kind == "merge":
+            source, out = clone(read.source), read.out
+        else:
+            source, out = second.get(read.tensor, read.tensor)
+        return Read(source, out, read.index, read.cond)
+
+    def clone(merge_id: int) -> int:
+        if merge_id not in clones:
+            clones[merge_id] = merge_id
+            merge = pdg[merge_id]
+            inputs = tuple(map(other, merge.inputs))
+            if inputs != merge.inputs:
+                clones[merge_id] = edit.fresh_id()
+                edit.insert(merge.with_(id=clones[merge_id], inputs=inputs))
+        return clones[merge_id]
+
+    for op_id, slot in sorted(found.parts):
+        op = edit.ops[op_id]
+        inputs = list(op.inputs)
+        inputs[slot] = other(inputs[slot])
+        edit.insert(op.with_(inputs=tuple(inputs)))
+
+    def renamed(part: Part) -> Part:
+        tensor = second.get(part.tensor, part.tensor) if part.along is not None else part.tensor
+        return Part(tensor, part.index, part.along, part.count)
+
+    return Placed(
+        edit.finish().pdg,
+        {second.get(tensor, tensor): block for tensor, block in blocks.items()},
+        {slot: tuple(map(renamed, parts)) for slot, parts in found.parts.items()},
+        found.refused,
+        frozenset(second.values()),
+    )

@@ -1,0 +1,59 @@
+"""Buffers of a lowered program that are given arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Op, Tensor
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.passed_data import arrays_of, is_free, passed_on
+from timerl_nb.compiler.symbolic.index_expressions import TRUE
+
+
+def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
+    """Return the part of a given array that equals a tensor's buffer; None if it has to be copied."""
+    op = plan.pdg[tensor[0]]
+    attrs, dims = passed_on(op, tensor[1]), plan.pdg.dims
+    domain = op.outputs[tensor[1]].domain
+    if attrs is None or attrs.value.array.size < 2 or tensor in plan.swaps.tensors:
+        return None
+    if dims.dynamic is not None or dims.endless is not None or op.where is not TRUE:
+        return None
+    if (*domain, *attrs.axes) != attrs.dims or len(buffer.axes) != len(domain):
+        return None
+    if any(plan.sizes.varies(op, size) for size in buffer.sizes):
+        return None
+    firsts: list[int] = []
+    for k, (axis, d) in enumerate(zip(buffer.axes, domain, strict=True)):
+        goes_round = axis.ring and axis.first + axis.size < dims[d].count(plan.bounds)
+        if axis.coordinate != k or axis.kept or goes_round or (axis.ring and axis.first):
+            return None
+        firsts.append(axis.first)
+    for start in attrs.starts or [None] * len(attrs.axes):
+        if start is not None and not start.is_const:
+            return None
+        firsts.append(0 if start is None else start.const)
+    firsts += [0] * (len(buffer.whole) - len(firsts))
+    pairs = zip(firsts, buffer.whole, strict=True)
+    found = attrs.value.array[tuple(slice(first, first + n) for first, n in pairs)]
+    same = found.shape == buffer.whole and found.dtype == NUMPY[buffer.dtype]
+    return found if same else None
+
+
+def held_by(plan: MemoryPlan, given: Mapping[Tensor, Array], ops: Iterable[Op]) -> int:
+    """Return the bytes of given arrays that the buffers of a lowered program hold already.
+
+    Args:
+        given: by tensor, what `whole` returns.
+    """
+    used = arrays_of(op for op in ops if not is_free(op, given))
+    arrays = {
+        attrs.value: array
+        for (op_id, out), array in given.items()
+        if (attrs := passed_on(plan.pdg[op_id], out)) is not None
+    }
+    found = (v for v, array in arrays.items() if v not in used or array.size == v.array.size)
+    return sum(value.array.nbytes for value in found)

@@ -1,0 +1,234 @@
+"""Donation: operands whose values die where they are read give their memory to an output.
+
+A value is taken over at a point if its last reader is this kernel at this point, through this operand
+alone, and an output of the same shape and type is there to live in its memory. A kernel is compiled
+once, so it takes an operand over at all of its points or at none: where the operand's value goes on
+living (an initial value that is read again, say) it is given a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.compiler.ir.operations import DataflowAttrs, Op, Read, Tensor
+from timerl_nb.compiler.isl.isl_scheduler import Edge
+from timerl_nb.compiler.isl.sets_and_relations import Likeness, Relation, Set, union
+from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.donation_records import Donation, Leaf, Slot
+from timerl_nb.compiler.scheduling.statements import Statement, statement_name
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.index_expressions import FALSE, TRUE, Cond, Lin
+
+WHY_NOT: Final[Mapping[str, str]] = {
+    "slice": "it is a slice: several values in several places",
+    "host": "it is made on the host, which may hold its memory",
+    "sum": "it may be the constant that a sum starts from",
+    "shape": "no output of its shape and type is left",
+    "returned": "the run returns it",
+    "later": "it is read again later",
+    "shared": "another operand reads it too",
+    "length": "under a dynamic bound it may not be read here",
+    "few": "it is read here for the last time at too few points",
+}
+
+
+class _Search:
+    """The search through all operands of a plan."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.plan, self.pdg = plan, plan.pdg
+        self.lifetimes = {t: life for life in plan.lifetimes.values() for t in life.tensors}
+        self.pairs: dict[Slot, list[tuple[Tensor, Relation]]] = {}
+        self._known: dict[tuple[int, Read], Relation] = {}
+
+    def run(self) -> Iterator[Donation]:
+        for statement in self.plan.statements:
+            if statement.executor == "kernel":
+                yield from self._kernel(statement)
+
+    def _kernel(self, statement: Statement) -> Iterator[Donation]:
+        op = statement.op
+        left = [
+            out
+            for out, output in enumerate(op.outputs)
+            if output.reduce is None and (op.id, out) not in self.plan.placed.blocks
+        ]
+        for slot in range(len(statement.operands)):
+            found = self._operand(statement, slot, left)
+            if found.output is not None:
+                left.remove(found.output)
+            yield found
+
+    def _operand(self, statement: Statement, slot: int, left: list[int]) -> Donation:
+        op, operand = statement.op, statement.operands[slot]
+
+        def refused(reason: str, more: str = "") -> Donation:
+            return Donation(op.id, slot, None, WHY_NOT[reason] + more)
+
+        if operand.is_sliced:
+            return refused("slice")
+        if self.pdg.dims.dynamic is not None:
+            return refused("length")
+        behind = [access.read for access in operand.accesses]
+        sources = [self.pdg[leaf.source] for leaf in behind]
+        outputs = [self.pdg.output(leaf) for leaf in behind]
+        if not all(isinstance(source.attrs, DataflowAttrs) for source in sources):
+            return refused("host")
+        if any(output.reduce is not None for output in outputs):
+            return refused("sum")
+        shapes = {self._array(leaf.source, leaf.out) for leaf in behind}
+        fitting = [out for out in left if {self._array(op.id, out)} == shapes]
+        if not fitting:
+            return refused("shape")
+        reads = [self._reads(op, leaf) for leaf in behind]
+        dying = [self._dying(op, leaf, pairs) for leaf, pairs in zip(behind, reads, strict=True)]
+        if all(pairs.is_empty() for pairs in dying):
+            return refused("returned" if self._kept(behind, reads) else "later")
+        alone = [
+            self._alone(statement, slot, leaf, pairs)
+            for leaf, pairs in zip(behind, dying, strict=True)
+        ]
+        if all(pairs.is_empty() for pairs in alone):
+            return refused("shared")
+        whole = self.pdg.points(op).at(*self.plan.given)
+        taken = _condition(_domain(alone), whole)
+        where = self._share(op, taken)
+        if 2 * where.sum() < len(where):
+            return refused("few", f" ({int(where.sum())} of {len(where)})")
+        self.pairs[op.id, slot] = [
+            (leaf.tensor, pairs) for leaf, pairs in zip(behind, alone, strict=True)
+        ]
+        found = tuple(
+            Leaf(
+                leaf.tensor,
+                tuple(e for e in leaf.index if isinstance(e, Lin)),
+                leaf.cond,
+                _condition(mine.domain(), pairs.domain()),
+            )
+            for leaf, pairs, mine in zip(behind, reads, alone, strict=True)
+        )
+        name = self.plan.names[op.id, fitting[0]]
+        why = f"its memory becomes that of {name}"
+        if taken is not TRUE:
+            why += f"; a copy of it where not {taken}"
+        return Donation(op.id, slot, fitting[0], why, found, taken)
+
+    def _array(self, op_id: int, out: int) -> tuple[tuple[int, ...], str]:
+        """Shape and type of the arrays that hold a tensor's values."""
+        op = self.pdg[op_id]
+        kind = op.outputs[out].type
+        return self.plan.sizes.shape(op, kind.shape), kind.dtype
+
+    def _reads(self, op: Op, leaf: Read) -> Relation:
+        """The operation's points -> the values that they read, under the plan's bounds."""
+        if (op.id, leaf) not in self._known:
+            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, leaf.cond)
+            source = self.pdg.defined(leaf)
+            pairs = Relation.reads(sink, leaf.index, source).within(source)
+            self._known[op.id, leaf] = pairs.at(*self.plan.given)
+        return self._known[op.id, leaf]
+
+    def _dying(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
+        """Those of the pairs whose value is read for the last time."""
+        life = self.lifetimes[leaf.tensor]
+        last = [e.pairs.inverse() for e in life.frees if e.sink == statement_name(op)]
+        ends = union(last)
+        return pairs - pairs if ends is None else pairs & ends
+
+    def _kept(self, behind: list[Read], reads: list[Relation]) -> bool:
+        """Whether the run returns all that an operand reads."""
+        kept = self.plan.constraints.kept
+        return all(
+            leaf.tensor in kept and pairs.outside(kept[leaf.tensor]).is_empty()
+            for leaf, pairs in zip(behind, reads, strict=True)
+            if not pairs.is_empty()
+        )
+
+    def _alone(self, statement: Statement, slot: int, leaf: Read, pairs: Relation) -> Relation:
+        """Those of the pairs whose value no other operand reads at the same point."""
+        tensor = leaf.tensor
+        for k, other in enumerate(statement.operands):
+            if k == slot or self.plan.parts(statement.op, k):
+                continue
+            for access in other.accesses:
+                if access.tensor == tensor:
+                    reads = pairs if other.is_sliced else self._reads(statement.op, access.read)
+                    pairs = pairs - reads
+        return pairs
+
+    def _share(self, op: Op, taken: Cond) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """At which of its points the operation takes an operand over."""
+        rows = self.plan.clock.points[statement_name(op)]
+        where = values(taken, self.plan.clock.env(op.domain, rows))
+        return np.broadcast_to(where, len(rows))
+
+
+def _domain(relations: list[Relation]) -> Set:
+    total = relations[0].domain()
+    for relation in relations[1:]:
+        total = total | relation.domain()
+    return total
+
+
+def _condition(inside: Set, given: Set) -> Cond:
+    if (given - inside).is_empty():
+        return TRUE
+    return FALSE if inside.is_empty() else inside.condition(given)
+
+
+def donate(plan: MemoryPlan) -> MemoryPlan:
+    """The plan with every operand taken over that can be, and no free for what is taken over."""
+    search = _Search(plan)
+    found = {(d.op_id, d.slot): d for d in search.run()}
+    taken: dict[Tensor, list[Edge]] = {}
+    for (op_id, _), pairs in search.pairs.items():
+        name = statement_name(plan.pdg[op_id])
+        for tensor, reads in pairs:
+            if not reads.is_empty():
+                taken.setdefault(tensor, []).append(Edge("", name, reads.inverse()))
+    lifetimes = tuple(_without(plan, taken))
+    return MemoryPlan(
+        plan.constraints,
+        plan.clock,
+        lifetimes,
+        plan.placed,
+        smallest=plan.smallest,
+        donations=found,
+        apart=plan,
+        fold=plan.fold,
+    )
+
+
+def _without(plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]) -> Iterator[Lifetime]:
+    """The lifetimes without the frees of what is taken over; tensors that part ways are apart."""
+    count = 0
+    for life in plan.lifetimes.values():
+        alike: dict[tuple[tuple[str, Likeness], ...], list[Tensor]] = {}
+        for tensor in life.tensors:
+            key = tuple((e.sink, e.pairs.likeness) for e in taken.get(tensor, ()))
+            alike.setdefault(key, []).append(tensor)
+        for tensors in alike.values():
+            name = f"V{count}"
+            count += 1
+            mine = tuple(replace(e, source=name) for e in taken.get(tensors[0], ()))
+            frees = [replace(e, source=name, pairs=_rest(e, mine)) for e in life.frees]
+            yield replace(
+                life,
+                name=name,
+                tensors=tuple(tensors),
+                frees=tuple(e for e in frees if not e.pairs.at(*plan.given).is_empty()),
+                taken=mine,
+            )
+
+
+def _rest(edge: Edge, taken: tuple[Edge, ...]) -> Relation:
+    pairs = edge.pairs
+    for one in taken:
+        if one.sink == edge.sink:
+            pairs = pairs - one.pairs
+    return pairs

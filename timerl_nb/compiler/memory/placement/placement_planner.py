@@ -1,0 +1,263 @@
+"""From a schedule to a memory plan: blocks where they hold no more than what they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache, cached_property, partial
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.base.errors import BoundsError
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
+from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes, Lifetime, find_lifetimes
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.block_storage import (
+    Block,
+    Candidates,
+    Placed,
+    apart,
+    candidates,
+    rows_read,
+    too_large,
+)
+from timerl_nb.compiler.memory.placement.operand_donation import donate
+from timerl_nb.compiler.memory.placement.slice_reads import is_picked
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan, laid_out
+from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import Unlike
+from timerl_nb.compiler.memory.steady_state.period_detection import Fold, Unfolded, find_fold
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock, most_points
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.index_expressions import Slice
+
+# Each block may cost the peak this many values, such as the copies for readers of single points.
+_SLACK = 2
+
+# Programs of more executed points are planned by a few of their turns where that can be.
+EXACT: Final = 200_000
+# Beyond this, programs are refused unless they are periodic. An exact plan of a million points takes about a second
+# and 150 MB.
+MOST_EXACT: Final = 15_000_000
+
+
+_UNLIKE: Final = "two short runs of it differ by more than a period"
+
+
+class Plans:
+    """The stores of a scheduled graph under actual bounds, and what they will hold when.
+
+    Where the first of its plans has blocks, there follows the same without them.
+
+    Args:
+        smallest: choose stores by how tensors live and are read; False keeps all in point maps.
+        donation: kernels take over the memory of what dies with them. Without it there are no
+            blocks: each row would be written into a copy.
+        lowered: XLA is to run it: its buffers are looked at, once.
+        exact: programs of more executed points than this (`EXACT`) are planned by a few of their
+            turns, where these say what all do.
+        most: so many points may be looked at one by one; a BoundsError says that they are more.
+        known: lifetimes that were found under other bounds, or for another budget.
+    """
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        schedule: ScheduleTree,
+        bounds: Point,
+        *,
+        smallest: bool = True,
+        donation: bool = True,
+        lowered: bool = False,
+        exact: int | None = None,
+        most: int | None = None,
+        known: KnownLifetimes | None = None,
+    ) -> None:
+        self._known = KnownLifetimes(1) if known is None else known
+        self._constraints, self._schedule, self._bounds = constraints, schedule, bounds
+        self._smallest, self._donation, self._most = smallest, donation, most
+        self._lowered = lowered
+        self._exact = EXACT if exact is None else exact
+        self._plain: dict[tuple[bool, frozenset[tuple[str, int]]], MemoryPlan] = {}
+        self._made: dict[bool, MemoryPlan] = {}
+
+    def __iter__(self) -> Iterator[MemoryPlan]:
+        first = self._plan(self._smallest and self._donation)
+        yield first
+        if first.placed.blocks:
+            yield self._plan(False)
+
+    @property
+    def points(self) -> int:
+        """How many executed points are looked at one by one, at most."""
+        count = self._count(self._bounds)
+        return count if self._most is None or count <= self._most else self._exact
+
+    def least(self, *, swap: bool) -> int:
+        """Bytes below which none of them comes; if values may wait on the host, with that either."""
+        if isinstance(self._fold, Fold):
+            return 0
+        self._check_few(self._bounds)
+        return self._unplaced(self._bounds).least(swap=swap)
+
+    def _plan(self, blocks: bool) -> MemoryPlan:
+        if blocks not in self._made:
+            made = self._folded(blocks) or self._all_of_it(blocks)
+            if self._fold is not None and not isinstance(made, FoldedPlan):
+                made = made.looked_at_whole(self._unfolded.why)
+            if self._lowered:
+                made = made.in_buffers(laid_out(made), is_lowered=True)
+            self._made[blocks] = made
+        return self._made[blocks]
+
+    def _all_of_it(self, blocks: bool) -> MemoryPlan:
+        dim = self._constraints.pdg.dims.endless
+        if dim is not None:
+            why = self._fold if isinstance(self._fold, str) else _UNLIKE
+            raise BoundsError(
+                f"{dim.bound} is endless, and what memory all turns of {dim.name} take is not known: {why}.",
+                hint=f"read along {dim.name} a number of turns back, or at {dim.name} modulo a number.",
+            )
+        self._check_few(self._bounds)
+        return self._planned(blocks, self._bounds)
+
+    def _folded(self, blocks: bool) -> MemoryPlan | None:
+        """The plan by a few turns, if these say what all do."""
+        fold = self._fold
+        if not isinstance(fold, Fold):
+            return None
+        with suppress(Unlike):
+            few, more = fold.windows
+            self._check_few(more)
+            small = self._planned(blocks, few, fold)
+            if fold.dim.name in _dims_of_blocks(small):
+                large = self._planned(blocks, more, fold)
+            else:
+                large = small.of_turns(Clock(self._schedule, more))
+            return FoldedPlan(small, large, cache(partial(self._planned, blocks, self._bounds)))
+        return None
+
+    def _planned(self, blocks: bool, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        plain = self._unplaced(bounds, fold)
+        plan = _in_blocks(plain) if blocks else plain
+        plan = donate(plan) if self._donation else plan
+        if fold is not None and plan is not plain:
+            plain.forget_lives()
+        return plan
+
+    def _unplaced(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        """The plan without blocks, where kernels take nothing over."""
+        key = fold is not None, frozenset(bounds.items())
+        if key not in self._plain:
+            self._plain[key] = MemoryPlan(
+                self._constraints,
+                Clock(self._schedule, bounds),
+                self._lifetimes,
+                Placed(self._constraints.pdg),
+                smallest=self._smallest,
+                fold=fold,
+            )
+        return self._plain[key]
+
+    @cached_property
+    def _lifetimes(self) -> tuple[Lifetime, ...]:
+        of = self._constraints, self._schedule
+        return self._known.get(of, lambda: find_lifetimes(*of))
+
+    @cached_property
+    def _fold(self) -> Fold | Unfolded | None:
+        """How the run repeats, or why that is not known; None where it is short."""
+        if self._count(self._bounds) <= self._exact:
+            return None
+        return find_fold(self._constraints, self._schedule, self._lifetimes, self._bounds)
+
+    def _count(self, bounds: Point) -> int:
+        return sum(most_points(self._schedule, bounds).values())
+
+    def _check_few(self, bounds: Point) -> None:
+        if self._most is not None and self._count(bounds) > self._most:
+            raise BoundsError(f"{self._count(bounds):,} points are too many for a trial")
+        if (count := self._count(bounds)) > MOST_EXACT:
+            why = self._unfolded
+            counts = most_points(self._schedule, bounds)
+            over = ", ".join(max(counts, key=lambda domain: counts[domain]))
+            smaller = f"give smaller bounds: most are of statements over ({over}), not vectorised."
+            raise BoundsError(
+                f"the program runs step by step at {count:,} points, which are too many to plan its "
+                f"memory one by one (at most {MOST_EXACT:,}, for about {MOST_EXACT // 1_000_000} s): "
+                f"{why.why}.",
+                others=why.lines,
+                hint=f"{why.hint}; or {smaller}" if why.hint else smaller,
+            )
+
+    @property
+    def _unfolded(self) -> Unfolded:
+        """Why points are looked at one by one."""
+        return self._fold if isinstance(self._fold, Unfolded) else Unfolded(_UNLIKE)
+
+
+def _dims_of_blocks(plan: MemoryPlan) -> set[str]:
+    """The dimensions along which there are blocks."""
+    blocks = plan.placed.blocks.items()
+    return {plan.pdg[t[0]].outputs[t[1]].domain[block.along] for t, block in blocks}
+
+
+def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
+    """A plan with blocks where they hold no more than what they replace."""
+    constraints, clock, pdg = plain.constraints, plain.clock, plain.pdg
+    found = candidates(constraints.statements, plain.bounds)
+    chosen = _fitting(found, plain)
+    while found.along:
+        placed = apart(pdg, found, chosen)
+        new = Constraints(placed.pdg) if placed.copied else constraints
+        along = {tensor: block.along for tensor, block in placed.blocks.items()}
+        lifetimes = find_lifetimes(new, clock.schedule, along)
+        plan = MemoryPlan(new, clock, lifetimes, placed, fold=plain.fold)
+        rows = sum(plain.unit(tensor) for tensor in chosen)
+        if plan.peak <= plain.peak + _SLACK * rows:
+            return plan
+        largest = sorted(chosen, key=lambda t: (-plain.unit(t) * chosen[t].size, t))
+        raised = "blocks would raise the predicted peak"
+        found.refuse(dict.fromkeys(largest[: (len(largest) + 1) // 2], raised))
+        chosen = {tensor: chosen[tensor] for tensor in found.along}
+    lifetimes = tuple(plain.lifetimes.values())
+    refused = Placed(pdg, refused=found.refused)
+    return MemoryPlan(constraints, clock, lifetimes, refused, fold=plain.fold)
+
+
+def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, Block]:
+    """The blocks of the candidates that hold no more than their values do without."""
+    spans, sizes, pdg = plain.spans, plain.sizes, plain.pdg
+    found.refuse(_empty_somewhere(found, plain))
+    blocks = rows_read(found, plain.statements, plain.bounds, spans)
+    gathered = dict.fromkeys(blocks, 0)
+    for (op_id, slot), parts in found.parts.items():
+        read = pdg[op_id].inputs[slot]
+        if sizes.is_gathered(pdg[op_id], read) and not is_picked(pdg[op_id], slot):
+            span = sizes.span(pdg[op_id], read)
+            for part in parts:
+                if part.along is not None and part.tensor in gathered:
+                    gathered[part.tensor] = max(gathered[part.tensor], span)
+    large = {t: too_large(block, spans[t], gathered[t]) for t, block in blocks.items()}
+    why = {tensor: reason for tensor, reason in large.items() if reason}
+    found.refuse(
+        why | {t: "no value of it is read in slices" for t in found.along if t not in blocks}
+    )
+    return {tensor: blocks[tensor] for tensor in found.along}
+
+
+def _empty_somewhere(found: Candidates, plain: MemoryPlan) -> dict[Tensor, str]:
+    """The candidates of which a slice can be empty, when there may be no block to cut it from."""
+    why: dict[Tensor, str] = {}
+    for (op_id, slot), parts in found.parts.items():
+        op = plain.pdg[op_id]
+        env = plain.clock.env(op.domain, plain.clock.points[statement_name(op)])
+        lengths = (e.length for e in op.inputs[slot].index if isinstance(e, Slice))
+        if any((np.asarray(values(length, env)) < 1).any() for length in lengths):
+            empty = "a slice of it can be empty"
+            why.update({part.tensor: empty for part in parts if part.along is not None})
+    return why

@@ -1,0 +1,151 @@
+"""Store kinds: where the values of a tensor are kept, chosen by when they live and how they are read.
+
+| kind | holds | chosen where |
+|---|---|---|
+| slot | one value | no two are ever live at once |
+| ring | `size` values, by the position modulo `size` along one dimension | no two of one place are |
+| block | `size` rows of one array, over the points of one dimension | it is read in slices (`blocks`) |
+| point | a map from points to values | nothing smaller holds them |
+
+All of it is decided under actual bounds from the exact moments at which values are born and die, so
+that a size is proved, not guessed: a place is written only after what it held has died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, ring
+from timerl_nb.compiler.symbolic.dimensions import Domain
+
+StoreKind = Literal["slot", "ring", "block", "point"]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a tensor's values are kept, and why there.
+
+    Attributes:
+        nbytes: the bytes of one value.
+        most: how many values (or blocks) live at once at most.
+        lifetime: the name of the values' (or blocks') lifetime.
+        axes: the places of an array that holds them, by which rings and blocks are found; the rows of
+            blocks last. The places of a point map are XLA's.
+    """
+
+    name: str
+    kind: StoreKind
+    domain: Domain
+    nbytes: int
+    most: int
+    lifetime: str
+    why: str
+    axes: tuple[Axis, ...]
+
+    def __str__(self) -> str:
+        what = "block" if self.kind == "block" else "value"
+        held = f"1 {what}" if self.most == 1 else f"at most {self.most:,} {what}s"
+        return f"{self.name}: {self.shape}, {held} of {self.unit:,} bytes ({self.why})"
+
+    @property
+    def axis(self) -> Axis | None:
+        """That of a ring's places, or a block's rows."""
+        return self.axes[-1] if self.kind in ("ring", "block") else None
+
+    @property
+    def along(self) -> str:
+        """The dimension of a ring or block."""
+        return "" if self.axis is None else self.domain[self.axis.coordinate]
+
+    @property
+    def size(self) -> int:
+        """The places of a ring, the rows of a block."""
+        return 1 if self.axis is None else self.axis.size
+
+    @property
+    def first(self) -> int:
+        """The coordinate of a block's first row."""
+        return 0 if self.axis is None else self.axis.first
+
+    @property
+    def shape(self) -> str:
+        """The kind, with the size where there is one."""
+        return self.kind if self.axis is None else f"{self.kind} of {self.size} along {self.along}"
+
+    @property
+    def unit(self) -> int:
+        """The bytes that come and go together: a value's, or a block's."""
+        return self.nbytes * self.size if self.kind == "block" else self.nbytes
+
+    @property
+    def position(self) -> int:
+        """The position in the domain of the dimension of a ring or block."""
+        assert self.axis is not None
+        return self.axis.coordinate
+
+    def key(self, point: tuple[int, ...]) -> Any:
+        """Under which key the store holds the value of a point, or the block that it lies in."""
+        if self.kind == "block":
+            point = tuple(p for k, p in enumerate(point) if k != self.position)
+        if self.kind == "slot" or (self.kind == "block" and self.most <= 1):
+            return 0
+        if self.kind == "ring":
+            return point[self.position] % self.size
+        return point[0] if len(point) == 1 else point
+
+    def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
+        """The value of a point in the store's contents."""
+        found = held[self.key(point)]
+        return found[point[self.position] - self.first] if self.kind == "block" else found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kind with its places, and the reason."""
+
+    kind: StoreKind
+    why: str
+    axes: tuple[Axis, ...] = ()
+
+
+def choose(lives: Lives, domain: Domain, *, smallest: bool) -> Choice:
+    """The smallest store that holds all values while they live.
+
+    Args:
+        smallest: False keeps everything in point maps.
+    """
+    why = "the option stores is 'point'"
+    if smallest:
+        # the operands and the results of a kernel are there together
+        ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
+        if apart((), [ranges]):
+            return Choice("slot", "never two live values")
+        found = _shortest(ranges, domain)
+        if found is not None:
+            what = f"{domain[found.coordinate]} % {found.size}"
+            return Choice("ring", f"live values never share {what}", (found,))
+        why = "no ring shorter than a dimension keeps live values apart"
+    return Choice("point", why, fit(LiveRanges.of(lives), range(len(domain))))
+
+
+def rows(lives: Lives, domain: Domain, row: Axis) -> Choice:
+    """A store of blocks, of which the rows along one dimension are given; `lives` are the blocks'."""
+    axes = fit(LiveRanges.of(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
+    moved = [replace(a, coordinate=a.coordinate + (a.coordinate >= row.coordinate)) for a in axes]
+    return Choice("block", f"it is read in slices of {domain[row.coordinate]}", (*moved, row))
+
+
+# Beyond the number of live values, few sizes are worth trying: a ring that needs more is sparse.
+_TRIES = 4
+
+
+def _shortest(ranges: LiveRanges, domain: Domain) -> Axis | None:
+    """The smallest ring, where one is shorter than its dimension."""
+    found: Axis | None = None
+    for k in reversed(range(len(domain))):
+        found = ring(ranges, (), k, None if found is None else found.size - 1, _TRIES) or found
+    return found

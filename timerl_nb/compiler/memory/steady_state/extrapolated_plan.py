@@ -1,0 +1,321 @@
+"""The memory plan of a long run, put together from those of two short ones (`folds`).
+
+The two runs are a period apart. What is a number of their plans (places, live values, bytes at corresponding
+times) goes on in a straight line; all else must be the same, or there is no such plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.memory_timeline import Timeline
+from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
+from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout, beyond, buffer_name
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis
+from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.storage_kinds import Choice, Store, choose
+from timerl_nb.compiler.memory.steady_state.extrapolated_points import FoldedPoints, turns, within
+from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import FoldedTimeline, Runs, check
+from timerl_nb.compiler.memory.steady_state.period_detection import Fold, holds
+from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.compiler.symbolic.index_expressions import Lin
+
+
+class FoldedPlan(MemoryPlan):
+    """The memory plan of a long run; its clock, and when values live, are those of a short one.
+
+    Attributes:
+        small, large: the plans of the two short runs.
+        exactly: makes the plan point by point.
+    """
+
+    def __init__(
+        self, small: MemoryPlan, large: MemoryPlan, exactly: Callable[[], MemoryPlan]
+    ) -> None:
+        assert large.fold is not None
+        self.small, self.large, self.exactly = small, large, exactly
+        self._long = fold = large.fold
+        super().__init__(
+            large.constraints,
+            large.clock,
+            tuple(large.lifetimes.values()),
+            self._scaled(),
+            smallest=large.smallest,
+            donations=large.donations if large.donates else None,
+            fold=fold,
+        )
+        self.bounds = dict(fold.bounds)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise where the two runs differ by more than a period."""
+        small, large = self.small, self.large
+        check(small.donations == large.donations)
+        schedule, lifetimes = large.clock.schedule, tuple(large.lifetimes.values())
+        check(holds(self._long, large.constraints, schedule, lifetimes))
+        few, more = ([(n, l.tensors) for n, l in p.lifetimes.items()] for p in (small, large))
+        check(few == more)
+        _check_order(self._long, small.clock, large.clock, self._folded.runs)
+        self._folded.check()
+        _ = self.layout
+
+    def _scaled(self) -> Placed:
+        small, large = self.small.placed, self.large.placed
+        check(
+            small.parts.keys() == large.parts.keys() and small.blocks.keys() == large.blocks.keys()
+        )
+        blocks = {t: _block(self._long, small.blocks[t], b) for t, b in large.blocks.items()}
+        parts = {k: _parts(self._long, small.parts[k], found) for k, found in large.parts.items()}
+        return replace(large, blocks=blocks, parts=parts)
+
+    def timeline(self) -> FoldedTimeline:
+        """Live bytes over schedule time, predicted: nothing is run."""
+        return self._folded
+
+    @cached_property
+    def point_by_point(self) -> Timeline:
+        """The timeline of the larger of the short runs, whose turns say what all do."""
+        return self.large.point_by_point
+
+    @cached_property
+    def _folded(self) -> FoldedTimeline:
+        fold = self._long
+        lines = self.small.point_by_point, self.large.point_by_point
+        runs = _runs(fold, self.small.clock)
+        return FoldedTimeline(*lines, runs, 0 if fold.inner else fold.period)
+
+    @cached_property
+    def stores(self) -> Mapping[Tensor, Store]:
+        """The store of each tensor."""
+        return {tensor: self._store(tensor) for tensor in self.large.stores}
+
+    def _store(self, tensor: Tensor) -> Store:
+        small, large = self.small.stores[tensor], self.large.stores[tensor]
+        check((small.kind, small.lifetime) == (large.kind, large.lifetime))
+        most = self._long.number(small.most, large.most)
+        if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
+            how = self._box(large, most) or choose(
+                self._lives(tensor), large.domain, smallest=self.smallest
+            )
+            return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
+        return replace(
+            large, most=most, axes=self._along(tensor, small.axes, large.axes, large.domain)
+        )
+
+    def _box(self, store: Store, most: int) -> Choice | None:
+        """A place for every coordinate, where so many live that no ring is looked for among them."""
+        if most <= MOST_VALUES:
+            return None
+        sizes = [self.pdg.dims[d].count(self.bounds) for d in store.domain]
+        check(prod(sizes) <= self._long.period * most)
+        axes = tuple(Axis(k, size, ring=False) for k, size in enumerate(sizes))
+        return Choice("point", f"more than {MOST_VALUES:,} values live at once", axes)
+
+    def axes(
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
+    ) -> tuple[Axis, ...]:
+        """The places of a buffer over a domain that a tensor's values are in, from those in the short runs."""
+        if (small, large) == (self.small.stores[tensor].axes, self.large.stores[tensor].axes):
+            return self.stores[tensor].axes
+        return self._along(tensor, small, large, domain)
+
+    def _along(
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
+    ) -> tuple[Axis, ...]:
+        check(len(small) == len(large))
+        return tuple(self._axis(tensor, a, b, domain) for a, b in zip(small, large, strict=True))
+
+    def _axis(self, tensor: Tensor, small: Axis, large: Axis, domain: Domain) -> Axis:
+        check((small.coordinate, small.ring) == (large.coordinate, large.ring))
+        if large.ring and large.size > 1:
+            check(small == large)
+            # in turns, places hold what they do if no value waits for longer where the run is longer; those
+            # of another loop have the order that they have in both
+            if not self._long.inner or domain[large.coordinate] == self._long.dim.name:
+                spans = self.small.spans[tensor], self.large.spans[tensor]
+                longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
+                check(len(longest) == 1)
+        number = self._long.number
+        size, first = number(small.size, large.size), number(small.first, large.first)
+        return replace(large, size=size, first=first)
+
+    def _lives(self, tensor: Tensor) -> Lives:
+        """When all values of a tensor live, in the order in which they are made."""
+        small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
+        runs = self.points.made(small)
+        check(len(large.born) == len(small.born) + int(runs.ahead[-1]))
+        return self.points.lives(small, large, 0, len(self._folded))
+
+    def living(self, lifetime: str, first: int, last: int, few: int) -> Lives:
+        """The values of a lifetime that live between two times; see `FoldedPoints.lives`."""
+        k = list(self.lifetimes).index(lifetime)
+        small, large = (p.point_by_point.spans[k].lives for p in (self.small, self.large))
+        return self.points.lives(small, large, first, last, few=few)
+
+    @cached_property
+    def points(self) -> FoldedPoints:
+        """What runs when."""
+        return FoldedPoints(self._long, self.small.clock, self._folded.runs)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where every value is in the buffers of a lowered program."""
+        return _Layout(self)
+
+    def moment(self, time: int) -> str:
+        """What runs at a time: `learning(i = 0, t = 9)`."""
+        at = self._folded.moment(time)
+        pairs = (self.small, at.small), (self.large, at.large), (self.large, at.later)
+        (name, a), (_, b), (_, c) = (plan.clock.at(when) for plan, when in pairs)
+        return self.named(name, {d: at.number(a[d], b[d], c[d]) for d in a})
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each statement runs."""
+        small, large = self.small.counts, self.large.counts
+        return {name: self._long.number(small[name], large[name]) for name in large}
+
+    def unfolded(self) -> MemoryPlan:
+        """The plan point by point, where its points are few enough to choose swaps among; else this one."""
+        return self.exactly() if len(self._folded) <= SWAPPED else self
+
+    def swapped(self, budget: int) -> MemoryPlan:
+        """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
+        plan = self.unfolded()
+        return self if plan is self else plan.swapped(budget)
+
+
+class _Layout(Layout):
+    """Gone on from the layouts of two short runs in a straight line."""
+
+    plan: FoldedPlan  # pyrefly: ignore[bad-override-mutable-attribute]
+
+    def _find(self) -> None:
+        small, large = Layout(self.plan.small), Layout(self.plan.large)
+        check(small.buffers.keys() == large.buffers.keys())
+        made, stores = dict(large.buffers), self.plan.stores
+        domains = {buffer_name(tensor): store.domain for tensor, store in stores.items()}
+        for tensor, homes in large.homes.items():
+            for name in (home.buffer.name for home in homes):
+                both = small.buffers[name].axes, large.buffers[name].axes
+                axes = self.plan.axes(tensor, *both, domains.get(name, ()))
+                if name == buffer_name(tensor):
+                    more = beyond(stores[tensor], axes)
+                    made[name] = replace(large.buffers[name], axes=axes, beyond=more)
+
+        def home(one: Home, other: Home) -> Home:
+            check((one.buffer.name, one.coordinates) == (other.buffer.name, other.coordinates))
+            return replace(other, buffer=made[other.buffer.name])
+
+        check(small.merges.keys() == large.merges.keys())
+        self.merges = {k: home(small.merges[k], one) for k, one in large.merges.items()}
+        check(small.latest.keys() == large.latest.keys())
+        for slot, found in large.latest.items():
+            known = small.latest[slot]
+            check(known.keys() == found.keys())
+            self.latest[slot] = {name: home(known[name], one) for name, one in found.items()}
+        for tensor, homes in large.homes.items():
+            check(len(small.homes[tensor]) == len(homes))
+            self.homes[tensor] = tuple(map(home, small.homes[tensor], homes))
+
+
+def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Layout:
+    """Where every value of a plan is in the buffers of a lowered program.
+
+    Args:
+        found: see `Layout`.
+    """
+    if isinstance(plan, FoldedPlan):
+        return plan.layout
+    if plan.found_layout is None:
+        plan.found_layout = Layout(plan, found)
+    return plan.found_layout
+
+
+def laid_out(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> int:
+    """The bytes of these buffers, and of what is on its way between them and the host."""
+    return plan.buffers or layout_of(plan, found).nbytes + plan.moving
+
+
+# Executed points of a run of which swaps are chosen, since they are looked at one by one.
+SWAPPED: Final = 2_000_000
+
+# Values of a tensor, more and more of which share a ring, that are looked at one by one for a short one.
+MOST_VALUES: Final = 500_000
+
+
+def _block(fold: Fold, small: Block, large: Block) -> Block:
+    check((small.along, small.cut) == (large.along, large.cut))
+    size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
+    return replace(large, size=size, first=first)
+
+
+def _parts(fold: Fold, small: Sequence[Part], large: Sequence[Part]) -> tuple[Part, ...]:
+    def gone_on(few: Lin, more: Lin) -> Lin:
+        check((more - few).is_const)
+        return few + (more - few) * fold.repeats
+
+    def part(one: Part, other: Part) -> Part:
+        check((one.tensor, one.along) == (other.tensor, other.along))
+        index = tuple(map(gone_on, one.index, other.index))
+        return replace(other, index=index, count=gone_on(one.count, other.count))
+
+    check(len(small) == len(large))
+    return tuple(map(part, small, large))
+
+
+def _runs(fold: Fold, small: Clock) -> Runs:
+    """Where, in the order of all points of the smaller run, there are those of the period that repeats."""
+    (there,) = np.nonzero(within(turns(fold, small), fold, 1))
+    begins = there[np.diff(there, prepend=-2) > 1]
+    lengths = np.diff(np.searchsorted(there, begins), append=len(there))
+    return Runs(begins, lengths, fold.repeats)
+
+
+def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
+    """Raise where the two runs do not do the same, at points that go on in a straight line."""
+    turn, twice = turns(fold, small), within(turns(fold, large), fold, 2)
+    check(len(large) == len(small) + int(runs.ahead[-1]))
+    check(int(twice.sum()) == 2 * int(runs.ahead[-1]))
+    for name, ranks in small.ranks.items():  # one by one, since their points are many
+        behind = (turn[ranks] >= fold.first + fold.period) * fold.period
+        there, found = ranks + runs.more(ranks), _At(large, name, fold.dim.name)
+        check(found.goes_on(small.points[name], there, behind))
+        inside = within(turn[ranks], fold, 1)
+        again = there[inside] + runs.copies(ranks[inside])[1]
+        check(bool(twice[there[inside]].all() & twice[again].all()))
+        check(found.goes_on(small.points[name][inside], again, fold.period))
+
+
+class _At:
+    """The points of a statement by their places in the order of all."""
+
+    def __init__(self, clock: Clock, name: str, dim: str) -> None:
+        domain = clock.schedule.statements[name].domain
+        self._order = np.argsort(clock.ranks[name])
+        self._ranks, self._rows = clock.ranks[name][self._order], clock.points[name]
+        self._moves = np.array([d == dim for d in domain], np.int64)
+
+    def goes_on(self, rows: Array, places: Array, moved: Array | int) -> bool:
+        """Whether some points, moved along the dimension, are those at some places."""
+        if not len(rows):
+            return True
+        at = np.searchsorted(self._ranks, places)
+        if at.max() >= len(self._ranks) or not np.array_equal(self._ranks[at], places):
+            return False
+        found, expected = self._rows[self._order[at]], np.broadcast_to(moved, len(rows))
+        return all(
+            np.array_equal(found[:, k], rows[:, k] + expected * moves)
+            for k, moves in enumerate(self._moves)
+        )

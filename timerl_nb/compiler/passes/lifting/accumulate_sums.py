@@ -1,0 +1,155 @@
+"""Sums over symbolic dimensions become accumulations: each point adds its part to one slot.
+
+A reduction of x[i, 0:T] would hold all of x until it runs. As an unordered reduction each x[i, t] is
+added where it is produced, in whatever order the schedule has; axes that are concrete are reduced
+first. What a merge gives the neutral value (a conditional tensor, where it is not defined) is not
+added at all, but where some slots would then get nothing and others something: a slot is one only where
+something is added. Slices that move with the reader (windows, prefixes) stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step
+from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs, AxesAttrs, CastAttrs
+from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
+from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced, reached_from
+from timerl_nb.compiler.ir.reference.evaluation_rules import identity
+from timerl_nb.compiler.ir.shapes import HALF
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Cond,
+    Lin,
+    Slice,
+    all_of,
+    ge,
+    lt,
+    sym,
+)
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Reductions over whole slices of symbolic dimensions, point by point."""
+
+    name: str = "accumulate"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        edit = Edit(pdg)
+        for op in pdg:
+            if op.kind in REDUCTIONS and is_sliced(op.inputs[0]):
+                reason = _refusal(edit, op)
+                if reason is None:
+                    _accumulate(edit, op)
+                else:
+                    edit.refused[op.id] = reason
+        return edit.finish()
+
+
+def _refusal(edit: Edit, op: Op) -> str | None:
+    """Why the reduction cannot run point by point; None if it can."""
+    (read,) = op.inputs
+    if op.dtype in HALF and op.kind in ("sum", "prod"):
+        return f"a slot of {op.dtype} would be rounded at every point"
+    output = edit.ops[read.source].outputs[read.out]
+    slices = 0
+    for d, entry in zip(output.domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            slices += 1
+            moving = edit.dims.ordered(entry.symbols)
+            if moving:
+                return f"its slice {entry} moves with {', '.join(moving)}"
+            if edit.dims.mention(entry.symbols) and not edit.dims.know(output.domain):
+                return f"where its slice {entry} ends varies, and what it reads has no end there"
+        elif entry.as_symbol != d:
+            return f"it reads {d} at {entry}"
+    if not set(range(slices)) <= set(op.attrs.axes):
+        return "it does not reduce all slices that it reads"
+    return None
+
+
+def _accumulate(edit: Edit, op: Op) -> None:
+    (read,) = op.inputs
+    source = edit.ops[read.source]
+    output = source.outputs[read.out]
+    where: list[Cond] = []
+    dims: list[str] = []
+    for d, entry in zip(output.domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            dims.append(d)
+            if entry is not edit.dims[d].whole:
+                where.append(all_of(ge(sym(d), entry.lo), lt(sym(d), entry.hi)))
+        else:
+            assert isinstance(entry, Lin)
+    part = _all_but_neutral(edit, source, op.kind)
+    if part is None or _leaves_gaps(edit, op, part) or _needs(edit, part.source, op.id):
+        part = edit.own(source, read.out)
+    if part.cond is not TRUE:
+        where.append(part.cond)
+        part = Read(part.source, part.out, part.index)
+    here = op.with_(where=all_of(op.where, *where))
+    inner = tuple(a - len(dims) for a in op.attrs.axes if a >= len(dims))
+    if inner:
+        part = edit.own(edit.add(op.kind, [part], AxesAttrs(inner), like=here))
+    elif output.type.dtype != op.dtype:  # booleans are counted
+        part = edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=here))
+    edit.insert(
+        op.with_(
+            kind="accumulate",
+            domain=edit.dims.ordered({*output.domain, *op.domain}),
+            inputs=(part,),
+            attrs=AccumulateAttrs(op.kind, tuple(dims)),
+            outputs=(Output(op.type, op.domain, op.kind, op.label),),
+            where=here.where,
+        )
+    )
+    edit.steps.append(Step("accumulated", (op.id,), (op.id,), f"over {', '.join(dims)}"))
+
+
+def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
+    """The only branch of a merge whose values count in a reduction, read at the merge's own point."""
+    if merge.kind != "merge":
+        return None
+    branches = [read for read in merge.inputs if not _is_neutral(edit, read, reduce)]
+    if len(branches) != 1 or len(merge.inputs) == 1:
+        return None
+    (branch,) = branches
+    domain = edit.ops[branch.source].outputs[branch.out].domain
+    return branch if is_own(branch.index, domain) else None
+
+
+def _needs(edit: Edit, start: int, op_id: int) -> bool:
+    """Whether an operation needs another one through no merge: a cycle must pass through one."""
+
+    def onward(k: int) -> tuple[int, ...]:
+        return () if edit.ops[k].kind == "merge" else edit.ops[k].sources
+
+    return op_id in reached_from([start], onward)
+
+
+def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:
+    """Whether, under some bounds, nothing is added for some points of a reduction, and something for others."""
+    if part.cond.symbols.isdisjoint(op.domain):
+        return False
+    (read,) = op.inputs
+    domain = edit.ops[read.source].outputs[read.out].domain
+    all_of_it = Set.of(edit.dims, op.domain, op.where).at({})
+    added = Set.of(edit.dims, domain, part.cond)
+    some = Relation.reads(all_of_it, read.index, added).within(added).domain()
+    return (all_of_it - some).exists_with(some)
+
+
+def _is_neutral(edit: Edit, read: Read, reduce: str) -> bool:
+    """Whether what is read is a constant that changes nothing in a reduction."""
+    op = edit.ops[read.source]
+    if op.kind in ("expand", "reshape"):
+        return _is_neutral(edit, op.inputs[0], reduce)
+    if op.kind != "const":
+        return False
+    array = op.attrs.value.array
+    return bool(np.all(array == identity(reduce, array.dtype)))

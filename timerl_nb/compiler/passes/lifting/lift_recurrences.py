@@ -1,0 +1,218 @@
+"""Lifting: recurrences become one batch operation over their dimension.
+
+A running sum, a discounted return, an advantage estimate written as `a[t] = d[t] + g * a[t + 1]` runs
+one step after the other. Where its loop is not acting's, one operation over all steps computes the
+same (000_9a2364bc51ddf94b.txt §5.2, Fig. 7): a sliding sum or extremum, or a linear scan. The
+dimension can then be vectorised. Where the loop is acting's, memory would grow with the dimension,
+and it stays (`windows` treats windows the same way, after vectorisation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.compiler.ir.operation_attributes import ReindexAttrs, ScanAttrs, SlidingAttrs
+from timerl_nb.compiler.ir.operation_kinds import LAYOUT
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.ir.reference.evaluation_rules import identity
+from timerl_nb.compiler.ir.shapes import NUMPY, is_float
+from timerl_nb.compiler.isl.sets_and_relations import Set
+from timerl_nb.compiler.passes.lifting.recurrence_patterns import (
+    NONE,
+    Factor,
+    Recurrence,
+    merge_of,
+    recognise,
+    shaped,
+)
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import remove_dead
+from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
+from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
+from timerl_nb.compiler.passes.vectorization.vectorize import length_reason
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import any_of, eq
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Recurrences as batch operations.
+
+    Attributes:
+        dims: the dimensions that are vectorised, or None for all; along others nothing is gained.
+        acting: of the recurrences, those that share acting's loop; None where nobody asked.
+    """
+
+    dims: tuple[str, ...] | None = None
+    acting: Acting | None = None
+    name: str = "lift"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        total, acting = unchanged(pdg), self.acting or Acting()
+        for dim in pdg.dims:
+            made = self._over(total.pdg, dim, acting.over(dim.name))
+            acting = acting.carried(total.pdg, made)
+            total = chain(total, made)
+        return total
+
+    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
+        """Lift the recurrences along one dimension."""
+        found, refused = self.recurrences(pdg, dim)
+        lifted = [one for one in found if not one.members & acting]
+        why = f"it shares acting's loop over {dim.name}: memory would grow"
+        refused |= {one.head.id: why for one in found if one not in lifted}
+        untouched = replace(unchanged(pdg), refused=refused)
+        if not lifted:
+            return untouched
+        edit = Edit(pdg)
+        for one in lifted:
+            _lift(edit, pdg, dim, one.members)
+        remove_dead(edit)
+        return chain(untouched, edit.finish())
+
+    def along(self, pdg: Pdg) -> list[Dim]:
+        """The dimensions along which it lifts."""
+        return [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
+
+    def recurrences(self, pdg: Pdg, dim: Dim) -> tuple[list[Recurrence], dict[int, str]]:
+        """What could be lifted along a dimension, and why other cycles could not."""
+        refused: dict[int, str] = {}
+        found: list[Recurrence] = []
+        for members in cycles_of(pdg, dim.name).loops:
+            try:
+                if self.dims is not None and dim.name not in self.dims:
+                    raise Refused(f"{dim.name} is not vectorised")
+                if dim.endless:
+                    raise Refused(f"{dim.name} has no end")
+                for k in members:
+                    if (reason := length_reason(pdg, pdg[k], dim)) is not None:
+                        raise Refused(reason)
+                found.append(_lift(Edit(pdg), pdg, dim, members))
+            except Refused as reason:
+                merges = [k for k in members if pdg[k].kind == "merge"]
+                refused |= dict.fromkeys(merges, f"not lifted along {dim.name}: {reason}")
+        return found, refused
+
+
+def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
+    """Put a batch operation in the place of a recurrence's head.
+
+    Raises:
+        Refused: the cycle is no recurrence that has one.
+    """
+    found = recognise(edit, pdg, dim, members)
+    head = found.head
+    if found.extremum is not None:
+        rule, made = _extremum(edit, found)
+    else:
+        rule, made = _linear(edit, found)
+    read = edit.own(made)
+    edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
+    edit.steps.append(Step(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}"))
+    return found
+
+
+def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+    if not _starts_once(edit, found):
+        raise Refused(f"its {found.extremum} starts anew at some points")
+    attrs = SlidingAttrs(0, 1.0, None, found.reverse)
+    made = edit.add(f"sliding_{found.extremum}", [_rests(edit, found)], attrs, like=found.head)
+    return f"running {found.extremum}", made
+
+
+def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+    head = found.head
+    factors = [part.factor for _, part in found.branches if part.factor != NONE]
+    if not factors:
+        raise Refused("all that it takes of itself is 0 times its value")
+    rests, once = _rests(edit, found), _starts_once(edit, found)
+    same = factors[0] if all(factor == factors[0] for factor in factors) else None
+    if same is not None and not isinstance(same, Read) and abs(same) <= 1 and once:
+        if same == 1 or is_float(head.dtype):
+            attrs = SlidingAttrs(0, same, None, found.reverse)
+            made = edit.add("sliding_sum", [rests], attrs, like=head)
+            return "running sum" if same == 1 else "discounted sum", made
+    ordered = is_float(head.dtype) and not all(_is_bounded(edit, x, set()) for x in factors)
+    values = [(c, shaped(edit, part.factor, head.shape, head)) for c, part in found.branches]
+    along = _whole(edit, found.dim, merge_of(edit, values, head))
+    attrs = ScanAttrs(0, found.reverse, ordered, restarts=found.restarts or not once)
+    made = edit.add("linear_scan", [along, rests], attrs, like=head)
+    product = all(part.rest is None for _, part in found.branches if part.factor != NONE)
+    return "running product" if product else "linear recurrence", made
+
+
+def _starts_once(edit: Edit, found: Recurrence) -> bool:
+    """Whether the end where it starts is the only point that needs no other."""
+    head, dim = found.head, found.dim
+    starts = any_of(*(cond for cond, part in found.branches if part.factor == NONE))
+    first = eq(dim.var, dim.size - 1 if found.reverse else 0)
+    have, want = (Set.of(edit.dims, head.domain, cond) for cond in (starts, first))
+    return (have - want).is_empty() and (want - have).is_empty()
+
+
+def _rests(edit: Edit, found: Recurrence) -> Read:
+    """What each point adds of its own, at all points of the dimension."""
+    head, nothing = found.head, NONE
+    if found.extremum is not None:
+        nothing = identity(found.extremum, NUMPY[head.dtype])
+    values = [
+        (cond, shaped(edit, nothing if part.rest is None else part.rest, head.shape, head))
+        for cond, part in found.branches
+    ]
+    return _whole(edit, found.dim, merge_of(edit, values, head))
+
+
+def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
+    """The read at all points of a dimension, in front."""
+    domain = edit.ops[read.source].outputs[read.out].domain
+    index = tuple(
+        dim.whole if d == dim.name else e for d, e in zip(domain, read.index, strict=True)
+    )
+    return Read(read.source, read.out, index)
+
+
+# --- factors that do not grow --------------------------------------------------------------------
+
+_WITHIN_ONE: Final = frozenset({"tanh", "sigmoid", "sin", "cos", "sign"})
+_PASSES: Final = LAYOUT | {"neg", "abs", "copy", "detach", "mul", "where", "merge"}
+
+
+def _is_bounded(edit: Edit, x: Factor, seen: set[int]) -> bool:
+    """Whether a factor is known not to be above 1 in magnitude, whatever the values are."""
+    if not isinstance(x, Read):
+        return abs(x) <= 1
+    op = edit.ops[x.source]
+    if op.id in seen:
+        return False
+    seen = {*seen, op.id}
+    match op.kind:
+        case "const" | "data":
+            return bool((np.abs(op.attrs.value.array) <= 1).all())
+        case "cast":
+            return edit.ops[op.inputs[0].source].dtype == "bool"
+        case "sub":  # 1 - x, of an x between 0 and 1
+            one, other = (edit.ops[read.source] for read in op.inputs)
+            return _is_one(one) and _is_share(edit, other)
+        case _ if op.kind in _WITHIN_ONE:
+            return True
+        case _ if op.kind in _PASSES:
+            operands = op.inputs[1:] if op.kind == "where" else op.inputs
+            return all(_is_bounded(edit, read, seen) for read in operands)
+        case _:
+            return False
+
+
+def _is_one(op: Op) -> bool:
+    return op.kind == "const" and bool((op.attrs.value.array == 1).all())
+
+
+def _is_share(edit: Edit, op: Op) -> bool:
+    """Whether a value is known to lie between 0 and 1."""
+    if op.kind == "cast":
+        return edit.ops[op.inputs[0].source].dtype == "bool"
+    return op.kind == "sigmoid"

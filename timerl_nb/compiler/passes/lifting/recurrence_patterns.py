@@ -1,0 +1,388 @@
+"""Recurrences along a dimension, recognised whatever way they are written.
+
+A cycle is a recurrence where one merge is on all its paths (the head), each path goes from the head
+at one point to the head one point before (or after), and what happens on the way is linear in the
+head's value, element by element: y[t] = a[t] * y[t - 1] + b[t], with a = 0 where y starts. Or it is
+y[t] = max(y[t - 1], b[t]), or min. What is in between, `where`, further merges, gradients' sums, is
+taken apart operation by operation: `LINEAR` and `EXTREMA` say how, kind by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, compose
+from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, ConstArray, ConstAttrs, ShapeAttrs
+from timerl_nb.compiler.ir.operations import Op, Read, is_sliced
+from timerl_nb.compiler.ir.reference.evaluation_rules import identity
+from timerl_nb.compiler.ir.shapes import NUMPY, Shape, is_float, same_shape
+from timerl_nb.compiler.isl.sets_and_relations import Relation, primed
+from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import Cond, all_of, eq, sym
+
+Factor = float | Read
+NONE: Final = 0.0  # the factor of what does not depend on the head
+
+
+@dataclass(frozen=True)
+class Part:
+    """A value as factor * (the head, one point on) + rest, at the reader's own point.
+
+    No rest is a rest that changes nothing: zero, or the least value of a maximum.
+    """
+
+    factor: Factor
+    rest: Read | None = None
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """What a cycle computes: per branch of its head, the condition and the value's parts."""
+
+    dim: Dim
+    head: Op
+    members: frozenset[int]
+    reverse: bool  # whether each point needs the one after it
+    extremum: str | None  # "max" or "min"; None where it is linear
+    restarts: bool  # whether a choice inside lets it begin anew
+    branches: tuple[tuple[Cond, Part], ...]
+
+
+def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
+    """The recurrence that a cycle of the graph is; what it needs is added to the edit.
+
+    Raises:
+        Refused: it is none; the message says why.
+    """
+    head, order = _head(pdg, dim, members)
+    reverse = _direction(pdg, dim, head, members, order)
+    found = {pdg[k].kind for k in order} & {"max2", "min2"}
+    if len(found) > 1:
+        raise Refused("it takes both maxima and minima")
+    extremum = found.pop().removesuffix("2") if found else None
+    apart = _Apart(edit, dim, head, members, extremum)
+    for op_id in order:
+        apart.take(pdg[op_id])
+    branches = tuple(apart.branches(head))
+    return Recurrence(dim, head, members, reverse, extremum, apart.restarts, branches)
+
+
+def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
+    """The merge that is on all paths of a cycle, and the other operations, operands first."""
+    for op_id in members:
+        op = pdg[op_id]
+        if len(op.outputs) != 1 or any(o.reduce is not None for o in op.outputs):
+            raise Refused(f"{op.name} ({op.kind}) is on its way")
+    domains = {pdg[k].domain for k in members}
+    if len(domains) > 1:
+        raise Refused(f"its operations vary over {' and '.join(map(_shown, sorted(domains)))}")
+    (domain,) = domains
+    if dim.name not in domain:
+        raise Refused(f"it does not vary over {dim.name}")
+    merges = [k for k in sorted(members) if pdg[k].kind == "merge"]
+    # what others read had better be the head: it is what the recurrence computes
+    merges.sort(key=lambda k: all(reader in members for reader, _ in pdg.readers[k]))
+    for head in merges:
+        edges = {
+            k: [r.source for r in pdg[k].inputs if r.source in members and r.source != head]
+            for k in members - {head}
+        }
+        found = components(edges)
+        if all(len(group) == 1 and group[0] not in edges[group[0]] for group in found):
+            return pdg[head], [group[0] for group in found]
+    raise Refused("several values need each other")
+
+
+def _shown(domain: Sequence[str]) -> str:
+    return f"({', '.join(domain)})"
+
+
+def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Sequence[int]) -> bool:
+    """Whether each point needs the one after it; False where it needs the one before."""
+    own = tuple(sym(d) for d in head.domain)
+    points = pdg.points(head)
+    reached: dict[int, Relation] = {head.id: Relation.reads(points, own, points)}
+    total: Relation | None = None
+    for op_id in (head.id, *reversed(order)):
+        op = pdg[op_id]
+        for read in op.inputs:
+            if read.source not in members:
+                continue
+            if is_sliced(read):
+                raise Refused(f"{op.name} reads a slice of it")
+            there = reached[op_id].then(pdg.reads(op, read))
+            if read.source == head.id:
+                total = there if total is None else total | there
+            else:
+                before = reached.get(read.source)
+                reached[read.source] = there if before is None else before | there
+    assert total is not None
+    for step in (-1, 1):
+        moved = all_of(
+            *(eq(sym(primed(d)), sym(d) + (step if d == dim.name else 0)) for d in head.domain)
+        )
+        if (total - Relation.of(pdg.dims, head.domain, head.domain, moved)).is_empty():
+            return step > 0
+    raise Refused(f"it needs itself elsewhere than one point before, or after, along {dim.name}")
+
+
+# --- taking operations apart ---------------------------------------------------------------------
+
+
+@dataclass
+class _Apart:
+    """The parts of a cycle's operations, one after the other."""
+
+    edit: Edit
+    dim: Dim
+    head: Op
+    members: frozenset[int]
+    extremum: str | None
+    parts: dict[int, Part] = field(default_factory=dict[int, Part])
+    restarts: bool = False
+
+    def take(self, op: Op) -> None:
+        """Take an operation apart whose operands are."""
+        rules = LINEAR if self.extremum is None else EXTREMA
+        rule = rules.get(op.kind)
+        if rule is None:
+            what = "linear in it, element by element" if self.extremum is None else "an extremum"
+            raise Refused(f"{op.name} ({op.kind}) is not {what}")
+        if not same_shape(op.shape, self.head.shape) or op.dtype != self.head.dtype:
+            raise Refused(f"{op.name} is {op.type}, not {self.head.type}")
+        self.parts[op.id] = rule(self, op, [self.of(read) for read in op.inputs])
+
+    def of(self, read: Read) -> Part:
+        """What is read, in parts seen from the reader's point."""
+        if read.source == self.head.id:
+            return Part(1.0)
+        if read.source not in self.members:
+            return Part(NONE, read)
+        part = self.parts[read.source]
+        domain = self.edit.ops[read.source].outputs[read.out].domain
+
+        def seen(x: Read) -> Read:
+            composed = compose(read, domain, x)
+            assert composed is not None  # points always compose
+            return composed
+
+        factor = seen(part.factor) if isinstance(part.factor, Read) else part.factor
+        return Part(factor, None if part.rest is None else seen(part.rest))
+
+    def branches(self, merge: Op) -> list[tuple[Cond, Part]]:
+        """The parts of a merge's branches."""
+        found = [(read.cond, self.of(read)) for read in merge.inputs]
+        moving = self.edit.dims.ordered(s for cond, _ in found for s in cond.symbols)
+        if set(moving) - {self.dim.name}:
+            raise Refused(f"its branches are chosen by {' and '.join(moving)}")
+        return found
+
+    # --- arithmetic that folds what is known ---------------------------------------------------
+
+    def op(self, kind: str, *xs: Factor, like: Op) -> Read:
+        reads = [x if isinstance(x, Read) else constant(self.edit, x, like) for x in xs]
+        return self.edit.own(self.edit.add(kind, reads, like=like))
+
+    def known(self, x: Factor) -> Factor:
+        """A factor as a number where it is a constant of one element."""
+        if isinstance(x, Read):
+            source = self.edit.ops[x.source]
+            if source.kind == "const" and not source.shape:
+                value = float(str(source.attrs.value.array))  # the shortest that rounds to it
+                return value if _is_exact(value, source) else x
+        return x
+
+    def times(self, x: Factor, y: Factor, like: Op) -> Factor:
+        x, y = self.known(x), self.known(y)
+        if isinstance(x, float) and isinstance(y, float) and _is_exact(x * y, like):
+            return x * y
+        for one, other in ((x, y), (y, x)):
+            if one == 1.0:
+                return other
+            if one == -1.0:
+                return self.op("neg", other, like=like)
+        return NONE if NONE in (x, y) else self.op("mul", x, y, like=like)
+
+    def plus(self, x: Factor, y: Factor, like: Op) -> Factor:
+        if isinstance(x, float) and isinstance(y, float) and _is_exact(x + y, like):
+            return x + y
+        return y if x == NONE else x if y == NONE else self.op("add", x, y, like=like)
+
+    def minus(self, x: Factor, like: Op) -> Factor:
+        return self.times(-1.0, x, like)
+
+    def merged(self, merge: Op, values: Sequence[tuple[Cond, Factor]]) -> Factor:
+        """One of several values, as a merge; itself where all are the same number."""
+        first = values[0][1]
+        if isinstance(first, float) and all(x == first for _, x in values):
+            return first
+        shape = merge.shape
+        return merge_of(
+            self.edit, [(c, shaped(self.edit, x, shape, merge)) for c, x in values], merge
+        )
+
+
+def _is_exact(value: float, op: Op) -> bool:
+    """Whether a number stands for an integer of the operation's, if these are integers."""
+    return is_float(op.dtype) or abs(value) < 2**53
+
+
+def constant(edit: Edit, value: float, like: Op) -> Read:
+    kind = NUMPY[like.dtype]
+    if kind.kind in "iu":  # as their arithmetic does, factors of integers wrap
+        made = np.asarray(int(value) % 2**64, np.uint64).astype(kind)
+    else:
+        made = np.asarray(value, kind)
+    return edit.own(edit.add("const", (), ConstAttrs(ConstArray(made)), like=like))
+
+
+def shaped(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
+    """A factor as a value of the given shape: its source in that shape, read as it is."""
+    read = x if isinstance(x, Read) else constant(edit, x, like)
+    source = edit.ops[read.source]
+    made, have = edit.own(source, read.out), source.outputs[read.out].type.shape
+    if same_shape(have, shape):
+        return read
+    if not have:
+        have = (1,) * len(shape)
+        made = edit.own(edit.add("reshape", [made], ShapeAttrs(have), like=source))
+    if not same_shape(have, shape):
+        made = edit.own(edit.add("expand", [made], ShapeAttrs(shape), like=source))
+    return Read(made.source, made.out, read.index, read.cond)
+
+
+def merge_of(edit: Edit, values: Sequence[tuple[Cond, Read]], like: Op) -> Read:
+    """A merge of values, each where its condition holds."""
+    reads = [Read(r.source, r.out, r.index, cond) for cond, r in values]
+    return edit.own(edit.add("merge", reads, NO_ATTRS, like=like))
+
+
+PartRule = Callable[[_Apart, Op, Sequence[Part]], Part]
+
+
+def _same(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    return parts[0]
+
+
+def _rest(apart: _Apart, part: Part) -> Factor:
+    return NONE if part.rest is None else part.rest
+
+
+def _linear(apart: _Apart, factor: Factor, rest: Factor, like: Op) -> Part:
+    if isinstance(rest, Read) or rest == NONE:
+        return Part(factor, rest if isinstance(rest, Read) else None)
+    return Part(factor, constant(apart.edit, rest, like))
+
+
+def _neg(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    (x,) = parts
+    return _linear(apart, apart.minus(x.factor, op), apart.minus(_rest(apart, x), op), op)
+
+
+def _add(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    x, y = parts
+    rest = apart.plus(_rest(apart, x), _rest(apart, y), op)
+    return _linear(apart, apart.plus(x.factor, y.factor, op), rest, op)
+
+
+def _sub(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    x, y = parts
+    if x.rest is not None and y.rest is not None:
+        rest: Factor = apart.op("sub", x.rest, y.rest, like=op)
+    else:
+        rest = apart.plus(_rest(apart, x), apart.minus(_rest(apart, y), op), op)
+    return _linear(apart, apart.plus(x.factor, apart.minus(y.factor, op), op), rest, op)
+
+
+def _mul(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    for x, by in (parts, parts[::-1]):
+        if by.factor == NONE and by.rest is not None:
+            if x.factor != NONE and apart.known(by.rest) == NONE:
+                raise Refused("all that it takes of itself is 0 times its value")
+            rest = apart.times(_rest(apart, x), by.rest, op)
+            return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
+    raise Refused(f"{op.name} is a product of its value with itself")
+
+
+def _div(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    x, by = parts
+    if by.factor != NONE or by.rest is None:
+        raise Refused(f"{op.name} divides by its value")
+    rest = None if x.rest is None else apart.op("div", x.rest, by.rest, like=op)
+    return Part(apart.op("div", x.factor, by.rest, like=op), rest)
+
+
+def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    chosen, x, y = parts
+    if chosen.factor != NONE or chosen.rest is None:
+        raise Refused(f"{op.name} chooses by its value")
+    apart.restarts |= NONE in (x.factor, y.factor)
+    factor, rest = (
+        a if a == b else apart.op("where", chosen.rest, a, b, like=op)
+        for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y)))
+    )
+    return _linear(apart, factor, rest, op)
+
+
+def _merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    found = apart.branches(op)
+    apart.restarts |= any(p.factor == NONE for _, p in found)
+    factor = apart.merged(op, [(c, p.factor) for c, p in found])
+    return _linear(apart, factor, apart.merged(op, [(c, _rest(apart, p)) for c, p in found]), op)
+
+
+def _extremum(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    known = [p.rest for p in parts if p.rest is not None]
+    rest = known[0] if len(known) == 1 else apart.op(op.kind, *known, like=op) if known else None
+    return Part(1.0, rest)
+
+
+def _extremum_where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    chosen, x, y = parts
+    if chosen.factor != NONE or chosen.rest is None or NONE in (x.factor, y.factor):
+        raise Refused(f"{op.name} leaves its value out, or chooses by it")
+    if x.rest is None and y.rest is None:
+        return Part(1.0)
+    assert apart.extremum is not None
+    least = identity(apart.extremum, NUMPY[op.dtype])
+    rests = [least if p.rest is None else p.rest for p in (x, y)]
+    return Part(1.0, apart.op("where", chosen.rest, *rests, like=op))
+
+
+def _extremum_merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+    found = apart.branches(op)
+    if any(p.factor == NONE for _, p in found):
+        raise Refused(f"{op.name} leaves its value out")
+    assert apart.extremum is not None
+    least = identity(apart.extremum, NUMPY[op.dtype])
+    rests: list[tuple[Cond, Factor]] = [(c, least if p.rest is None else p.rest) for c, p in found]
+    rest = apart.merged(op, rests)
+    return Part(1.0, rest if isinstance(rest, Read) else None)
+
+
+LINEAR: Final[Mapping[str, PartRule]] = {
+    "copy": _same,
+    "detach": _same,
+    "neg": _neg,
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "where": _where,
+    "merge": _merge,
+}
+EXTREMA: Final[Mapping[str, PartRule]] = {
+    "copy": _same,
+    "detach": _same,
+    "max2": _extremum,
+    "min2": _extremum,
+    "where": _extremum_where,
+    "merge": _extremum_merge,
+}

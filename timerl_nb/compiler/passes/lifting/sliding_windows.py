@@ -1,0 +1,79 @@
+"""Windows that move with a dimension: their sums and extrema become one batch operation.
+
+A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Where
+the loop is not the one that makes r, one sliding sum over all of r computes the same
+(000_9a2364bc51ddf94b.txt §5.2). Where it is (n-step returns while acting), lifting would make
+learning wait for all of r, and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, chain, unchanged
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.passes.lifting.prefix_accumulation import step_by_step
+from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
+from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
+from timerl_nb.compiler.passes.vectorization.vectorize import choose, vectorize_over
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import Slice
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Reductions of moving windows as batch operations.
+
+    Attributes:
+        acting: what shares acting's loops; None where nobody asked.
+    """
+
+    acting: Acting | None = None
+    name: str = "windows"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        total, acting = unchanged(pdg), self.acting or Acting()
+        for dim in pdg.dims.ended:
+            windows = {op.id for op in total.pdg if _is_window(op, dim)}
+            if not windows:
+                continue
+            others = [op.id for op in total.pdg if op.id not in windows]
+            kept = [*others, *acting.over(dim.name)]
+            chosen, why = choose(total.pdg, dim, kept)
+            refused = {**total.refused, **{k: reason for k, reason in why.items() if k in windows}}
+            if chosen:
+                made = vectorize_over(total.pdg, dim, chosen)
+                acting = acting.carried(total.pdg, made)
+                total = chain(total, made)
+            total = replace(total, refused=refused)
+        return _step_by_step(total)
+
+    def along(self, pdg: Pdg) -> list[Dim]:
+        """The dimensions that windows move with."""
+        return [d for d in pdg.dims.ended if any(_is_window(op, d) for op in pdg)]
+
+
+def _step_by_step(total: Rewritten) -> Rewritten:
+    """The windows that are left in a loop, as recurrences where they are prefixes or suffixes."""
+    edit = Edit(total.pdg)
+    refused = dict(total.refused)
+    for op in total.pdg:
+        for dim in total.pdg.dims:
+            if not _is_window(op, dim):
+                continue
+            try:
+                step_by_step(edit, op, dim)
+                break
+            except Refused as reason:
+                before = f"{refused[op.id]}; " if op.id in refused else ""
+                refused[op.id] = f"{before}it reads its slice whole: {reason}"
+    total = replace(total, refused=refused)
+    return chain(total, edit.finish()) if edit.steps else total
+
+
+def _is_window(op: Op, dim: Dim) -> bool:
+    """Whether the operation reduces a slice that moves with the dimension."""
+    return op.kind in ("sum", "prod", "max", "min", "discounted_sum") and any(
+        isinstance(e, Slice) and dim.name in e.symbols for e in op.inputs[0].index
+    )

@@ -1,0 +1,1 @@
+"""Simplification: algebra, dead code, contractions, smaller domains."""

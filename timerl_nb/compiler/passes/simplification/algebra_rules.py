@@ -1,0 +1,275 @@
+"""The rules of algebra: identities, signs, broadcasts, constants, transpositions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit
+from timerl_nb.compiler.ir.operation_attributes import (
+    AxesAttrs,
+    ConstArray,
+    ConstAttrs,
+    PermAttrs,
+    ShapeAttrs,
+    ValueAttrs,
+)
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, reached_from
+from timerl_nb.compiler.ir.reference.evaluator import Reference
+from timerl_nb.compiler.ir.shapes import Shape, broadcast, is_float, same_shape
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import Answer, Look, Rule, typed
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin
+
+_FOLD_LIMIT = 256  # elements; larger constants stay as the operations that make them
+
+
+def _identity(look: Look) -> Answer:
+    """Copies, and operations whose neutral element is an operand."""
+    op = look.op
+    one = [look.scalar(k) == 1 for k in range(len(op.inputs))]
+    zero = [look.scalar(k) == 0 for k in range(len(op.inputs))]
+    match op.kind:
+        case "copy" | "detach":  # gradients are written by now
+            return look.keeps(0)
+        case "reshape" | "expand" | "cast":
+            return look.keeps(0)  # to the same shape or dtype
+        case "transpose" if op.attrs.perm == tuple(range(len(op.attrs.perm))):
+            return look.keeps(0)
+        case "reindex" if op.attrs.is_identity:
+            return look.keeps(0)
+        case "mul":  # x * 1 = 1 * x = x
+            return look.keeps(0) if one[1] else look.keeps(1) if one[0] else None
+        case "div" | "pow" if one[1]:  # x / 1 = x ** 1 = x
+            return look.keeps(0)
+        case "add":  # x + 0 = 0 + x = x
+            return look.keeps(0) if zero[1] else look.keeps(1) if zero[0] else None
+        case "sub" if zero[1]:  # x - 0 = x
+            return look.keeps(0)
+        case "where" if op.inputs[1] == op.inputs[2]:  # where(c, x, x) = x
+            return look.keeps(1)
+        case "sum" | "prod" | "max" | "min" if not op.attrs.axes:
+            return look.keeps(0)
+        case "concat" if len(op.inputs) == 1:
+            return look.keeps(0)
+        case _:
+            return None
+
+
+def _double(look: Look) -> Answer:
+    """-(-x) = x, not not x = x, and the same for pairs of layout operations."""
+    op = look.op
+    inner = look.operand(0) if op.inputs else None
+    if inner is None or inner.kind != op.kind:
+        return None
+    if inner.attrs == op.attrs and (
+        op.kind in ("neg", "not") or (op.kind == "reindex" and op.attrs.is_reversal)
+    ):
+        return _inner_read(look, inner)
+    if op.kind in ("reshape", "expand"):
+        return look.remade(op.kind, inner.inputs, op.attrs) if _same_rank(inner, op) else None
+    if op.kind == "transpose":
+        perm = tuple(inner.attrs.perm[k] for k in op.attrs.perm)
+        return look.remade("transpose", inner.inputs, PermAttrs(perm))
+    return None
+
+
+def _same_rank(inner: Op, op: Op) -> bool:
+    return op.kind == "reshape" or len(inner.shape) == len(op.shape)
+
+
+def _inner_read(look: Look, inner: Op) -> Read | None:
+    read = inner.inputs[0]
+    return read if look.edit.ops[read.source].outputs[read.out].domain == look.op.domain else None
+
+
+def _signs(look: Look) -> Answer:
+    """x + -y = x - y; x - -y = x + y; -x + y = y - x; x * -1 = -x."""
+    op = look.op
+    if op.kind == "mul" and look.scalar(1) == -1 and look.keeps(0):
+        return look.remade("neg", op.inputs[:1])
+    if op.kind not in ("add", "sub"):
+        return None
+    right, left = look.operand(1), look.operand(0)
+    if right is not None and right.kind == "neg":
+        return look.remade("sub" if op.kind == "add" else "add", (op.inputs[0], right.inputs[0]))
+    if op.kind == "add" and left is not None and left.kind == "neg":
+        return look.remade("sub", (op.inputs[1], left.inputs[0]))
+    return None
+
+
+def _broadcast(look: Look) -> Answer:
+    """f(expand(x), y) = f(x, y) where y alone has the full shape; the same for added axes."""
+    op = look.op
+    if op.kind not in ELEMENTWISE or len(op.inputs) < 2:
+        return None
+    for k, read in enumerate(op.inputs):
+        inner = look.operand(k)
+        if inner is None or inner.kind not in ("expand", "reshape") or read.out:
+            continue
+        source = inner.inputs[0]
+        narrow = Look(look.edit, inner).shape(0)
+        if inner.kind == "reshape" and narrow:
+            continue
+        shapes = [narrow if j == k else look.shape(j) for j in range(len(op.inputs))]
+        together = broadcast(shapes)
+        if together is not None and same_shape(together, op.shape):
+            inputs = [source if j == k else r for j, r in enumerate(op.inputs)]
+            return look.remade(op.kind, inputs, op.attrs)
+    return None
+
+
+def _sum_of_repeated(look: Look) -> Answer:
+    """sum(expand(x)) over the repeated axes alone = x * how often."""
+    op = look.op
+    inner = look.operand(0) if op.kind == "sum" else None
+    if inner is None or inner.kind != "expand":
+        return None
+    before = Look(look.edit, inner).shape(0) or (1,) * len(inner.shape)
+    axes: tuple[int, ...] = op.attrs.axes
+    if len(before) != len(inner.shape) or any(before[a] != 1 for a in axes):
+        return None
+    sizes = [s for s in (inner.shape[a] for a in axes) if isinstance(s, int)]
+    kept = tuple(s for k, s in enumerate(before) if k not in axes)
+    if len(sizes) < len(axes) or not same_shape(kept, op.shape) or not prod(sizes):
+        return None  # 0 times infinity is not the sum of nothing
+    edit = look.edit
+    small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
+    times = ConstAttrs(ConstArray(typed(prod(sizes), op)))
+    count = edit.add("const", (), times, like=op)
+    return look.remade("mul", (edit.own(small), edit.own(count)))
+
+
+def _trivial_merge(look: Look) -> Answer:
+    """A merge of one branch is that branch, unless it is what a recurrence passes through."""
+    op = look.op
+    if op.kind == "merge" and len(op.inputs) == 1 and not _closes_a_cycle(look.edit, op):
+        return Read(op.inputs[0].source, op.inputs[0].out, op.inputs[0].index)
+    return None
+
+
+def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
+    """Whether the merge's branch needs the merge, through no other merge."""
+
+    def onward(op_id: int) -> tuple[int, ...]:
+        return () if edit.ops[op_id].kind == "merge" else edit.ops[op_id].sources
+
+    return merge.id in reached_from(merge.sources, onward)
+
+
+# what has no value, or takes nobody knows how long
+_NOT_FOLDED: Final = SINKS | {"merge", "accumulate", "udf", "jaxed"}
+
+
+def _fold(look: Look) -> Answer:
+    """An operation of constants is a constant, and the same at all points."""
+    op, edit = look.op, look.edit
+    if op.kind == "value":
+        return _fold_value(look)
+    sources = [edit.ops[r.source] for r in op.inputs]
+    constant = all(source.kind == "const" and not source.domain for source in sources)
+    if not constant or not op.inputs or op.kind in _NOT_FOLDED:
+        return None
+    if any(e.symbols for e in op.attrs.exprs):  # their values are the bounds'
+        return None
+    if (
+        any(not isinstance(s, int) for s in op.shape)
+        or prod(map(int, _ints(op.shape))) > _FOLD_LIMIT
+    ):
+        return None
+    single = op.with_(
+        domain=(), where=TRUE, outputs=tuple(replace(o, domain=()) for o in op.outputs)
+    )
+    small = Pdg(edit.dims, {source.id: source for source in (*sources, single)})
+    bounds = {d.bound: 1 for d in edit.dims}
+    attrs = ConstAttrs(ConstArray(Reference(small, bounds).read(edit.own(single), bounds)))
+    if not op.domain:
+        return look.remade("const", (), attrs)
+    return edit.own(edit.add("const", (), attrs, like=op))
+
+
+def _ints(shape: Shape) -> list[int]:
+    return [s for s in shape if isinstance(s, int)]
+
+
+def _fold_value(look: Look) -> Answer:
+    attrs: ValueAttrs = look.op.attrs
+    known = attrs.expr.const if isinstance(attrs.expr, Lin) and attrs.expr.is_const else None
+    if not isinstance(attrs.expr, Lin) and not attrs.expr.symbols:
+        known = attrs.expr is TRUE
+    if known is None or attrs.axes or look.op.domain:
+        return None
+    return look.remade("const", (), ConstAttrs(ConstArray(typed(known, look.op))))
+
+
+def _constants_together(look: Look) -> Answer:
+    """(x * c) * d = x * (c * d), for scalars c and d."""
+    op, edit = look.op, look.edit
+    if op.kind != "mul" or not is_float(op.dtype):
+        return None
+    for k in (0, 1):
+        outer, inner = look.scalar(k), look.operand(1 - k)
+        if outer is None or inner is None or inner.kind != "mul":
+            continue
+        inside = Look(edit, inner)
+        for j in (0, 1):
+            c = inside.scalar(j)
+            if c is not None and inside.scalar(1 - j) is None:
+                with np.errstate(all="ignore"):
+                    product = typed(outer * c, op)
+                if not np.isfinite(product) or (product == 0 and outer and c):
+                    return None  # beyond the range, though each step may stay inside
+                both = ConstAttrs(ConstArray(product))
+                folded = edit.add("const", (), both, like=op)
+                return look.remade("mul", (inner.inputs[1 - j], edit.own(folded)))
+    return None
+
+
+def _sum_of_transpose(look: Look) -> Answer:
+    """sum(transpose(x)) over the leading axes' permutation = sum(x), where the rest stays in order."""
+    op = look.op
+    inner = look.operand(0) if op.kind in ("sum", "max", "min", "prod") else None
+    if inner is None or inner.kind != "transpose":
+        return None
+    perm = inner.attrs.perm
+    axes = tuple(sorted(perm[a] for a in op.attrs.axes))
+    rest = [perm[k] for k in range(len(perm)) if k not in op.attrs.axes]
+    if rest != sorted(rest):
+        return None
+    return look.remade(op.kind, inner.inputs, AxesAttrs(axes))
+
+
+def _dot_of_transpose(look: Look) -> Answer:
+    """A contraction of a transposed operand = the contraction with its labels in the old order."""
+    op = look.op
+    if op.kind not in ("dot", "conv", "gather"):
+        return None
+    for k, labels in enumerate((op.attrs.left, op.attrs.right)):
+        inner = look.operand(k)
+        if inner is None or inner.kind != "transpose":
+            continue
+        perm: PermAttrs = inner.attrs
+        old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
+        which = "right" if k else "left"
+        inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
+        return look.remade(op.kind, inputs, replace(op.attrs, **{which: old}))
+    return None
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "sum of a transpose": _sum_of_transpose,
+    "contraction of a transpose": _dot_of_transpose,
+    "identity": _identity,
+    "double": _double,
+    "trivial merge": _trivial_merge,
+    "signs": _signs,
+    "broadcast removal": _broadcast,
+    "sum of repeated": _sum_of_repeated,
+    "constant folding": _fold,
+    "constants together": _constants_together,
+}

@@ -1,0 +1,162 @@
+"""Factors that are constant along a summed dimension are lifted out of the sum.
+
+Left inside, they would make learning wait for them: an average over all steps in every step's
+gradient takes the overlap away.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import crosses
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, ConstArray, ConstAttrs
+from timerl_nb.compiler.ir.operation_kinds import LAYOUT
+from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
+from timerl_nb.compiler.ir.shapes import is_float
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import Look, typed
+from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice
+from timerl_nb.compiler.symbolic.substitution import subst_entry
+
+Factor = tuple[str, Read]  # ("mul" or "div", the scalar)
+_LINEAR: Final = LAYOUT | {"neg", "sum", "gather", "scatter_add"}
+
+
+class _Factors:
+    """Scalar factors of an operation's value, and the value without them."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.edit = edit
+        self._without: dict[tuple[int, Factor], tuple[Op | None, bool]] = {}
+        self.past_zero = False  # whether a zero that no factor was taken from was passed
+
+    def candidates(self, op: Op, summed: frozenset[str], seen: set[int]) -> dict[Factor, None]:
+        """Scalars, constant along `summed`, that multiply or divide something below `op`."""
+        if op.id in seen:
+            return {}
+        seen.add(op.id)
+        look = Look(self.edit, op)
+        found: dict[Factor, None] = {}
+        for k in (1, 0) if op.kind == "mul" else (1,) if op.kind == "div" else ():
+            source = look.operand(k)
+            if source is not None and not source.shape and is_float(source.dtype):
+                domain = set(source.outputs[0].domain)
+                if domain < set(op.domain) and not domain & summed:
+                    found[op.kind, op.inputs[k]] = None
+        for k in self._linear_in(op):
+            source = look.operand(k)
+            if source is not None:
+                found.update(self.candidates(source, summed, seen))
+        return found
+
+    def _linear_in(self, op: Op) -> tuple[int, ...]:
+        """The operands in which the operation is linear, each by itself or all together."""
+        if op.kind in _LINEAR or op.kind == "div":
+            return (0,)
+        if op.kind in ("mul", "dot", "conv", "add", "sub"):
+            return (0, 1)
+        return (1, 2) if op.kind == "where" else ()
+
+    def without(self, op: Op, factor: Factor) -> Op | None:
+        """The operation's value without one occurrence of the factor; None if it has none."""
+        key = (op.id, factor)
+        before = self.past_zero
+        if key not in self._without:
+            self._without[key] = None, False  # a cycle has no factors
+            self.past_zero = False
+            rest = self._take(op, factor)
+            self._without[key] = rest, self.past_zero
+        found, passed = self._without[key]
+        self.past_zero = before or passed
+        return found
+
+    def _take(self, op: Op, factor: Factor) -> Op | None:
+        look, (how, read) = Look(self.edit, op), factor
+        if op.kind == how:
+            for k in (1, 0) if how == "mul" else (1,):
+                rest = look.operand(1 - k)
+                if op.inputs[k] == read and rest is not None and look.keeps(1 - k):
+                    return rest
+        sides = self._linear_in(op)
+        if op.kind in ("mul", "dot", "conv"):
+            for k in sides:
+                made = self._rebuilt(look, (k,), factor)
+                if made is not None:
+                    return made
+            return None
+        if op.kind == "where":
+            zeros = [k for k in sides if look.scalar(k) == 0]  # zero has every factor
+            self.past_zero |= bool(zeros) and not self._is_finite(read)
+            sides = tuple(k for k in sides if k not in zeros)
+        return self._rebuilt(look, sides, factor)
+
+    def _is_finite(self, factor: Read) -> bool:
+        """Whether a factor is a constant by which zero can be multiplied or divided."""
+        op = self.edit.ops[factor.source]
+        return op.kind == "const" and bool(
+            np.isfinite(op.attrs.value.array).all() and np.all(op.attrs.value.array)
+        )
+
+    def _rebuilt(self, look: Look, sides: tuple[int, ...], factor: Factor) -> Op | None:
+        """The operation with all the given operands stripped; None if one cannot be."""
+        inputs = list(look.op.inputs)
+        for k in sides:
+            source = look.operand(k)
+            stripped = None if source is None else self.without(source, factor)
+            if stripped is None:
+                return None
+            inputs[k] = self.edit.own(stripped)
+        if not sides:
+            return None
+        op = look.op
+        made = self.edit.add(op.kind, inputs, op.attrs, like=op, label=op.label)
+        self.edit.became(op.id, [made.id])
+        return made
+
+
+def hoist_factors(edit: Edit) -> None:
+    """sum over d of (c * x[d]) = c * sum over d of x[d], for scalars c that do not vary over d."""
+    factors = _Factors(edit)
+    for op in list(edit.ops.values()):
+        while op.kind == "sum" and op.id not in edit.ordered:
+            lifted = _lift_one(edit, factors, op)
+            if lifted is None:
+                break
+            op = lifted
+
+
+def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
+    """Lift one factor; the sum that remains, or None where there is none to lift."""
+    (read,) = op.inputs
+    body = edit.ops[read.source]
+    entries = dict(zip(body.outputs[read.out].domain, read.index, strict=True))
+    summed = frozenset(d for d, e in entries.items() if isinstance(e, Slice))
+    if not summed:
+        return None
+    points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
+    for how, scalar in factors.candidates(body, summed, set()):
+        factors.past_zero = False
+        rest = factors.without(body, (how, scalar))
+        if rest is None or not summed <= set(rest.outputs[0].domain):
+            continue
+        index = tuple(entries[d] for d in rest.outputs[0].domain)
+        domain = body.outputs[read.out].domain
+        if crosses(edit.dims, domain, read.index) and edit.dims.mention(read_symbols(scalar)):
+            continue  # the factor would be read by another length
+        inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
+        outside = tuple(subst_entry(e, points) for e in scalar.index)
+        factor = Read(scalar.source, scalar.out, outside)
+        scaled = op.with_(kind=how, inputs=(edit.own(inner), factor), attrs=NO_ATTRS)
+        if factors.past_zero:
+            # nothing but zeros may have been summed, which a factor of 0 or inf must not spoil
+            made = edit.add(how, scaled.inputs, like=op)
+            zero = edit.own(edit.add("const", (), ConstAttrs(ConstArray(typed(0, op))), like=op))
+            empty = edit.add("eq", (edit.own(inner), zero), like=op)
+            chosen = (edit.own(empty), edit.own(inner), edit.own(made))
+            scaled = op.with_(kind="where", inputs=chosen, attrs=NO_ATTRS)
+        edit.insert(scaled)
+        edit.steps.append(Step("factor lifted out of a sum", (op.id,), (op.id, inner.id)))
+        return inner
+    return None

@@ -1,0 +1,140 @@
+"""Local rules and how they are applied, and what is swept away after them.
+
+A rule looks at one operation and answers with what it equals: a read of another operation, or the
+operation written differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, is_own, reached_from
+from timerl_nb.compiler.ir.shapes import NUMPY, Shape, same_shape
+from timerl_nb.compiler.symbolic.index_expressions import TRUE
+
+Answer = Read | Op | None
+Rule = Callable[["Look"], Answer]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One operation under a rule, with its operands in reach."""
+
+    edit: Edit
+    op: Op
+
+    def operand(self, k: int) -> Op | None:
+        """The operation behind operand `k` where it is read at the operation's own point."""
+        read = self.op.inputs[k]
+        return self.edit.ops[read.source] if self.is_own(read) else None
+
+    def is_own(self, read: Read) -> bool:
+        domain = self.edit.ops[read.source].outputs[read.out].domain
+        return read.cond is TRUE and is_own(read.index, domain)
+
+    def shape(self, k: int) -> Shape:
+        read = self.op.inputs[k]
+        return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
+
+    def scalar(self, k: int) -> float | None:
+        """The value of operand `k` where it is a constant of one element and no axes."""
+        source = self.operand(k)
+        if source is None or source.kind != "const" or source.shape:
+            return None
+        return float(source.attrs.value.array)
+
+    def keeps(self, k: int) -> Read | None:
+        """Operand `k` as an answer, where it has the operation's own type."""
+        read = self.op.inputs[k]
+        output = self.edit.ops[read.source].outputs[read.out]
+        same = same_shape(self.shape(k), self.op.shape) and output.type.dtype == self.op.dtype
+        return read if same else None
+
+    def remade(self, kind: str, inputs: Iterable[Read], attrs: Any = NO_ATTRS) -> Op:
+        """The operation under its id as another kind; its type and domain stay."""
+        return self.op.with_(kind=kind, inputs=tuple(inputs), attrs=attrs)
+
+
+def typed(value: Any, op: Op) -> Any:
+    """A constant of the operation's element type."""
+    return np.asarray(value, NUMPY[op.dtype])
+
+
+def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
+    """Apply local rules until none applies."""
+    pending = dict.fromkeys(edit.ops)
+    while pending:
+        op_id = next(iter(pending))
+        del pending[op_id]
+        op = edit.ops.get(op_id)
+        if op is None:
+            continue
+        if op_id in edit.ordered:
+            edit.refused[op_id] = "an order names it"
+            continue
+        for name, rule in rules.items():
+            before = len(edit.ops)
+            answer = rule(Look(edit, op))
+            if answer is None:
+                continue
+            if isinstance(answer, Read):
+                readers = list(edit.readers[op_id])
+                if not readers or not edit.replace_all_uses(op_id, answer):
+                    continue
+                edit.became(op_id, [answer.source])
+                edit.steps.append(Step(name, (op_id,), (answer.source,)))
+                edit.remove(op_id)
+                pending.update(dict.fromkeys(readers))
+            else:
+                edit.insert(answer)
+                edit.steps.append(Step(name, (op_id,), (op_id,), answer.kind))
+                fresh = list(edit.ops)[before:]
+                pending.update(dict.fromkeys([op_id, *fresh, *edit.readers[op_id]]))
+            break
+
+
+def remove_dead(edit: Edit) -> None:
+    """Remove every operation that no sink needs."""
+    sinks = [op.id for op in edit.ops.values() if op.kind in SINKS]
+    alive = reached_from(sinks, lambda k: edit.ops[k].sources)
+    dead = [op_id for op_id in edit.ops if op_id not in alive]
+    if dead:
+        edit.steps.append(Step("dead code", tuple(dead), ()))
+    for op_id in dead:
+        edit.insert(edit.ops[op_id].with_(inputs=()))
+    for op_id in dead:
+        edit.became(op_id, ())
+        edit.remove(op_id)
+
+
+def _key(op: Op) -> tuple[Any, ...]:
+    outputs = tuple((o.type.dtype, o.domain, o.reduce) for o in op.outputs)
+    return (op.kind, op.inputs, op.attrs, op.domain, op.where, outputs)
+
+
+def remove_duplicates(edit: Edit) -> None:
+    """Let operations with the same equation be one operation."""
+    changed = True
+    while changed:
+        changed = False
+        first: dict[tuple[Any, ...], int] = {}
+        for op_id in Pdg(edit.dims, edit.ops).order:
+            op = edit.ops[op_id]
+            if op.kind in SINKS or op.kind == "udf" or op_id in edit.ordered:
+                continue
+            kept = first.setdefault(_key(op), op_id)
+            if kept != op_id and edit.replace_all_uses(op_id, edit.own(edit.ops[kept])):
+                edit.steps.append(Step("duplicate code", (op_id, kept), (kept,)))
+                if op.label and not edit.ops[kept].label:
+                    edit.insert(edit.ops[kept].with_(label=op.label))
+                edit.became(op_id, [kept])
+                edit.remove(op_id)
+                changed = changed or op.kind == "merge"

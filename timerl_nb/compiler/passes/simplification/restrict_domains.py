@@ -1,0 +1,151 @@
+"""Points that nobody needs: operations run where their readers do (semantics.md §7).
+
+`returns[(i + 1) % 10 == 0]` of a rollout of its own needs that rollout every tenth iteration. What
+conditional operations and sinks need is passed on to their operands, through merges, as far as the
+dimensions of the condition are read at the reader's own point. It is a matter of cost: an operation
+that runs at chosen points of a dimension is no batch along it, and no part of a kernel that runs at
+all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
+from timerl_nb.compiler.symbolic.index_expressions import And, Cond, all_of
+
+Parts = frozenset[Cond]  # conditions that hold together
+
+
+def restrict_domains(edit: Edit) -> None:
+    """Let operations run only where they are needed, if that saves work."""
+    if not any(_parts(op.where) for op in edit.ops.values()):
+        return
+    work = _Restriction(Pdg(edit.dims, edit.ops))
+    needed = work.settle()
+    edit.refused |= work.refused
+    for op_id, parts in needed.items():
+        op = edit.ops[op_id]
+        new = [part for part in sorted(parts, key=str) if part not in _parts(op.where)]
+        if new and op.kind != "merge":
+            edit.insert(op.with_(where=all_of(op.where, *new)))
+            note = f"needed where {all_of(*new)}"
+            edit.steps.append(Step("unused points", (op_id,), (op_id,), note))
+
+
+def _parts(cond: Cond) -> Parts:
+    return frozenset(cond.args if isinstance(cond, And) else (cond,))
+
+
+class _Restriction:
+    """What is needed of each operation, and for which of them it pays to know."""
+
+    def __init__(self, pdg: Pdg) -> None:
+        self.pdg = pdg
+        self.refused: dict[int, str] = {}
+        self._sequential = {d.name: cycles_of(pdg, d.name).sequential for d in pdg.dims}
+        self._behind = {d: self._readers_of(ops) for d, ops in self._sequential.items()}
+
+    def _readers_of(self, ops: Iterable[int]) -> set[int]:
+        """The operations and all that need them."""
+        return set(reached_from(ops, lambda k: (reader for reader, _ in self.pdg.readers[k])))
+
+    def settle(self) -> Mapping[int, Parts]:
+        """The conditions under which each operation is needed, where it pays to restrict it."""
+        while True:
+            needed = self._needed()
+            refused = {k: why for part in self._components(needed) for k, why in part.items()}
+            if not refused:
+                return needed
+            self.refused |= refused
+
+    def _needed(self) -> dict[int, Parts]:
+        """Per operation what holds at every point that is needed of it."""
+        found: dict[int, Parts] = {op.id: _parts(op.where) for op in self.pdg.sinks}
+        stack = list(found)
+        while stack:
+            reader = self.pdg[stack.pop()]
+            for read in reader.inputs:
+                source = self.pdg[read.source]
+                own = _parts(source.where)
+                passed = own if source.id in self.refused else own | self._seen(reader, read, found)
+                before = found.get(source.id)
+                joined = passed if before is None else before & passed
+                if joined != before:
+                    found[source.id] = joined
+                    stack.append(source.id)
+        return found
+
+    def _seen(self, reader: Op, read: Read, found: Mapping[int, Parts]) -> Parts:
+        """What is known of the points that a reader reads."""
+        own = own_dims(read.index, self.pdg.output(read).domain)
+        return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
+
+    def _dims(self, cond: Cond) -> tuple[str, ...]:
+        return self.pdg.dims.varying(cond.symbols)
+
+    def _runs_along(self, op_id: int) -> set[str]:
+        """The dimensions along which an operation runs one by one."""
+        return {d for d, ops in self._sequential.items() if op_id in ops}
+
+    def _loops(self, op_id: int) -> frozenset[str]:
+        """The dimensions of an operation that are loops for want of being batches."""
+        return frozenset(d for d in self.pdg[op_id].domain if self._sequential[d])
+
+    # --- does it pay -------------------------------------------------------------------------
+
+    def _components(self, needed: Mapping[int, Parts]) -> list[dict[int, str]]:
+        """Per group of operations that need each other and could be restricted: why not to."""
+        new = {
+            k: parts - _parts(self.pdg[k].where)
+            for k, parts in needed.items()
+            if self.pdg[k].kind not in SINKS and parts - _parts(self.pdg[k].where)
+        }
+        refused: list[dict[int, str]] = []
+        seen: set[int] = set()
+        for start in new:
+            if start in seen:
+                continue
+            group = set(reached_from([start], lambda k, own=new[start]: self._beside(k, new, own)))
+            seen |= group
+            why = self._reasons(group, new[start])
+            if why:
+                refused.append(why)
+        return refused
+
+    def _beside(self, op_id: int, new: Mapping[int, Parts], own: Parts) -> list[int]:
+        """What an operation needs and what needs it, as far as the same is new of it."""
+        near = [*self.pdg[op_id].sources, *(reader for reader, _ in self.pdg.readers[op_id])]
+        return [k for k in near if new.get(k) == own]
+
+    def _reasons(self, group: set[int], conds: Parts) -> dict[int, str]:
+        dims = {d for c in conds for d in self._dims(c)}
+        text = f"it is needed only where {all_of(*sorted(conds, key=str))}"
+        ops = [k for k in group if self.pdg[k].kind != "merge"]
+        batches = {
+            k: f"{text}, but can be a batch along {', '.join(sorted(free))}"
+            for k in ops
+            if (free := {d for d in dims if k not in self._behind[d]})
+        }
+        if batches:
+            return batches
+        if ops and not self._saves(group, conds, dims):
+            return dict.fromkeys(ops, f"{text}, but runs beside what is needed elsewhere")
+        return {}
+
+    def _saves(self, group: set[int], conds: Parts, dims: set[str]) -> bool:
+        """Whether the group has launches of its own, or else could join those that read it."""
+        loops = {self._loops(k) for k in group if self._runs_along(k) - dims}
+        others = {self._loops(op.id) for op in self.pdg if op.id not in group}
+        if loops - others or any(self.pdg[k].kind == "udf" for k in group):
+            return True
+        for k in group:
+            for reader, _ in self.pdg.readers[k]:
+                other = self.pdg[reader]
+                if other.kind not in SINKS | {"merge"} and conds <= _parts(other.where):
+                    return True
+        return False

@@ -1,0 +1,1 @@
+"""Tiling: large reductions and recomputation in blocks (000_9a2364bc51ddf94b.txt §5.3)."""

@@ -1,0 +1,144 @@
+"""Values computed again where they are read together, instead of kept until then.
+
+What acts along a dimension, one point after the other, and what learns from all points at once often
+need the same values: activations. They are kept in between, or computed again from what is kept
+anyway: copies of their operations, in no loop and vectorised over the dimension, which later passes
+cut into blocks. A copy draws the same random numbers, which depend on seed, stream and point alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, reached_from
+from timerl_nb.compiler.passes.vectorization.vectorize import length_reason, vectorize_over
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import TRUE
+
+# What a copy cannot stand for: a choice by point, a sum over points, an effect.
+_ONCE = SINKS | {"merge", "accumulate", "udf"}
+
+
+@dataclass(frozen=True)
+class Recomputable:
+    """What is kept along a dimension, since readers outside its loops read all points together.
+
+    Attributes:
+        values: the operations whose values could be computed again instead, operands first.
+        why: of the others, the reason why not.
+    """
+
+    dim: Dim
+    values: tuple[int, ...]
+    why: Mapping[int, str]
+
+    def copied(self, pdg: Pdg, values: Iterable[int]) -> frozenset[int]:
+        """The operations that have to run again for some of the values, where the others are kept."""
+        wanted = set(values)
+        kept = (set(self.values) | set(self.why)) - wanted
+        found: set[int] = set()
+        for op_id in wanted:
+            more = _closure(pdg, self.dim, op_id, kept)
+            assert not isinstance(more, str)
+            found |= more
+        return frozenset(found)
+
+
+def find_recomputable(pdg: Pdg, dim: Dim) -> Recomputable:
+    """The values that are kept along a dimension, and which of them can be computed again."""
+    kept = [op_id for op_id in pdg.order if any(_together(pdg, dim, op_id))]
+    why: dict[int, str] = {}
+    for op_id in kept:
+        found = _closure(pdg, dim, op_id, set(kept) - {op_id})
+        if isinstance(found, str):
+            why[op_id] = found
+    return Recomputable(dim, tuple(k for k in kept if k not in why), why)
+
+
+def _together(pdg: Pdg, dim: Dim, op_id: int) -> Iterable[tuple[int, int]]:
+    """The readers, with the slot, that read an operation at all points of a dimension."""
+    op = pdg[op_id]
+    if dim.name not in op.domain or len(op.outputs) != 1 or dim.name not in op.outputs[0].domain:
+        return
+    at = op.outputs[0].domain.index(dim.name)
+    for reader, slot in pdg.readers[op_id]:
+        outside = dim.name not in pdg[reader].domain and pdg[reader].kind not in SINKS
+        if outside and pdg[reader].inputs[slot].index[at] is dim.whole:
+            yield reader, slot
+
+
+def renewable(pdg: Pdg, dim: Dim) -> frozenset[int]:
+    """The operations over a dimension that can run again for all its points, given its merges."""
+    found: set[int] = set()
+    for op_id in pdg.order:
+        op = pdg[op_id]
+        if dim.name in op.domain and _reason(pdg, dim, op) is None:
+            along = (r.source for r in op.inputs if dim.name in pdg.output(r).domain)
+            if all(k in found or pdg[k].kind == "merge" for k in along):
+                found.add(op_id)
+    return frozenset(found)
+
+
+def _closure(pdg: Pdg, dim: Dim, op_id: int, kept: Set[int]) -> frozenset[int] | str:
+    """The operations to run again for a value, back to what is kept or does not vary; or why not."""
+
+    def again(ids: Iterable[int]) -> list[int]:
+        return [k for k in ids if dim.name in pdg[k].domain and k not in kept]
+
+    found = reached_from(again([op_id]), lambda k: again(pdg[k].sources))
+    reasons = (_reason(pdg, dim, pdg[k]) for k in found)
+    return next((reason for reason in reasons if reason is not None), frozenset(found))
+
+
+def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
+    """Why an operation cannot run again for all points of a dimension."""
+    if op.kind in _ONCE or len(op.outputs) != 1 or op.where is not TRUE or op.id in pdg.ordered:
+        return f"it needs {op.name}, which is not kept and cannot be computed again"
+    if op.kind == "jaxed":
+        return f"it needs {op.name}, which is not kept, and nobody knows how long it takes"
+    if (why := length_reason(pdg, op, dim)) is not None:
+        return f"{op.name} cannot be an axis along {dim.name}: {why}"
+    for read in op.inputs:
+        domain = pdg.output(read).domain
+        along = read.index[domain.index(dim.name)] if dim.name in domain else dim.var
+        if along is not dim.var:
+            return f"it needs {pdg[read.source].name} at {along}"
+    return None
+
+
+def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten:
+    """The graph with some values computed again for those who read them together.
+
+    Raises:
+        Refused: an operation cannot be vectorised over the dimension.
+    """
+    dim, wanted = found.dim, set(values)
+    edit = Edit(pdg)
+    copied = found.copied(pdg, wanted)
+    copies: dict[int, Op] = {}
+    for op_id in pdg.order:
+        if op_id in copied:
+            op = pdg[op_id]
+            reads = tuple(_of_copy(copies, read) for read in op.inputs)
+            copy = op.with_(id=edit.fresh_id(), inputs=reads)
+            edit.insert(copy)
+            copies[op_id] = copy
+    for op_id in wanted:
+        for reader, slot in _together(pdg, dim, op_id):
+            op = edit.ops[reader]
+            reads = list(op.inputs)
+            reads[slot] = _of_copy(copies, reads[slot])
+            edit.insert(op.with_(inputs=tuple(reads)))
+    for op_id, copy in copies.items():
+        edit.became(op_id, (op_id, copy.id))
+        edit.steps.append(Step("compute again", (op_id,), (op_id, copy.id)))
+    made = edit.finish()
+    return chain(made, vectorize_over(made.pdg, dim, frozenset(c.id for c in copies.values())))
+
+
+def _of_copy(copies: Mapping[int, Op], read: Read) -> Read:
+    return replace(read, source=copies[read.source].id) if read.source in copies else read

@@ -1,0 +1,177 @@
+"""Through which axis of its operands an operation carries an axis of its result.
+
+An operation carries an axis where positions lo to hi of the result need only positions lo to hi of
+some axis of each operand, and of the others all or nothing of it. A rule names that axis per
+operand, None for an operand that has none, such as one that is repeated along it. `PROPAGATION` holds
+each kind's rule, and `NO_PROPAGATION` why a kind has none. A rule that does not apply raises `Refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from timerl_nb.compiler.ir.operation_attributes import (
+    ConvAttrs,
+    GatherAttrs,
+    JaxedAttrs,
+    ReindexAttrs,
+    ScatterAttrs,
+    SetAttrs,
+)
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, REDUCTIONS
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.ir.shapes import HALF, Shape
+from timerl_nb.compiler.passes.vectorization.batching_rules import Labelled, Refused
+from timerl_nb.compiler.symbolic.index_expressions import lin
+
+Axes = tuple[int | None, ...]
+
+Rule = Callable[[Op, int, Sequence[Shape]], Axes]
+
+
+def _elementwise(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """Operands that are repeated along the axis do not have it; this holds for `expand` as well."""
+    return tuple(axis if shape and shape[axis] != 1 else None for shape in shapes)
+
+
+def _reduced(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    attrs: Any = op.attrs
+    gone = attrs.axes if op.kind in REDUCTIONS else (attrs.axis,)
+    return ([k for k in range(len(shapes[0])) if k not in gone][axis],)
+
+
+def _along(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    if axis == op.attrs.axis:
+        raise Refused(f"{op.kind} needs all of the axis at once")
+    return (axis,) * len(shapes)
+
+
+def _by_label(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    label = op.attrs.out[axis]
+    if label in _own_labels(op.attrs):
+        raise Refused(f"{op.kind} needs all of the axis at once")
+    return _labelled(op.attrs, label)
+
+
+def _set(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """The first operand has the axis where the result does."""
+    return (axis, *_by_label(op, axis, shapes))
+
+
+def _own_labels(attrs: Labelled) -> str:
+    """The labels of axes along which an operation does more than multiply and add."""
+    if isinstance(attrs, ConvAttrs):
+        return "".join(s.label for s in attrs.sweeps)
+    return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs | SetAttrs) else ""
+
+
+def _labelled(attrs: Labelled, label: str) -> Axes:
+    both = (attrs.left, attrs.right)
+    if any(labels.count(label) > 1 for labels in both):
+        raise Refused("it takes a diagonal")
+    return tuple(labels.index(label) if label in labels else None for labels in both)
+
+
+def _reshape(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """Axes of size 1 come and go; of the others none may be joined or split."""
+    (old,), new = shapes, op.shape
+    kept = [[lin(s) for s in shape if s != 1] for shape in (old, new)]
+    if kept[0] != kept[1]:
+        raise Refused("reshape moves elements between the axis and others")
+    number = sum(s != 1 for s in new[:axis])
+    return ([k for k, s in enumerate(old) if s != 1][number],)
+
+
+def _matrix(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    if axis >= len(op.shape) - 2:
+        raise Refused(f"{op.kind} needs all of a matrix at once")
+    return (axis,)
+
+
+def _transpose(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    return (op.attrs.perm[axis],)
+
+
+def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """Along its own axis it reads anywhere in its operand, which stays whole."""
+    attrs: ReindexAttrs = op.attrs
+    if attrs.size is None:
+        return (axis if axis < attrs.axis else axis + 1,)
+    return (axis if axis != attrs.axis else None,)
+
+
+def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    if axis >= len(op.attrs.axes):
+        raise Refused("one point's value is made whole")
+    return ()
+
+
+def _jaxed(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    attrs: JaxedAttrs = op.attrs
+    if axis >= len(attrs.axes):
+        raise Refused("its function returns whole values")
+    before = attrs.along[:axis]
+    return tuple(
+        sum(other[k] for other in before) if has else None
+        for k, has in enumerate(attrs.along[axis])
+    )
+
+
+PROPAGATION: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
+    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
+    **dict.fromkeys(("linear_scan", "argsort", "concat"), _along),
+    **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _along),
+    **dict.fromkeys(("rng", "data", "value"), _laid_out),
+    **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
+    "scatter_set": _set,
+    "orthonormal": _matrix,
+    "jaxed": _jaxed,
+    "reshape": _reshape,
+    "expand": _elementwise,
+    "transpose": _transpose,
+    "reindex": _reindex,
+}
+NO_PROPAGATION: Final[Mapping[str, str]] = {
+    "const": "a constant is there whole",
+    "merge": "its branches are values that others make whole",
+    "accumulate": "its slot is whole",
+    "dataflow": "regions are fused after incrementalisation",
+    "udf": "its function returns whole values",
+    "output": "the run returns whole values",
+    "bound": "what ends a dimension is one value",
+    "checkpoint": "files hold whole values",
+    "call": "its function takes whole values",
+}
+
+
+def propagated(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """The axis of each operand through which the operation carries an axis of its result.
+
+    Args:
+        shapes: of the operands.
+
+    Raises:
+        Refused: it does not carry it.
+    """
+    if op.kind in NO_PROPAGATION:
+        raise Refused(NO_PROPAGATION[op.kind])
+    return PROPAGATION[op.kind](op, axis, shapes)
+
+
+def summed(op: Op) -> list[Axes]:
+    """For each axis that a reduction or contraction sums over, the axis of each operand.
+
+    Raises:
+        Refused: it sums over several axes of one operand together.
+    """
+    if op.dtype in HALF:  # a slot would be rounded at every block
+        return []
+    if op.kind in REDUCTIONS:
+        return [(axis,) for axis in op.attrs.axes]
+    if op.kind not in ("dot", "conv", "scatter_add"):
+        return []
+    attrs: Labelled = op.attrs
+    gone = [x for x in dict.fromkeys(attrs.left + attrs.right) if x not in attrs.out]
+    return [_labelled(attrs, label) for label in gone]

@@ -1,0 +1,182 @@
+"""Which operations cannot be vectorised over a dimension because of cycles.
+
+A cycle is trivial on d if every index of d on it is d itself or constant
+(000_9a2364bc51ddf94b.txt §5.2). Operations on a non-trivial cycle run one d after the other;
+those on a trivial one are vectorised together or not at all. Edges that strictly advance another
+dimension which no edge goes back along (the iterations) do not close a cycle within one d.
+Under a dynamic bound a point waits for what says that it exists and how long it is to go on, as if
+it read that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from weakref import WeakKeyDictionary
+
+from timerl_nb.compiler.ir.analysis.dynamic_lengths import waits
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.compiler.symbolic.index_expressions import Entry, Index, Lin, Slice, sym
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Per dimension: operations on non-trivial cycles, and groups that go together.
+
+    `loops` are the non-trivial cycles, each with all its operations; `sequential` those of their
+    operations that vary over the dimension.
+    """
+
+    sequential: frozenset[int]
+    together: tuple[frozenset[int], ...]
+    loops: tuple[frozenset[int], ...]
+
+
+# Graphs are frozen values: each is looked through once per dimension.
+_KNOWN: WeakKeyDictionary[Pdg, dict[str, Cycles]] = WeakKeyDictionary()
+
+
+def cycles_of(pdg: Pdg, dim: str) -> Cycles:
+    """The cycles of the graph as far as they matter for `dim`."""
+    known = _KNOWN.setdefault(pdg, {})
+    if dim not in known:
+        known[dim] = _find(pdg, dim)
+    return known[dim]
+
+
+def _find(pdg: Pdg, dim: str) -> Cycles:
+    sequential: set[int] = set()
+    together: list[frozenset[int]] = []
+    loops: list[frozenset[int]] = []
+    pending = [[(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
+    while pending:
+        edges = pending.pop()
+        targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
+        for op, read in edges:
+            targets[op.id].append(read.source)
+        found = components(targets)
+        home = {k: number for number, component in enumerate(found) for k in component}
+        inner_of: dict[int, list[tuple[Op, Read]]] = {}
+        for op, read in edges:
+            if home[op.id] == home[read.source]:
+                inner_of.setdefault(home[op.id], []).append((op, read))
+        for number, inner in inner_of.items():
+            kept = _within_one_point(pdg, inner, dim)
+            if len(kept) < len(inner):
+                pending.append(kept)
+                continue
+            members = frozenset(k for k in found[number] if dim in pdg[k].domain)
+            if all(_is_trivial(pdg, read, dim) for _, read in inner):
+                together.append(members)
+            else:
+                sequential |= members
+                if all(
+                    read in op.inputs for op, read in inner
+                ):  # values need each other, not an end
+                    loops.append(frozenset(found[number]))
+    return Cycles(frozenset(sequential), tuple(together), tuple(loops))
+
+
+def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[tuple[Op, Read]]:
+    """The edges of a component less those that only go from one point of another dimension to later.
+
+    That dimension must be one in which no edge of the component looks ahead.
+    """
+    moved = [moves(read.index, pdg.output(read).domain) for _, read in edges]
+    ahead = frozenset[str]().union(*(one for one, _ in moved))
+    outer = frozenset(pdg.dims.names) - ahead - {dim}
+    return [edge for edge, (_, back) in zip(edges, moved, strict=True) if back.isdisjoint(outer)]
+
+
+def _entry(pdg: Pdg, read: Read, dim: str) -> Entry | None:
+    """The index of `dim` on an edge; None where the source does not vary over it."""
+    domain = pdg.output(read).domain
+    return read.index[domain.index(dim)] if dim in domain else None
+
+
+def _is_trivial(pdg: Pdg, read: Read, dim: str) -> bool:
+    entry = _entry(pdg, read, dim)
+    if entry is None or dim not in entry.symbols:
+        return True
+    return isinstance(entry, Lin) and entry.as_symbol == dim
+
+
+@cache  # expressions are interned, and asked about again and again
+def steps_back(entry: Entry, dim: str) -> int | None:
+    """k where the index is dim - k; None where it is not."""
+    if isinstance(entry, Slice):
+        return None
+    distance = sym(dim) - entry
+    return distance.const if distance.is_const else None
+
+
+def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
+    """How operations that need each other do so along a dimension: at later points, at earlier, or both."""
+    among, found = set(ops), set[bool]()
+    for op_id in among:
+        for read in pdg[op_id].inputs:
+            entry = _entry(pdg, read, dim) if read.source in among else None
+            if entry is not None and dim in entry.symbols:
+                back = steps_back(entry, dim)
+                found |= {True, False} if back is None else {back < 0} if back else set()
+    return frozenset(found)
+
+
+def _never_ahead(entry: Entry, dim: str) -> bool:
+    last = entry.hi - 1 if isinstance(entry, Slice) else entry
+    at_start = last.is_const and last.const == 0
+    back = steps_back(last, dim)
+    return at_start or (back is not None and back >= 0)
+
+
+@cache
+def moves(index: Index, domain: Domain) -> tuple[frozenset[str], frozenset[str]]:
+    """The dimensions along which an index may go beyond the reader's own point, and always strictly back."""
+    pairs = list(zip(domain, index, strict=True))
+    ahead = frozenset(d for d, e in pairs if not _never_ahead(e, d))
+    return ahead, frozenset(d for d, e in pairs if (steps_back(e, d) or 0) >= 1)
+
+
+def components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Strongly connected components (Tarjan 1972), each after those it points to."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    found: list[list[int]] = []
+    for root in edges:
+        if root in order:
+            continue
+        work: list[tuple[int, Iterable[int]]] = [(root, iter(edges[root]))]
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in order:
+                    order[target] = low[target] = len(order)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], order[target])
+            else:
+                work.pop()
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == order[node]:
+                    component: list[int] = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    found.append(component)
+    return found

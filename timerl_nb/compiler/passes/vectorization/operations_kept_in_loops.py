@@ -1,0 +1,70 @@
+"""Acting's loops: those over a dimension in which some operations must run one by one.
+
+What shares such a loop had better stay in it, for memory then does not grow with the dimension. One
+look at the graph says which operations do (`compiler/scheduling/vectorization_trials`); passes get it as ids, and every rewrite
+carries these on to its own graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
+
+
+@dataclass(frozen=True)
+class Acting:
+    """By dimension the operations that share its loop with what must run one by one."""
+
+    loops: tuple[tuple[str, frozenset[int]], ...] = ()
+
+    @classmethod
+    def of(cls, loops: Mapping[str, Iterable[int]]) -> Acting:
+        found = ((name, frozenset(ids)) for name, ids in loops.items())
+        return cls(tuple((name, ids) for name, ids in found if ids))
+
+    def over(self, dim: str) -> frozenset[int]:
+        """The operations in the loop over a dimension."""
+        return dict(self.loops).get(dim, frozenset())
+
+    def carried(self, before: Pdg, made: Rewritten) -> Acting:
+        """The same of the graph that a rewrite made.
+
+        What it added goes with its readers. What it made an axis of a dimension runs outside the loop
+        over that, and so outside all loops inside.
+        """
+        after = made.pdg
+        if after is before:
+            return self
+        added = set(after.ops).difference(*made.ids.values())
+        loops: dict[str, Iterable[int]] = {}
+        for name, ids in self.loops:
+            core = cycles_of(before, name).sequential
+            around = [set(after[new].domain) for old in core for new in made.ids[old]]
+            common = set[str].intersection(*around) if around else set(before.dims.names)
+            stay = {
+                new
+                for old in ids
+                for new in made.ids[old]
+                if common.isdisjoint(_lost(before[old], after[new]))
+            }
+            loops[name] = with_operands(after, stay, added)
+        return Acting.of(loops)
+
+
+def _lost(old: Op, new: Op) -> set[str]:
+    return set(old.domain) - set(new.domain)
+
+
+def with_operands(pdg: Pdg, ids: AbstractSet[int], among: AbstractSet[int]) -> frozenset[int]:
+    """Operations with those of some others that they read, directly or through each other."""
+    found = set(ids)
+    for op_id in reversed(pdg.order):
+        if op_id in among and any(reader in found for reader, _ in pdg.readers[op_id]):
+            found.add(op_id)
+    return frozenset(found)

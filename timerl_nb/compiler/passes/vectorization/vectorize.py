@@ -1,0 +1,522 @@
+"""Vectorisation: a symbolic dimension becomes a leading axis (000_9a2364bc51ddf94b.txt §5.2, Alg. 2).
+
+`vectorize_over` rewrites a chosen set of operations; edges between vectorised operations drop the
+dimension's index, other readers select a position, and other sources are read whole. `vmap_rules`
+holds each kind's rule. Which operations are chosen: those on no non-trivial cycle, whose rule does
+not refuse, less those that a trial schedule keeps (`trial`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, PermAttrs, ReindexAttrs
+from timerl_nb.compiler.ir.operation_kinds import KINDS
+from timerl_nb.compiler.ir.operations import Op, Output, Read, read_symbols
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
+from timerl_nb.compiler.ir.shapes import TensorType
+from timerl_nb.compiler.passes.simplification.algebra_rules import RULES
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
+    apply_rules,
+    remove_dead,
+    remove_duplicates,
+)
+from timerl_nb.compiler.passes.vectorization.batching_rules import (
+    NO_VECTOR,
+    VECTOR,
+    Made,
+    Operand,
+    Refused,
+    Site,
+    Window,
+    inside,
+)
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components, cycles_of
+from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
+from timerl_nb.compiler.symbolic.dimensions import Dim
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Entry,
+    Extremum,
+    Index,
+    Lin,
+    Slice,
+    const,
+    sym,
+)
+
+# --- operands ------------------------------------------------------------------------------------
+
+
+def _window(entry: Slice, dim: Dim) -> Window:
+    """What a slice that moves with the dimension reaches.
+
+    Raises:
+        Refused: it is neither d:D, d:min(d + n, D), 0:d + 1 nor max(0, d - n):d + 1.
+    """
+    lo, hi, var = entry.lo, entry.hi, dim.var
+    if lo is var and hi is dim.size:
+        return Window(None, True)
+    if lo is var and (n := _limit(hi, "min", dim.size, var)) is not None:
+        return Window(n, True)
+    if hi is var + 1 and lo.is_const and lo.const == 0:
+        return Window(None, False)
+    if hi is var + 1 and (n := _limit(lo, "max", const(0), var)) is not None:
+        return Window(1 - n, False)
+    raise Refused(f"the slice {entry} moves with {dim.name}")
+
+
+def _limit(e: Lin, which: str, end: Lin, var: Lin) -> int | None:
+    """n where the expression is min(var + n, end) (or max)."""
+    if not e.is_atom or not isinstance(e.terms[0][0], Extremum):
+        return None
+    atom = e.terms[0][0]
+    rest = [arg for arg in atom.args if arg is not end]
+    if atom.which != which or len(rest) != 1 or len(atom.args) != 2:
+        return None
+    distance = rest[0] - var
+    return distance.const if distance.is_const else None
+
+
+def _slices(index: Index) -> int:
+    return sum(isinstance(entry, Slice) for entry in index)
+
+
+class _Vectorizer:
+    def __init__(self, edit: Edit, dim: Dim, chosen: frozenset[int]) -> None:
+        self.edit, self.dim, self.chosen = edit, dim, chosen
+        self._old = {op_id: op.outputs for op_id, op in edit.ops.items()}
+        self._views: dict[tuple[int, int, Lin], Op] = {}
+        self._shifts: dict[tuple[int, int, str, Lin], Op] = {}
+
+    def _had(self, read: Read) -> Output:
+        return self._old[read.source][read.out]
+
+    def operand(self, op: Op, read: Read) -> Operand:
+        """How a vectorised operation reads what it read."""
+        name, domain = self.dim.name, self._had(read).domain
+        vectorised = read.source in self.chosen and name in domain
+        entries: dict[str, Entry] = {}
+        front: str | None = None  # the dimension whose slice becomes axis 0
+        moving: Window | None = None
+        shifted: Op | None = None  # what is read in the source's place, if not at the own point
+        own = False  # whether the source's new axis is ours
+        for d, entry in zip(domain, read.index, strict=True):
+            along = vectorised and d == name
+            if name not in entry.symbols:
+                if along:
+                    return self._still(op, read)
+                entries[d] = entry
+                continue
+            if front is not None or own:
+                raise Refused(f"two indices of one operand move with {name}")
+            if isinstance(entry, Slice):
+                if d != name:
+                    raise Refused(f"a slice of {d} moves with {name}")
+                moving = _window(entry, self.dim)
+            elif entry.as_symbol != name:
+                shifted = self._shifted(op, read, d, entry)
+                own = True
+                continue
+            if along:
+                own = True
+            else:
+                front = d
+                entries[d] = self.dim.whole
+        before = Read(read.source, read.out, tuple(entries.values()), read.cond)
+        if shifted is not None:  # where it reads may vary with a dynamic bound
+            index = tuple(entries.get(d, sym(d)) for d in shifted.domain)
+            before = Read(shifted.id, 0, index, read.cond)
+        slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
+        if moving is not None:
+            if len(slices) > 1:
+                raise Refused(f"several slices, one of which moves with {name}")
+            return Operand(before, 0, moving)
+        if own:
+            return Operand(before, len(slices))
+        if front is None:
+            return Operand(before, None)
+        if any(name in s.symbols for s in self._had(read).type.shape if isinstance(s, Lin)):
+            raise Refused(f"an operand's shape varies with {name}")
+        order = [d for d in domain if d in {*slices, front}]
+        return Operand(before, order.index(front))
+
+    def _shifted(self, op: Op, read: Read, d: str, at: Lin) -> Op:
+        """A source with an axis for the dimension, on which each point is what it reads along `d`.
+
+        Positions beyond the ends stand for points that nobody reads.
+        """
+        found = self._shifts.get((read.source, read.out, d, at))
+        if found is not None:
+            return found
+        others = self.edit.dims.ordered(at.symbols - {self.dim.name})
+        if others:
+            raise Refused(f"the index {at} moves with {self.dim.name} and {', '.join(others)}")
+        output, source = self._had(read), self.edit.ops[read.source]
+        if source.where is not TRUE:
+            raise Refused(f"{source.name}, read at {at}, has no value at some points")
+        if any(d in s.symbols for s in output.type.shape if isinstance(s, Lin)):
+            raise Refused(f"the shape of {source.name}, read at {at}, varies with {d}")
+        if self.edit.dims[d].over is not None and d != self.dim.name:
+            raise Refused(f"how long {d} is varies")
+        along = d == self.dim.name and read.source in self.chosen
+        whole = tuple(
+            self.edit.dims[d].whole if n == d else sym(n)
+            for n in output.domain
+            if not (along and n == d)
+        )
+        attrs = ReindexAttrs(0, at, self.dim.size, "end", self.dim.name)
+        plain = Read(read.source, read.out, whole)
+        made = self.edit.add("reindex", [plain], attrs, like=source, label=source.label)
+        self._shifts[read.source, read.out, d, at] = made
+        return made
+
+    def _still(self, op: Op, read: Read) -> Operand:
+        """A vectorised source at an index that does not move with the dimension."""
+        moves = any(
+            self.dim.name in e.symbols and d != self.dim.name
+            for d, e in zip(self._had(read).domain, read.index, strict=True)
+        )
+        if moves:
+            raise Refused(f"two indices of one operand involve {self.dim.name}")
+        return Operand(self.outside(op, read), None)
+
+    def outside(self, op: Op, read: Read) -> Read:
+        """How an operation that stays symbolic reads a vectorised source."""
+        output = self._had(read)
+        name, domain = self.dim.name, output.domain
+        at = domain.index(name)
+        entry = read.index[at]
+        rest = tuple(e for k, e in enumerate(read.index) if k != at)
+        if isinstance(entry, Lin):
+            guarded = op.kind == "merge" or op.where is not TRUE
+            if not self.edit.dims.ordered(entry.symbols):
+                fixed = inside(entry, self.dim) if guarded else entry
+                return Read(self._view(read.source, read.out, fixed).id, 0, rest, read.cond)
+            if guarded or entry is self.dim.var:
+                view = self._view(read.source, read.out, self.dim.var)
+                return Read(view.id, 0, read.index, read.cond)
+            plain, slices = Read(read.source, read.out, rest), _slices(rest)
+            return self.edit.own(
+                self.edit.add("reindex", [plain], ReindexAttrs(slices, entry), like=op)
+            )
+        if op.kind == "merge":
+            raise Refused("a merge reads a slice of it")
+        plain = Read(read.source, read.out, rest)
+        slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
+        axis = len(slices) - 1
+        if entry is not self.dim.whole:
+            cut = ReindexAttrs.part(axis, entry.lo, entry.hi)
+            plain = self.edit.own(self.edit.add("reindex", [plain], cut, like=op))
+        to = slices.index(name)
+        if to == axis:
+            return plain
+        source = self.edit.ops[plain.source].outputs[plain.out]
+        rank = len(read_type(source, plain).shape)
+        order = [k for k in range(rank) if k != axis]
+        order.insert(to, axis)
+        return self.edit.own(self.edit.add("transpose", [plain], PermAttrs(tuple(order)), like=op))
+
+    def _view(self, op_id: int, out: int, at: Lin) -> Op:
+        """A vectorised operation's value at one position: that of the dimension, or a fixed one."""
+        found = self._views.get((op_id, out, at))
+        if found is None:
+            op = self.edit.ops[op_id]
+            own = self.edit.own(op, out)
+            found = self.edit.add("reindex", [own], ReindexAttrs(0, at), like=op, label=op.label)
+            self._views[op_id, out, at] = found
+        return found
+
+    def _repeated(self, site: Site) -> Made:
+        """An operation that is over the dimension in name only: computed once, and repeated."""
+        if site.op.kind == "output":
+            return "output", [site.full(0)], VECTOR["output"](site)[2]
+        if site.op.id in self.edit.ordered:  # the order is of what computes it
+            raise Refused("an order names it, and it would be computed once for all points")
+        once = self.edit.add(site.op.kind, site.leads(), site.op.attrs, like=site.op)
+        alone = Site(self.edit, self.dim, site.op, (Operand(self.edit.own(once), None),))
+        return "copy", [alone.full(0)], NO_ATTRS
+
+    def rewrite(self, op: Op) -> None:
+        """Vectorise one operation; its sources are vectorised already, merges aside."""
+        operands = tuple(self.operand(op, read) for read in op.inputs)
+        site = Site(self.edit, self.dim, op, operands)
+        by_itself = self.dim.name in op.attrs.over(self.edit.dims)
+        if (
+            operands
+            and op.kind != "merge"
+            and not by_itself
+            and all(x.axis is None for x in operands)
+        ):
+            kind, reads, attrs = self._repeated(site)
+        else:
+            kind, reads, attrs = VECTOR[op.kind](site)
+        self.edit.insert(self.promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
+
+    def promised(self, op: Op) -> Op:
+        """The operation with its new type, known before its operands are rewritten."""
+        outputs = tuple(
+            Output(
+                TensorType((self.dim.size, *o.type.shape), o.type.dtype),
+                tuple(d for d in o.domain if d != self.dim.name),
+            )
+            for o in op.outputs
+        )
+        return op.with_(domain=tuple(d for d in op.domain if d != self.dim.name), outputs=outputs)
+
+
+def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
+    """The graph with the chosen operations vectorised over `dim`.
+
+    Raises:
+        Refused: a rule does not apply (`choose` returns sets for which all do).
+    """
+    edit = Edit(pdg)
+    work = _Vectorizer(edit, dim, chosen)
+    for op_id in chosen:  # types first: cycles read what comes later
+        edit.ops[op_id] = work.promised(edit.ops[op_id])
+    for op_id in pdg.order:
+        if op_id in chosen:
+            work.rewrite(pdg[op_id])
+    for op in pdg:
+        if op.id in chosen:
+            continue
+        reads = tuple(
+            work.outside(op, r) if r.source in chosen and dim.name in pdg.output(r).domain else r
+            for r in op.inputs
+        )
+        if reads != op.inputs:
+            edit.insert(edit.ops[op.id].with_(inputs=reads))
+    edit.steps.append(
+        Step(f"vectorize over {dim.name}", tuple(sorted(chosen)), tuple(sorted(chosen)))
+    )
+    return edit.finish()
+
+
+def choose(pdg: Pdg, dim: Dim, keep: Iterable[int] = ()) -> tuple[frozenset[int], dict[int, str]]:
+    """The operations to vectorise over `dim`, and why each other one over it is not.
+
+    Args:
+        keep: operations to leave alone.
+    """
+    cycles = cycles_of(pdg, dim.name)
+    kept = set(keep)
+    why: dict[int, str] = {}
+    chosen: set[int] = set()
+    for op in pdg:
+        if dim.name not in op.domain:
+            continue
+        reason = _reason(op, dim, op.id in cycles.sequential, op.id in kept)
+        reason = reason or length_reason(pdg, op, dim)
+        if reason is None:
+            chosen.add(op.id)
+        else:
+            why[op.id] = reason
+    while True:
+        refused = _refusals(pdg, dim, chosen)
+        for group in cycles.together:
+            if group - chosen and group & chosen:
+                for op_id in group & chosen:
+                    refused.setdefault(op_id, "it is on a cycle with operations that are not")
+        if not refused:
+            return frozenset(chosen), why
+        chosen -= set(refused)
+        why |= refused
+
+
+def _reason(op: Op, dim: Dim, sequential: bool, kept: bool) -> str | None:
+    if sequential:
+        return f"it is on a cycle that runs along {dim.name}"
+    if kept:
+        return f"a trial schedule runs it in one loop over {dim.name} with operations that must be"
+    if op.kind in NO_VECTOR:
+        return NO_VECTOR[op.kind]
+    if any(dim.name in s.symbols for o in op.outputs for s in o.type.shape if isinstance(s, Lin)):
+        return f"its shape varies with {dim.name}"
+    if dim.name in op.where.symbols:
+        return f"it runs at chosen points of {dim.name} only"
+    return None
+
+
+def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
+    """Whether somebody reads the operation's value at all points of the dimension together."""
+    at = op.outputs[0].domain.index(dim.name)
+    reads = (pdg[reader].inputs[slot] for reader, slot in pdg.readers[op.id])
+    return any(read.index[at] is dim.whole for read in reads)
+
+
+def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
+    """Why a dynamic bound forbids it: an axis has one length, and the host sees true lengths."""
+    ends = pdg.dims.dynamic
+    if ends is None:
+        return None
+    if dim.name in (ends.over or ()) and (
+        pdg.dims.ends(op.domain) or _mentions(pdg, op, ends.bound)
+    ):
+        return f"{ends.bound} is another at each {dim.name}"
+    if dim is ends and not pdg.dims.know(op.domain):
+        return f"it goes on to the ceiling of {ends.bound}: it does not vary with {ends.bound}"
+    if dim is ends and op.kind == "output" and op.where is not TRUE:
+        return "where its values are is told point by point"
+    if dim is ends and op.kind == "udf":
+        return f"its function would get more than {ends.bound} points"
+    return None
+
+
+def _mentions(pdg: Pdg, op: Op, bound: str) -> bool:
+    """Whether a symbol occurs in an operation: in what it reads, its parameters or its shape."""
+    sizes = (s for o in op.outputs for s in o.type.shape if isinstance(s, Lin))
+    operands = (s for r in op.inputs for s in pdg.read_type(r).shape if isinstance(s, Lin))
+    found = (op.where, *sizes, *operands, *op.attrs.exprs)
+    return any(bound in e.symbols for e in found) or any(
+        bound in read_symbols(read) for read in op.inputs
+    )
+
+
+def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
+    """The chosen operations that cannot be vectorised if exactly these are."""
+    found: dict[int, str] = dict.fromkeys(
+        _cutting(pdg, dim, chosen), "it is on a cycle that only its branches cut"
+    )
+    edit = Edit(pdg)
+    work = _Vectorizer(edit, dim, frozenset(chosen))
+    for op_id in chosen:
+        edit.ops[op_id] = work.promised(edit.ops[op_id])
+    for op_id in pdg.order:
+        op = pdg[op_id]
+        try:
+            if op_id in chosen:
+                work.rewrite(op)
+        except Refused as refusal:
+            found[op_id] = str(refusal)
+        readers = {pdg[reader].id for reader, _ in pdg.readers[op_id]}
+        if op_id not in chosen or readers & chosen:
+            continue
+        light = not op.inputs or "layout" in KINDS[op.kind].tags
+        if light and not _is_read_whole(pdg, op, dim):
+            found[op_id] = "all that read it do so one point at a time"
+    for op in pdg:
+        if op.id in chosen:
+            continue
+        for read in op.inputs:
+            if read.source in chosen and dim.name in pdg.output(read).domain:
+                try:
+                    work.outside(op, read)
+                except Refused as refusal:
+                    found[read.source] = str(refusal)
+    return found
+
+
+def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
+    """The merges on cycles that would be without any merge if these became choices of values."""
+    whole = {
+        op_id
+        for op_id in chosen
+        if pdg[op_id].kind == "merge"
+        and any(dim.name in read.cond.symbols for read in pdg[op_id].inputs)
+    }
+    if not whole:
+        return set()
+    edges = {
+        op.id: [r.source for r in op.inputs] if op.kind != "merge" or op.id in whole else []
+        for op in pdg
+    }
+    return whole & {k for group in components(edges) if len(group) > 1 for k in group}
+
+
+WAYS: Final = {
+    "keep": "all but what shares a loop with what runs one by one",
+    "all": "all that can be",
+    "none": "all stays as it is",
+}
+
+
+@dataclass(frozen=True)
+class Vectorize:
+    """Dimensions as axes.
+
+    Attributes:
+        dims: the dimensions to try, or None for all.
+        acting: what shares acting's loops, and is left alone; None where nobody asked.
+        ways: by dimension what was decided where something runs one by one along it.
+    """
+
+    dims: tuple[str, ...] | None = None
+    acting: Acting | None = None
+    ways: tuple[tuple[str, str], ...] = ()
+    name: str = "vectorize"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        total, acting = unchanged(pdg), self.acting or Acting()
+        for dim in self.along(pdg):
+            made = self._over(total.pdg, dim, acting.over(dim.name))
+            acting = acting.carried(total.pdg, made)
+            total = chain(total, made)
+        return total
+
+    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
+        """One dimension; where something runs one by one along it, there are several ways."""
+        if not cycles_of(pdg, dim.name).sequential:
+            return _vectorized(pdg, dim)
+        decided = dict(self.ways).get(dim.name)
+        if decided is not None:
+            return _way(pdg, dim, decided, acting)
+        ways = dict(WAYS)
+        if self.acting is None:
+            del ways["keep"]
+        candidates = tuple(
+            Candidate(name, doc, (("ways", ((dim.name, name),)),)) for name, doc in ways.items()
+        )
+        taken = candidates[0]
+        if taken.name == "keep":
+            why = "no budget is given, and memory need not grow with the bound"
+        else:
+            why = "no trial is asked for: what cycles allow is vectorised"
+        choice = Choice(f"vectorize over {dim.name}", candidates, taken, why)
+        return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
+
+    def along(self, pdg: Pdg) -> list[Dim]:
+        """Dimensions along which nothing is sequential first: the others are tried on what is left."""
+        wanted = [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
+        return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
+
+
+# Graphs are frozen values: decisions differ, what is made of a graph over a dimension need not.
+_KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
+
+
+def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
+    if name == "none":
+        return _untouched(pdg, dim)
+    return _vectorized(pdg, dim, acting if name == "keep" else frozenset())
+
+
+def _vectorized(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
+    """All that can be over one dimension, less what is to be kept."""
+    known, key = _KNOWN.setdefault(pdg, {}), (dim, keep)
+    if key not in known:
+        chosen, why = choose(pdg, dim, keep)
+        if not chosen:  # and a graph must not be kept alive by its own entry
+            return replace(unchanged(pdg), refused=why)
+        made = _tidied(vectorize_over(pdg, dim, chosen))
+        known[key] = replace(made, refused={**made.refused, **why})
+    return known[key]
+
+
+def _untouched(pdg: Pdg, dim: Dim) -> Rewritten:
+    why = f"nothing is vectorised over {dim.name} within this budget"
+    return replace(unchanged(pdg), refused={op.id: why for op in pdg if dim.name in op.domain})
+
+
+def _tidied(made: Rewritten) -> Rewritten:
+    """Without the transpositions and repetitions that the new axes do not need."""
+    edit = Edit(made.pdg)
+    apply_rules(edit, RULES)
+    remove_duplicates(edit)
+    remove_dead(edit)
+    return chain(made, edit.finish())

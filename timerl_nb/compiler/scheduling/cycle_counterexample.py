@@ -1,0 +1,235 @@
+"""Circles of points that need each other, found by following the graph at small bounds.
+
+Most components of a graph cannot have any: along some dimension no read goes ahead, or none goes
+back, so that one which steps along it is in no circle. What is left when all such reads are taken
+away is followed point by point.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress, product
+from math import prod
+from typing import Final
+
+from timerl_nb.compiler.ir.analysis.dynamic_lengths import exprs, waits
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operations import Op, Read
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, lin, sym
+
+PointOf = tuple[int, tuple[int, ...]]
+Way = tuple[str, int]  # a dimension, and 1 if reads go back along it, -1 if ahead
+
+MOST: Final = 200_000  # points that are followed at one size
+
+
+@dataclass(frozen=True)
+class Circle:
+    """Points each of which needs the next, the last being the first, under some bounds."""
+
+    points: tuple[PointOf, ...]
+    bounds: Mapping[str, int]
+
+
+def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
+    """A circle with all bounds equal to one of the sizes; None if there is none.
+
+    Fixed bounds have their own value.
+    """
+    home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
+    tried: list[Mapping[str, int]] = []
+    for size in sizes:
+        bounds = {d.bound: d.value or size for d in pdg.dims}
+        count = sum(prod(pdg.dims[d].count(bounds) for d in pdg[k].domain) for k in home)
+        if bounds in tried or count > MOST:
+            continue
+        tried.append(bounds)
+        found = _circle(pdg, bounds, home)
+        if found is not None:
+            return Circle(tuple(found), bounds)
+    return None
+
+
+def is_circle(pdg: Pdg, circle: Circle) -> bool:
+    """Whether the points exist under the circle's bounds, and need each other."""
+
+    def exists(node: PointOf) -> bool:
+        counts = (pdg.dims[d].count(circle.bounds) for d in pdg[node[0]].domain)
+        return all(k < count for k, count in zip(node[1], counts, strict=True))
+
+    return all(
+        exists(node) and following in _needs(pdg, node, circle.bounds)
+        for node, following in itertools.pairwise(circle.points)
+    )
+
+
+def is_needed(pdg: Pdg, circle: Circle) -> bool:
+    """Whether an output, or another sink, needs a point of the circle; or too many points to tell."""
+    bounds = circle.bounds
+    if sum(prod(pdg.dims[d].count(bounds) for d in op.domain) for op in pdg.sinks) > MOST:
+        return True
+    stack: list[PointOf] = [
+        (op.id, point) for op in pdg.sinks for point in _points(pdg, op, bounds)
+    ]
+    seen, wanted = set(stack), set(circle.points)
+    while stack and len(seen) <= MOST:
+        fresh = {n for n in _needs(pdg, stack.pop(), bounds) if n not in seen}
+        if fresh & wanted:
+            return True
+        seen |= fresh
+        stack += fresh
+    return bool(stack)
+
+
+def suspects(pdg: Pdg) -> list[frozenset[int]]:
+    """The operations among which there may be circles, by component."""
+    ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
+    found: list[frozenset[int]] = []
+    pending = [[(op, r) for op in pdg for r in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
+    while pending:
+        edges = pending.pop()
+        targets: dict[int, list[int]] = {k: [] for op, r in edges for k in (op.id, r.source)}
+        for op, read in edges:
+            targets[op.id].append(read.source)
+        parts = components(targets)
+        home = {k: number for number, part in enumerate(parts) for k in part}
+        inner: dict[int, list[tuple[Op, Read]]] = {}
+        for op, read in edges:
+            if home[op.id] == home[read.source]:
+                inner.setdefault(home[op.id], []).append((op, read))
+        for number, within in inner.items():
+            still = [True] * len(within)
+            for way in ways:
+                steps = _steps(pdg, within, way)
+                if steps is not None:
+                    still = [one and not step for one, step in zip(still, steps, strict=True)]
+            kept = list(compress(within, still))
+            if len(kept) < len(within):
+                pending.append(kept)
+            else:
+                found.append(frozenset(parts[number]))
+    return found
+
+
+def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | None:
+    """How far reads go along a way at least; None where one may go against it."""
+    found: list[int] = []
+    for _, read in edges:
+        step = _step(pdg, read, way)
+        if step is None or step < 0:
+            return None
+        found.append(step)
+    return found
+
+
+def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
+    """How far a read goes along a way at least; None where that is not known.
+
+    Where the source does not vary over the dimension it goes nowhere: whoever reads on from there
+    reads a point that is the same for all, and to go against no way that is its end, from which no
+    read goes on along it.
+    """
+    domain = pdg.output(read).domain
+    return (
+        _along(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
+        if way[0] in domain
+        else 0
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _along(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
+    nearest = (entry.hi - 1 if sign > 0 else entry.lo) if isinstance(entry, Slice) else entry
+    if nearest == (lin(0) if sign > 0 else bound - 1):
+        return 0
+    step = sym(dim) - nearest
+    return sign * step.const if step.is_const else None
+
+
+def _points(pdg: Pdg, op: Op, bounds: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """All points of an operation's domain."""
+    return product(*(range(pdg.dims[d].count(bounds)) for d in op.domain))
+
+
+def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> list[PointOf] | None:
+    """A circle among operations with the same home."""
+    state: dict[PointOf, int] = {}  # 1 on the path, 2 done
+
+    def needs(node: PointOf) -> Iterator[PointOf]:
+        return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
+
+    for op_id in home:
+        for point in _points(pdg, pdg[op_id], bounds):
+            start = (op_id, point)
+            if start in state:
+                continue
+            path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, needs(start))]
+            state[start] = 1
+            while path:
+                node, rest = path[-1]
+                following = next(rest, None)
+                if following is None:
+                    state[node] = 2
+                    path.pop()
+                elif following not in state:
+                    state[following] = 1
+                    path.append((following, needs(following)))
+                elif state[following] == 1:
+                    nodes = [n for n, _ in path]
+                    return [*nodes[nodes.index(following) :], following]
+    return None
+
+
+def _needs(pdg: Pdg, node: PointOf, bounds: Mapping[str, int]) -> Iterator[PointOf]:
+    op = pdg[node[0]]
+    env = {**bounds, **dict(zip(op.domain, node[1], strict=True))}
+    if not evaluate(op.where, env):
+        return
+    for read in (*op.inputs, *pdg.waits(op)):
+        if evaluate(read.cond, env):
+            yield from _sources(pdg, pdg[read.source], read, env, bounds)
+    yield from _decisions(pdg, op, env, bounds)
+
+
+def _decisions(
+    pdg: Pdg, op: Op, env: dict[str, int], bounds: Mapping[str, int]
+) -> Iterator[PointOf]:
+    """What says how a point is under a dynamic bound: its condition wherever that matters."""
+    dim, bound = pdg.dims.dynamic, pdg.bound
+    if dim is None or bound is None or not pdg.dims.know(op.domain) or op.kind == "merge":
+        return
+
+    def seen(length: int) -> object:
+        here = {**env, dim.bound: length}
+        if pdg.dims.ends(op.domain) and here[dim.name] >= length:
+            return None
+        reads = [list(_sources(pdg, pdg[r.source], r, here, bounds)) for r in op.inputs]
+        own = [e for e in exprs(pdg, op) if e.symbols <= here.keys()]
+        return evaluate(op.where, here), reads, [evaluate(e, here) for e in own]
+
+    most = seen(bounds[dim.bound])
+    for end in range(1, bounds[dim.bound]):
+        if seen(end) != most:
+            there = {**env, dim.name: end - 1}
+            yield from _sources(pdg, pdg[bound.inputs[0].source], bound.inputs[0], there, bounds)
+
+
+def _sources(
+    pdg: Pdg, source: Op, read: Read, env: dict[str, int], bounds: Mapping[str, int]
+) -> Iterator[PointOf]:
+    known: dict[str, range] = {}
+    for d, entry in zip(pdg.output(read).domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            known[d] = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
+        else:
+            at = evaluate(entry, env)
+            known[d] = range(at, at + 1)
+    whole = {d: range(pdg.dims[d].count(bounds)) for d in source.domain}
+    inside = {d: range(max(r.start, 0), min(r.stop, whole[d].stop)) for d, r in known.items()}
+    for point in product(*({**whole, **inside}[d] for d in source.domain)):
+        yield source.id, point

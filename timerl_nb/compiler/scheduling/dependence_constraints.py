@@ -1,0 +1,335 @@
+"""What must run before what: statements and dependences of a fused graph (polyhedral.md §1).
+
+Merges are no statements: a read of a merge is a read of the branches behind it, through composed
+relations. Values accumulated over dimensions depend on all points that contribute, and these on
+nothing of each other. Under a dynamic bound all sets reach to its ceiling; what a point reads, does or
+is there for only at some lengths waits for the bound's operation where that makes a difference. `near` relations keep of a slice only its upper end, and of a minimum or
+maximum only the arguments that move: isl then keeps a window's reader close behind its last value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from timerl_nb.compiler.ir.analysis.dynamic_lengths import exprs
+from timerl_nb.compiler.ir.analysis.resolved_reads import Access
+from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point
+from timerl_nb.compiler.ir.operation_kinds import SINKS
+from timerl_nb.compiler.ir.operations import Op, Read, Tensor
+from timerl_nb.compiler.isl.isl_scheduler import Edge
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed, union
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.scheduling.statements import Operand, Statements, statement_name
+from timerl_nb.compiler.symbolic.dimensions import Dims
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Cond,
+    Extremum,
+    Lin,
+    Slice,
+    all_of,
+    any_of,
+    eq,
+    invented,
+    lt,
+    maximum,
+    minimum,
+    sym,
+)
+from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
+
+_VALUE: Final = invented("value")
+
+
+@dataclass(frozen=True)
+class Use:
+    """One statement's use of one tensor, merges looked through.
+
+    `values` relates the reader's points to the tensor's, `near` is its part for proximity; `exact`
+    are the values at the length that a dynamic bound has there. `through` are the merges between, from
+    the reader on.
+    """
+
+    reader: int
+    source: int
+    out: int
+    values: Relation
+    near: Relation
+    exact: Relation
+    through: tuple[int, ...] = ()
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.source, self.out
+
+
+class Constraints:
+    """The statements of a graph, and the dependences between them."""
+
+    def __init__(self, pdg: Pdg) -> None:
+        self.pdg = pdg
+        self.statements = Statements.of(pdg)
+        self.points: dict[str, Set] = {
+            s.name: pdg.points(s.op).at_some_length() for s in self.statements
+        }
+        self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
+        # keyed by identity; the operands are kept alive beside the result
+        self._composed: dict[tuple[int, int], tuple[Relation, Relation, Relation]] = {}
+
+    @cached_property
+    def uses(self) -> list[Use]:
+        """Every use of a tensor by a statement."""
+        return [
+            use for s in self.statements for operand in s.reads for use in self._uses(s.op, operand)
+        ]
+
+    @cached_property
+    def returned(self) -> list[Use]:
+        """Every use of a tensor by what the run returns."""
+        outputs = self.statements.outputs
+        return [use for one in outputs for use in self._uses(one.op, *one.operands)]
+
+    @cached_property
+    def kept(self) -> dict[tuple[int, int], Set]:
+        """The points of each tensor that the run returns."""
+        return points_of(self.returned)
+
+    def _uses(self, op: Op, operand: Operand) -> Iterator[Use]:
+        found = (self._use(op, access) for access in operand.accesses)
+        yield from (use for use in found if use is not None)
+
+    def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
+        """All that a read reads, and its upper end; each distinct relation is made once."""
+        source = self.pdg.defined(read)
+        key = (op.domain, op.where, read.cond, read.index, source.domain, source.raw)
+        found = self._made.get(key)
+        if found is None:
+            whole = self.pdg.reads(op, read).within(source)
+            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, read.cond)
+            index = tuple(_upper_end(self.pdg.dims, e) for e in read.index)
+            found = self._made[key] = (whole, Relation.reads(sink, index, source).within(source))
+        return found
+
+    def _joined(self, first: Relation, second: Relation) -> Relation:
+        key = (id(first), id(second))
+        found = self._composed.get(key)
+        if found is None:
+            found = self._composed[key] = (first.then(second), first, second)
+        return found[0]
+
+    def _use(self, op: Op, access: Access) -> Use | None:
+        """The use of a tensor, if there is one: what each read on the way reads, composed.
+
+        Where a dynamic bound becomes another on the way, composing begins anew: `whole` is then from
+        the merge there on, and `crossed` the way up to it, at any length, beside its start as it is.
+        """
+        sink, anew = op, True
+        whole = near = None
+        crossed: tuple[Relation, Relation] | None = None
+        for read in access.way:
+            behind, close = self._pair(sink, read)
+            whole = behind if whole is None or anew else self._joined(whole, behind)
+            near = close if near is None else self._joined(near, close)
+            sink, anew = self.pdg[read.source], self.pdg.crosses(read)
+            if anew:
+                there = whole.at_some_length()
+                first, upto = crossed or (None, whole)
+                crossed = (there if first is None else self._joined(first, there), upto)
+                near = near.at_some_length()
+        assert whole is not None and near is not None
+        if whole.is_empty():
+            return None
+        values, exact = crossed or (whole.at_some_length(), whole)
+        if crossed and not anew:
+            values = self._joined(values, whole.at_some_length())
+        through = tuple(read.source for read in access.way[:-1])
+        return Use(op.id, *access.tensor, values, near, exact, through)
+
+    # --- as edges for isl ------------------------------------------------------------------------
+
+    @cached_property
+    def validity(self) -> list[Edge]:
+        """Producer -> consumer for every dependence, and the order of sinks."""
+        edges = [self._edge(use, use.values) for use in self.uses]
+        ops = [s.op for s in self.statements]
+        edges += [e for op in ops for e in self._decisions(op)]
+        edges += [e for op in ops if op.kind in SINKS for e in self._tokens(op)]
+        return [*edges, *(edge for edge, _ in self._orders())]
+
+    def _decisions(self, op: Op) -> Iterator[Edge]:
+        """The bound's points that tell whether a point of a statement exists, what it reads and does.
+
+        The last one is enough: the bound's own points run in order, as each exists because of the
+        one before.
+        """
+        dims, bound = self.pdg.dims, self.pdg.bound
+        if bound is None or dims.dynamic is None or not dims.know(op.domain):
+            return
+        here = all_of(dims.inside(op.domain), op.where)
+        asked = [Relation.of(dims, op.domain, (), here)]
+        asked += self._exact.get(op.id, [])
+        for e in exprs(self.pdg, op):
+            if dims.mention(e.symbols):
+                asked.append(self._value(op, e, here))
+        told = union(r.decided_at() for r in asked)
+        assert told is not None
+        over = dims.dynamic.over or ()
+        own = Relation.of(
+            dims, op.domain, over, all_of(*(eq(sym(primed(d)), sym(d)) for d in over))
+        )
+        pairs = own.beside(told, bound.domain).last().inverse()
+        if not pairs.is_empty():
+            yield Edge(statement_name(bound), statement_name(op), pairs)
+
+    @cached_property
+    def _exact(self) -> dict[int, list[Relation]]:
+        """By statement, what it reads at the length that a dynamic bound has there."""
+        found: dict[int, list[Relation]] = {}
+        for use in self.uses:
+            found.setdefault(use.reader, []).append(use.exact)
+        return found
+
+    def _value(self, op: Op, e: Lin | Cond, here: Cond) -> Relation:
+        """The value of an expression at each point, and along the axes that it varies along."""
+        along = tuple(d for d in self.pdg.dims.ordered(e.symbols) if d not in op.domain)
+        axes = {d: sym(primed(d)) for d in along}
+        if isinstance(e, Lin):
+            value = eq(sym(primed(_VALUE)), subst(e, axes))
+            return Relation.of(self.pdg.dims, op.domain, (*along, _VALUE), all_of(here, value))
+        return Relation.of(self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes)))
+
+    @cached_property
+    def proximity(self) -> list[Edge]:
+        """Producer -> consumer pairs to keep close, and iteration ends to keep together.
+
+        Accumulations are left out: their slot is there anyway, and isl joins two loops only where
+        every pair it is to keep close can stay within a constant distance, which a sum over a whole
+        dimension cannot.
+        """
+        near = [
+            self._edge(use, use.near)
+            for use in self.uses
+            if self.pdg[use.source].outputs[use.out].reduce is None
+        ]
+        ends = [edge for _, edge in self._orders()]
+        return [*near, *ends, *self._iteration_ends()]
+
+    def _edge(self, use: Use, values: Relation) -> Edge:
+        source, reader = self.pdg[use.source], self.pdg[use.reader]
+        pairs = values.inverse()
+        if source.outputs[use.out].domain != source.domain:
+            pairs = self.contributions(source, use.out).then(pairs)
+        return Edge(statement_name(source), statement_name(reader), pairs)
+
+    def contributions(self, op: Op, out: int) -> Relation:
+        """The operation's points -> the points of its output that they make or add to."""
+        output = op.outputs[out]
+        read = at_own_point(op.id, output, out)
+        points = self.pdg.points(op).at_some_length()
+        return Relation.reads(points, read.index, Set.of(self.pdg.dims, output.domain))
+
+    def _orders(self) -> Iterator[tuple[Edge, Edge]]:
+        """The orders that the user asks for: all pairs, and those to keep close."""
+        for order in self.pdg.orders:
+            before, after = self.pdg[order.before], self.pdg[order.after]
+            index = order.index(self.pdg.dims, before.domain, after.domain)
+            if before.kind == "merge":
+                for use in self._uses(after, Operand.of(self.pdg, Read(before.id, 0, index))):
+                    yield self._edge(use, use.values), self._edge(use, use.near)
+                continue
+            points = self.pdg.points(before)
+            ends = tuple(_upper_end(self.pdg.dims, entry) for entry in index)
+            whole, near = (
+                Relation.reads(self.pdg.points(after), at, points)
+                .within(points)
+                .at_some_length()
+                .inverse()
+                for at in (index, ends)
+            )
+            names = statement_name(before), statement_name(after)
+            if not whole.is_empty():
+                yield Edge(*names, whole), Edge(*names, near)
+
+    def _tokens(self, op: Op) -> list[Edge]:
+        """A sink's points in the lexicographic order of the dimensions that something moves along."""
+        if op.kind == "bound":  # its points wait for each other anyway
+            return []
+        along = [d for d in op.domain if d in self._sequential_dims]
+        if not along:
+            return []
+        options: list[Cond] = []
+        for k, d in enumerate(along):
+            same = [eq(sym(primed(e)), sym(e)) for e in along[:k]]
+            options.append(all_of(*same, lt(sym(d), sym(primed(d)))))
+        rest = [eq(sym(primed(d)), sym(d)) for d in op.domain if d not in along]
+        later = all_of(any_of(*options), *rest)
+        points = self.points[statement_name(op)]
+        pairs = Relation.of(self.pdg.dims, op.domain, op.domain, later).within(points)
+        inside = pairs.inverse().within(points).inverse()
+        return [Edge(statement_name(op), statement_name(op), inside)]
+
+    @cached_property
+    def _sequential_dims(self) -> frozenset[str]:
+        """The dimensions along which something waits for what is not at its own point.
+
+        Along all others a sink has nothing to follow backwards, and keeps their order by itself.
+        """
+        entries = [pair for order in self.pdg.orders for pair in order.at]
+        for op in self.pdg:
+            for read in op.inputs:
+                entries += zip(self.pdg.output(read).domain, read.index, strict=True)
+        moving = (e for d, e in entries if isinstance(e, Slice) or e.as_symbol != d)
+        return frozenset(d for e in moving for d in self.pdg.dims.ordered(e.symbols))
+
+    @cached_property
+    def _recurrent(self) -> frozenset[int]:
+        """The operations that need themselves at other points, directly or not."""
+        edges: dict[int, list[int]] = {s.id: [] for s in self.statements}
+        for use in self.uses:
+            edges[use.reader].append(use.source)
+        cyclic = [c for c in components(edges) if len(c) > 1 or c[0] in edges[c[0]]]
+        return frozenset(k for c in cyclic for k in c)
+
+    def _iteration_ends(self) -> Iterator[Edge]:
+        """Statistics and sinks stay beside the last update of the same iteration.
+
+        Nobody in the program reads them, so that isl might as well run them after all iterations,
+        and hold everything they read until then.
+        """
+        read = {use.source for use in self.uses if use.source != use.reader}
+        ops = [s.op for s in self.statements]
+        ends = [op for op in ops if op.id not in read and op.domain and op.kind != "bound"]
+        updates = [op for op in ops if op.id in read and op.id in self._recurrent]
+        for end in ends:
+            for update in updates:
+                if update.domain == end.domain and update.where is TRUE:
+                    own = tuple(sym(d) for d in update.domain)
+                    last, of = (self.points[statement_name(op)] for op in (end, update))
+                    same = Relation.reads(last, own, of)
+                    yield Edge(statement_name(update), statement_name(end), same.inverse())
+
+
+def points_of(uses: Iterable[Use]) -> dict[tuple[int, int], Set]:
+    """By tensor, the points that uses are of."""
+    found: dict[tuple[int, int], Set] = {}
+    for use in uses:
+        points, key = use.values.range(), use.tensor
+        found[key] = found[key] | points if key in found else points
+    return found
+
+
+def _upper_end(dims: Dims, entry: Lin | Slice) -> Lin:
+    return _moving(dims, entry.hi - 1 if isinstance(entry, Slice) else entry)
+
+
+def _moving(dims: Dims, e: Lin) -> Lin:
+    """The expression with the constant arguments of its minimum or maximum dropped."""
+    if len(e.terms) == 1 and e.terms[0][1] == 1 and isinstance(e.terms[0][0], Extremum):
+        atom = e.terms[0][0]
+        moving = [arg for arg in atom.args if dims.ordered(arg.symbols)]
+        if moving and len(moving) < len(atom.args):
+            return (minimum if atom.which == "min" else maximum)(*moving) + e.const
+    return e

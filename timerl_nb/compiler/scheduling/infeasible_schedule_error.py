@@ -1,0 +1,164 @@
+"""Why no schedule exists: a circle of points that need each other, with the user's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from timerl_nb.base.errors import ScheduleError, VerificationError
+from timerl_nb.compiler.ir.analysis.needed_points import without
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.scheduling.cycle_counterexample import (
+    Circle,
+    find_circle,
+    is_circle,
+    is_needed,
+)
+from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
+from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
+
+SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles
+LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
+
+
+def refuse_circles(pdg: Pdg) -> None:
+    """Refuse a graph in which a needed value needs itself at small bounds, or any at its own point.
+
+    Passes rely on there being none: merges break every cycle for them, and a kernel holds operations
+    that only a circle joins.
+
+    Raises:
+        ScheduleError: there is such a circle; the message shows it.
+    """
+    circle = find_circle(pdg, SMALL)
+    if circle is not None and is_needed(pdg, circle):
+        raise _error(pdg, circle)
+    own = {
+        op.id: [r.source for r in (*op.inputs, *pdg.waits(op)) if pdg.is_identity(r)] for op in pdg
+    }
+    for component in components(own):
+        if len(component) > 1 or component[0] in own[component[0]]:
+            raise find_cycle(pdg)
+
+
+def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
+    """Whether the circle of an error is one under actual bounds, too."""
+    if not isinstance(error, ScheduleError) or error.circle is None:
+        return False
+    there = Circle(error.circle.points, bounds)
+    return is_circle(pdg, there) and is_needed(pdg, there)
+
+
+def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Yield the dimensions to fix at their actual bounds: first a few, then all.
+
+    The few have an index or a condition that is more than a distance along one dimension.
+    """
+    dims = pdg.dims
+    free = [d for d in dims if not isinstance(bounds[d.bound], Ceiling | Endless)]
+    told: set[str] = set()
+    for op in pdg:
+        for read in op.inputs:
+            for d, entry in zip(pdg.output(read).domain, read.index, strict=True):
+                is_near = isinstance(entry, Lin) and (entry - sym(d)).is_const
+                if not is_near and dims.ordered(entry.symbols):
+                    told |= entry.symbols
+        for cond in (op.where, *(read.cond for read in op.inputs)):
+            if len(dims.ordered(cond.symbols)) > 1:
+                told |= cond.symbols
+    few = tuple(d.name for d in free if told & {d.name, d.bound})
+    yield from dict.fromkeys(names for names in (few, tuple(d.name for d in free)) if names)
+
+
+@contextmanager
+def explained(pdg: Pdg) -> Generator[None]:
+    """Where the compiler breaks an invariant because of a circle at larger bounds, say so.
+
+    Raises:
+        ScheduleError: there is such a circle; the message shows it.
+    """
+    try:
+        yield
+    except VerificationError:
+        circle = find_circle(pdg, LARGE)
+        if circle is None:
+            raise
+        raise _error(pdg, circle) from None
+
+
+def find_cycle(pdg: Pdg) -> ScheduleError:
+    """An error that shows points which need each other in a circle, with their lines."""
+    circle = find_circle(pdg, (*SMALL, *LARGE))
+    if circle is not None:
+        return _error(pdg, circle)
+    fixed = len(pdg.dims.values) == len(pdg.dims.all)
+    under = f"under {bounds_text(pdg.dims.values)}" if fixed else "at small bounds"
+    return ScheduleError(
+        "isl finds no schedule for this program.",
+        evidence=f"no values need each other in a circle {under}, so some order may exist, "
+        "but none that is affine in the indices",
+        hint="split a tensor that is written in several loops; or switch on a pass that is off."
+        + (f" If an index is flattened over several dimensions, {_FLAT}" * _divides(pdg)),
+    )
+
+
+# A remedy for gradients that have no order, or take isl too long.
+_FLAT: Final = (
+    "write the recurrence over one dimension (t for a * B + b, T = A * B), with its data over t."
+)
+
+
+def _divides(pdg: Pdg) -> bool:
+    """Whether a read is at a quotient or remainder of two dimensions."""
+    entries = (e for op in pdg for read in op.inputs for e in read.index if isinstance(e, Lin))
+    return any(
+        isinstance(atom, Div | Mod) and len(pdg.dims.ordered(atom.symbols)) > 1
+        for e in entries
+        for atom, _ in e.terms
+    )
+
+
+def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
+    lines: list[str] = []
+    cycle = circle.points
+    shown = [node for node in cycle if pdg[node[0]].kind != "merge"] or list(cycle)
+    for op_id, point in shown:
+        op = pdg[op_id]
+        at = ", ".join(f"{d}={v}" for d, v in zip(op.domain, point, strict=True))
+        lines.append(f"{op.name}[{at}]   {op.origin}")
+    if len(lines) > 12:
+        lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
+    bounds = circle.bounds
+    if len(set(bounds.values())) == 1:
+        under = " = ".join([*bounds, str(next(iter(bounds.values())))])
+    else:
+        under = bounds_text(bounds)
+    inside = {op_id for op_id, _ in cycle}
+    asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
+    what = "no order of execution satisfies this program"
+    hint = "let one of them read an earlier point (t - 1), or cut the circle with a branch."
+    if _is_of_a_gradient(pdg, circle):
+        what = "the forward pass has an order of execution, but its gradient has none"
+        hint = _FLAT if _divides(pdg) else hint
+    error = ScheduleError(
+        f"{what}: these values need each other in a circle.",
+        origin=pdg[shown[0][0]].origin,
+        others={f"%{o.before} is to run before %{o.after} by": o.origin for o in asked},
+        evidence=[
+            f"each of these needs the next (where {under}):",
+            *("  " + line for line in lines),
+        ],
+        hint=hint,
+    )
+    error.circle = circle
+    return error
+
+
+def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
+    """Whether a circle passes through a gradient, and the program without gradients has none."""
+    written = {op.id for op in pdg if op.origin.gradient_of is not None}
+    if written.isdisjoint(op_id for op_id, _ in circle.points):
+        return False
+    return find_circle(without(pdg, written), [max(circle.bounds.values())]) is None

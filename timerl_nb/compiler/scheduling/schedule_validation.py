@@ -1,0 +1,91 @@
+"""isl's answer: one schedule for the whole program, validated against every dependence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from timerl_nb.base.errors import CeilingError, VerificationError, point_text
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.iteration_io import is_given, is_handed_out
+from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, Unschedulable, solve
+from timerl_nb.compiler.isl.operation_limit import TooMuchWork
+from timerl_nb.compiler.isl.sets_and_relations import Set
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.infeasible_schedule_error import find_cycle
+from timerl_nb.compiler.scheduling.statement_clusters import grouped
+from timerl_nb.compiler.scheduling.unbounded_schedule import schedule_turns
+
+
+def find_schedule(
+    constraints: Constraints, ceiling: int, source: Pdg | None = None
+) -> ScheduleTree:
+    """A valid schedule of the graph's statements, whatever the bounds.
+
+    Args:
+        ceiling: how many elementary operations isl may spend.
+        source: the graph in whose terms to explain that there is none; by default the same.
+
+    Raises:
+        ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
+    """
+    try:
+        schedule = _solved(constraints, ceiling)
+    except Unschedulable:
+        raise find_cycle(source or constraints.pdg) from None
+    except TooMuchWork:
+        raise CeilingError(
+            f"scheduling {counted(len(constraints.points), 'statement')} takes more than the ceiling of "
+            f"{ceiling:,} isl operations.",
+            evidence="statements: "
+            + ", ".join(op.name for op in constraints.statements.ops.values()),
+            hint="keep fuse=True so that fewer statements are left, or raise "
+            "trl.Options(isl_operations=…).",
+        ) from None
+    validate(constraints, schedule)
+    return schedule
+
+
+def _solved(constraints: Constraints, ceiling: int) -> ScheduleTree:
+    """isl's schedule, of groups where there are some that can be scheduled as such."""
+    dims, groups = constraints.pdg.dims, grouped(constraints)
+    ops = constraints.statements.ops
+
+    def tree(
+        statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
+    ) -> ScheduleTree:
+        if dims.endless is None:
+            return solve(dims, statements, validity, proximity, ceiling)
+        given, handed = (
+            [name for name in statements if kind(ops[name])] for kind in (is_given, is_handed_out)
+        )
+        return schedule_turns(
+            dims, dims.endless, statements, validity, proximity, given, handed, ceiling
+        )
+
+    if groups is not None:
+        with suppress(Unschedulable):
+            found = tree(groups.statements, groups.validity, groups.proximity)
+            return found.expanded(constraints.points, groups.members)
+    return tree(constraints.points, constraints.validity, constraints.proximity)
+
+
+def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
+    """Check the schedule against every dependence.
+
+    Raises:
+        VerificationError: one is broken; a fault of the compiler.
+    """
+    broken = schedule.violation(constraints.validity)
+    if broken is not None:
+        edge, before, after = broken
+        source, sink = (
+            constraints.statements.ops[edge.source],
+            constraints.statements.ops[edge.sink],
+        )
+        raise VerificationError(
+            f"the schedule runs {sink.name} at {point_text(after)} before {source.name} at "
+            f"{point_text(before)}, which it needs.",
+            origin=sink.origin,
+        )

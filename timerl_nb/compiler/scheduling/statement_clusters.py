@@ -1,0 +1,90 @@
+"""Statements that isl takes as one: those that fusion would put into one kernel.
+
+isl's work grows much faster than the number of statements, and one kernel per operation makes
+hundreds. Grouping takes no order of execution away (`compiler/passes/fusion/fusion_groups`), so isl is given each group as
+one statement, and where that has its points, the members run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from timerl_nb.compiler.isl.isl_scheduler import Edge
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed, union
+from timerl_nb.compiler.passes.fusion.fusion_groups import joined
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
+from timerl_nb.compiler.scheduling.statements import statement_name
+from timerl_nb.compiler.symbolic.index_expressions import all_of, eq, sym
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Statements and dependences with each group as one statement, under a member's name.
+
+    `members` has for each such statement the group's own, in the order in which they run at a point.
+    """
+
+    statements: dict[str, Set]
+    validity: list[Edge]
+    proximity: list[Edge]
+    members: dict[str, tuple[str, ...]]
+
+
+def grouped(constraints: Constraints) -> Grouped | None:
+    """The statements by groups; None where each would be alone."""
+    pdg = constraints.pdg
+    home: dict[str, str] = {}
+    needs: dict[str, dict[int, list[int]]] = {}  # within a group, at one point
+    for key, group in joined(pdg).groups.items():
+        if len(group.members) > 1:
+            first = statement_name(pdg[key])
+            home |= {statement_name(pdg[k]): first for k in group.members}
+            needs[first] = {k: [] for k in sorted(group.members)}
+    for edge in constraints.validity:
+        if _own(edge, home) is not None:
+            source, sink = (
+                constraints.statements.ops[edge.source],
+                constraints.statements.ops[edge.sink],
+            )
+            needs[home[edge.source]][sink.id].append(source.id)
+    members: dict[str, tuple[str, ...]] = {}
+    for first, within in needs.items():
+        order = components(within)
+        if len(order) == len(within):  # no two need each other
+            members[first] = tuple(statement_name(pdg[k]) for (k,) in order)
+    if not members:
+        return None
+    home = {name: first for first, names in members.items() for name in names}
+    statements = constraints.points
+    alone = {name: points for name, points in statements.items() if home.get(name, name) == name}
+    return Grouped(
+        alone,
+        _between(constraints.validity, home),
+        _between(constraints.proximity, home),
+        members,
+    )
+
+
+def _own(edge: Edge, home: Mapping[str, str]) -> Relation | None:
+    """The pairs of two members of a group at one and the same point; None for no such pair."""
+    first = home.get(edge.source)
+    if first is None or home.get(edge.sink) != first or edge.source == edge.sink:
+        return None
+    pairs = edge.pairs
+    same = all_of(*(eq(sym(d), sym(primed(d))) for d in pairs.left))
+    own = pairs & Relation.of(pairs.dims, pairs.left, pairs.right, same)
+    return None if own.is_empty() else own
+
+
+def _between(edges: Iterable[Edge], home: Mapping[str, str]) -> list[Edge]:
+    """The edges as edges between groups, without what the order of the members sees to."""
+    found: dict[tuple[str, str], list[Relation]] = {}
+    for edge in edges:
+        own = _own(edge, home)
+        pairs = edge.pairs if own is None else edge.pairs - own
+        ends = home.get(edge.source, edge.source), home.get(edge.sink, edge.sink)
+        if not pairs.is_empty():
+            found.setdefault(ends, []).append(pairs)
+    return [Edge(*ends, whole) for ends, each in found.items() if (whole := union(each))]

@@ -1,0 +1,135 @@
+"""A fused graph as what runs: its statements, what each reads, and what executes it.
+
+Merges are no statements: an operand is one of the statements' outputs behind it. Outputs are none
+either: the run hands out what they read when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+from timerl_nb.compiler.ir.analysis.resolved_reads import Access, accesses
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
+from timerl_nb.compiler.ir.operations import Op, Read, Tensor, is_sliced
+
+# "function" is one of the user's; "bound" finds where a dynamic dimension ends.
+Executor = Literal["kernel", "function", "checkpoint", "bound"]
+_EXECUTORS: Final[Mapping[str, Executor]] = {
+    "udf": "function",
+    "call": "function",
+    "checkpoint": "checkpoint",
+    "bound": "bound",
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a statement reads in one of its slots.
+
+    Attributes:
+        read: as the graph has it, perhaps of a merge.
+        accesses: the statements' outputs that it may be, each with where it is that.
+    """
+
+    read: Read
+    accesses: tuple[Access, ...]
+
+    @classmethod
+    def of(cls, pdg: Pdg, read: Read) -> Operand:
+        return cls(read, tuple(accesses(pdg, read)))
+
+    @property
+    def tensors(self) -> frozenset[Tensor]:
+        return frozenset(access.tensor for access in self.accesses)
+
+    @property
+    def is_sliced(self) -> bool:
+        return is_sliced(self.read)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """An operation that runs, at every point of its domain at which its condition holds.
+
+    Attributes:
+        operands: what it is given.
+        waits_for: the token of a resource, which the one before it that uses it hands on.
+    """
+
+    op: Op
+    operands: tuple[Operand, ...]
+    waits_for: tuple[Operand, ...] = ()
+
+    @property
+    def id(self) -> int:
+        return self.op.id
+
+    @property
+    def name(self) -> str:
+        """The name under which isl knows it."""
+        return statement_name(self.op)
+
+    @property
+    def executor(self) -> Executor:
+        return _EXECUTORS.get(self.op.kind, "kernel")
+
+    @property
+    def reads(self) -> tuple[Operand, ...]:
+        return (*self.operands, *self.waits_for)
+
+
+@dataclass(frozen=True)
+class Statements:
+    """The statements of a fused graph, by name, and what the run returns."""
+
+    pdg: Pdg
+    by_name: dict[str, Statement]
+    outputs: tuple[Statement, ...]
+
+    @classmethod
+    def of(cls, pdg: Pdg) -> Statements:
+        running = (op for op in pdg if op.kind not in ("merge", "output"))
+        outputs = (op for op in pdg.sinks if op.kind == "output")
+        return cls(
+            pdg,
+            {statement_name(op): _statement(pdg, op) for op in running},
+            tuple(_statement(pdg, op) for op in outputs),
+        )
+
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self.by_name.values())
+
+    def of_op(self, op_id: int) -> Statement:
+        """The statement of an operation, or what an output reads in the form of one."""
+        return self._by_id[op_id]
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, Statement]:
+        return {one.id: one for one in (*self, *self.outputs)}
+
+    @cached_property
+    def ops(self) -> Mapping[str, Op]:
+        """The operations by their statements' names."""
+        return {name: statement.op for name, statement in self.by_name.items()}
+
+    @cached_property
+    def returned(self) -> frozenset[Tensor]:
+        """The tensors that the run returns values of."""
+        found = (operand.tensors for output in self.outputs for operand in output.operands)
+        return frozenset().union(*found)
+
+
+def _statement(pdg: Pdg, op: Op) -> Statement:
+    operands = tuple(Operand.of(pdg, read) for read in op.inputs)
+    if isinstance(op.attrs, UdfAttrs) and op.attrs.resource:
+        return Statement(op, operands[:-1], operands[-1:])
+    return Statement(op, operands)
+
+
+def statement_name(op: Op) -> str:
+    """The name under which isl knows an operation."""
+    return f"S{op.id}"

@@ -1,0 +1,64 @@
+"""The schedule of a program without an end: one loop along the dimension that has none, and what is ahead of it.
+
+Nothing reads ahead along such a dimension, so that a loop along it can lie around all that varies over it;
+it has to, since there would be no second loop. In a turn what is given comes first and what is handed out
+last, so that all between is one call. isl orders what is between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, in_loop, one_by_one, solve
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed
+from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
+from timerl_nb.compiler.symbolic.index_expressions import const, eq, sym
+
+
+def schedule_turns(
+    dims: Dims,
+    dim: Dim,
+    statements: Mapping[str, Set],
+    validity: Sequence[Edge],
+    proximity: Sequence[Edge],
+    first: Collection[str],
+    last: Collection[str],
+    ceiling: int,
+) -> ScheduleTree:
+    """A schedule as `scheduling.solve` makes them, and with what that raises.
+
+    Args:
+        dim: which has no end.
+        first, last: statements of every turn that come ahead of all others, and behind them.
+    """
+    turn = {name for name, points in statements.items() if dim.name in points.domain}
+    while more := {edge.sink for edge in validity if edge.source in turn} - turn:
+        turn |= more
+
+    def solved(names: set[str], change: Callable[[Edge], Edge]) -> ScheduleTree:
+        some = {name: points for name, points in statements.items() if name in names}
+        valid, near = (
+            [change(edge) for edge in edges if {edge.source, edge.sink} <= names]
+            for edges in (validity, proximity)
+        )
+        return solve(dims, some, [e for e in valid if not e.pairs.is_empty()], near, ceiling)
+
+    ahead, found = set(statements) - turn, list[ScheduleTree]()
+    if ahead:
+        found.append(solved(ahead, lambda edge: edge))
+    parts = (turn & set(first), turn - set(first) - set(last), turn & set(last))
+    each = [solved(part, lambda edge: within_turn(edge, dim.name)) for part in parts if part]
+    if each:
+        found.append(in_loop(dim.name, 1, one_by_one(each)))
+    return one_by_one(found)
+
+
+def within_turn(edge: Edge, dim: str) -> Edge:
+    """The pairs of an edge in one turn along a dimension; what does not vary over it runs in turn 0."""
+    dims, left, right = edge.pairs.dims, edge.pairs.left, edge.pairs.right
+    turns = (
+        sym(dim) if dim in left else const(0),
+        sym(primed(dim)) if dim in right else const(0),
+    )
+    pairs = edge.pairs & Relation.of(dims, left, right, eq(*turns))
+    return Edge(edge.source, edge.sink, pairs)

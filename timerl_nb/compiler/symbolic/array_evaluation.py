@@ -1,0 +1,64 @@
+"""Index expressions and conditions on whole arrays of points, NumPy's or JAX's (traced ones too)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Pick,
+    Sym,
+)
+
+
+def values(e: Lin | Cond, env: Mapping[str, Any], numpy: Any = np) -> Any:
+    """The value of `e` where each symbol stands for an integer or an array of integers.
+
+    Args:
+        e: an index expression or a condition.
+        env: the symbols' values; arrays broadcast against each other. What is one symbol is its
+            value itself, no copy.
+        numpy: the module whose functions are used, `numpy` or `jax.numpy`.
+    """
+    if isinstance(e, Lin):
+        parts: list[Any] = [_times(coef, _atom(atom, env, numpy)) for atom, coef in e.terms]
+        return reduce(add, [*parts, e.const] if e.const or not parts else parts)
+    if isinstance(e, Cmp):
+        arg = values(e.arg, env, numpy)
+        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
+    if not e.args:
+        return e is TRUE
+    conds: list[Any] = [values(part, env, numpy) for part in e.args]
+    if isinstance(e, And):
+        return reduce(lambda a, b: a & b, conds)
+    return reduce(lambda a, b: a | b, conds)
+
+
+def _times(coef: int, value: Any) -> Any:
+    return value if coef == 1 else coef * value
+
+
+def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any], numpy: Any) -> Any:
+    if isinstance(atom, Sym):
+        return env[atom.name]
+    if isinstance(atom, Div):
+        return values(atom.arg, env, numpy) // atom.by
+    if isinstance(atom, Mod):
+        return values(atom.arg, env, numpy) % atom.by
+    if isinstance(atom, Extremum):
+        join = numpy.minimum if atom.which == "min" else numpy.maximum
+        return reduce(join, [values(arg, env, numpy) for arg in atom.args])
+    chosen, then, other = (values(e, env, numpy) for e in (atom.cond, atom.then, atom.other))
+    return numpy.where(chosen, then, other)

@@ -1,0 +1,260 @@
+"""What the primitives of an algorithm take here, and what they would take elsewhere (003_bc3f8b946743a61e, §5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import EnvError, OptionError
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
+from timerl_nb.compose.data_sheet_devices import Asked, described
+from timerl_nb.compose.units import Link
+from timerl_nb.replay.prioritization.priorities import Proportional
+from timerl_nb.replay.storage.replay_buffer import Replay
+from timerl_nb.replay.storage.ring_rows import Field
+from timerl_nb.replay.training.actor_threads import Actors
+from timerl_nb.replay.training.algorithm import Algorithm, checked
+from timerl_nb.replay.training.environment_group import Block, Death, Group
+from timerl_nb.replay.training.learner_thread import Learner
+from timerl_nb.replay.training.thread_allocation import Allocation, threads_called
+from timerl_nb.replay.training.training_run import opener
+from timerl_nb.runtime.jax_backend import graph_function as graph
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend.jax_engine import settled
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
+
+HOST = "CPU"
+_WARM = 3  # rounds that do not count: they compile
+_SIZES = (1 << 10, 1 << 22)  # bytes by which a link is measured
+
+
+@asked
+def measure(
+    algorithm: Algorithm,
+    devices: Sequence[str] = (HOST,),
+    *,
+    batch: int = 64,
+    inserted: int = 64,
+    actors: int = 1,
+    envs: int = 8,
+    capacity: int = 100_000,
+    rounds: int = 30,
+    seed: int = 0,
+) -> tuple[Table, Links]:
+    """The latencies of an iteration on each device, and what connects these.
+
+    Args:
+        algorithm: as `trl.replay.train` takes it.
+        devices: "CPU" is this one; "CPU x2" with as many threads that learn; "CPU:1" JAX's second device of it. Others
+            are described by data sheets, "A100", "Agilex", and what is said of them is modelled.
+        batch: rows that are drawn and learnt from.
+        inserted: rows that come in an iteration.
+        actors: threads of this machine that act meanwhile, as in a run; they share its cores with what is measured. 0 for none.
+        envs: environments of each, in which `inserted` steps are a block.
+        capacity: of the buffer, which is full.
+        rounds: that are measured, of which the median counts.
+        seed: of the rows.
+
+    Returns the table and the links that `trl.compose.choose` takes.
+
+    Raises:
+        OptionError: there is no such device, nor a data sheet of one.
+    """
+    algorithm = checked(algorithm)
+    devices = (devices,) if isinstance(devices, str) else devices
+    if HOST not in devices:
+        raise OptionError(f"{HOST!r} is none of {list(devices)}.", hint="actors run on it.")
+    size, new = integer("batch", batch, least=1), integer("inserted", inserted, least=1)
+    buffer = Replay(
+        capacity, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
+    )
+    random = np.random.default_rng(seed)
+    for first in range(0, capacity, 10_000):
+        buffer.insert(_rows(buffer.fields, min(10_000, capacity - first), random))
+    rows = _rows(buffer.fields, new, random)
+    act = integer("actors", actors, least=0)
+    each = min(integer("envs", envs, least=1), new)
+    here = _Here(algorithm, buffer, rows, size, integer("rounds", rounds, least=2), seed)
+    threads = {name: 1 if name == HOST else threads_called(name) for name in devices}
+    places = {name: graph.device_called(name) for name in devices if not threads[name]}
+    modelled: dict[str, tuple[Device, Link]] = {}
+    if None in places.values():
+        wanted = _asked(algorithm, buffer, size, new, seed)
+        modelled = {name: described(name, wanted) for name, at in places.items() if at is None}
+    found: dict[str, Device] = {}
+    known: dict[tuple[str, str], Link] = {}
+    with here.acting(act, each, new // each):
+        for name in devices:
+            if name in modelled:
+                found[name], known[HOST, name] = modelled[name]
+                continue
+            place = places.get(name)
+            found[name] = here.measured(threads[name] or 1, place)
+            if name != HOST:
+                known[HOST, name] = Link(0.0, float("inf")) if threads[name] else _link(place)
+    experience = sum(f.nbytes for f in buffer.fields.values()) // 4
+    return Table(found, size, experience, new, HOST), Links(known, HOST)
+
+
+class _Here:
+    """Measures the devices of this machine, in rounds as the protocol has them."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        buffer: Replay,
+        rows: Mapping[str, Array],
+        batch: int,
+        rounds: int,
+        seed: int,
+    ) -> None:
+        self._algorithm, self._buffer, self._rows = algorithm, buffer, rows
+        self._batch, self._rounds, self._seed = batch, rounds, seed
+        self._actors: Actors | None = None
+
+    @contextmanager
+    def acting(self, threads: int, envs: int, steps: int) -> Iterator[None]:
+        """Let so many threads act, as often as a round takes a block of one: what runs beside a run is measured, too."""
+        if not threads:
+            yield
+            return
+        opened = opener(self._algorithm, envs, steps)
+        groups = [Group(k, opened, self._buffer.actor, self._seed) for k in range(threads)]
+        weights = 0, self._algorithm.acting(self._algorithm.begin(self._seed))
+        with closing(Actors(groups, lambda: weights, threads, True, settled())) as self._actors:
+            self._actors.resize(threads)
+            self._came(self._actors.take())  # from here on nothing is compiled there
+            yield
+        self._actors = None
+
+    def _came(self, made: Block | Death) -> Mapping[str, Array]:
+        """The entries of a block.
+
+        Raises:
+            EnvError: the environments have failed.
+        """
+        if isinstance(made, Death):
+            raise EnvError(f"an actor failed: {made.error}") from made.error
+        return made.entries
+
+    def measured(self, threads: int, place: Any) -> Device:
+        """A device of this machine: with so many threads that learn, or one of JAX's.
+
+        The buffer is on the host, where it is together with the learner and where it is not.
+        """
+        division = Allocation.of_threads(threads, 1, self._batch)
+        alone, beside = self._of(division, place)
+        learner = alone["learn"]
+        if place is not None:
+            return Device(None, learner, None, "the buffer is on the host")
+        manager = Manager(alone["sample"], alone["insert"], alone["update"])
+        both = Manager(beside["sample"], beside["insert"], beside["update"])
+        return Device(manager, learner, (both, beside["learn"]))
+
+    def _of(
+        self, division: Allocation, place: Any
+    ) -> tuple[Mapping[str, Latency], Mapping[str, Latency]]:
+        """Latencies one after the other, and where inserting runs beside learning."""
+        alone, beside = (dict[str, list[float]]() for _ in "ab")
+        state = graph.moved(self._algorithm.begin(self._seed), place)
+        with closing(Learner(self._algorithm, place, division.trainers, settled())) as learner:
+            for found in (alone, beside):  # in turn, actors would make a block in every other round
+                for _ in range(_WARM + self._rounds):
+                    state = self._round(learner, state, division, found, found is beside)
+        return _latencies(alone), _latencies(beside)
+
+    def _round(
+        self,
+        learner: Learner,
+        state: Any,
+        division: Allocation,
+        found: dict[str, list[float]],
+        is_beside: bool,
+    ) -> Any:
+        """An iteration, whose seconds are added; returns the state after it."""
+        buffer, times = self._buffer, [perf_counter()]
+        sample = buffer.sample(self._batch)
+        times.append(perf_counter())
+        step = learner.start(state, division)
+        step.put(sample.rows, sample.weight)
+        made = step.result() if not is_beside else None
+        learnt, begun = perf_counter(), perf_counter()
+        if self._actors is None:
+            buffer.insert(self._rows)
+        else:
+            for one in self._actors.there(1):
+                buffer.insert_entries(self._came(one))
+        inserted = perf_counter()
+        if made is None:
+            made, learnt = step.result(), perf_counter()
+        updating = perf_counter()
+        buffer.update(sample.ticket, made.errors)
+        took = {
+            "sample": times[1] - times[0],
+            "learn": learnt - times[1],
+            "insert": inserted - begun,
+            "update": perf_counter() - updating,
+        }
+        for name, seconds in took.items():
+            found.setdefault(name, []).append(seconds)
+        return made.state
+
+
+def _latencies(found: Mapping[str, list[float]]) -> dict[str, Latency]:
+    """Medians with their spread, without the rounds that compiled."""
+    return {name: _latency(seconds[_WARM:]) for name, seconds in found.items()}
+
+
+def _latency(seconds: Sequence[float]) -> Latency:
+    low, _, high = quantiles(seconds, n=4)
+    return Latency(median(seconds), high - low)
+
+
+def _rows(fields: Mapping[str, Field], count: int, random: np.random.Generator) -> dict[str, Array]:
+    """Rows as nobody has acted them, of small numbers."""
+    return {
+        name: random.integers(0, 2, (count, *f.shape)).astype(f.dtype) for name, f in fields.items()
+    }
+
+
+def _asked(algorithm: Algorithm, buffer: Replay, batch: int, inserted: int, seed: int) -> Asked:
+    """What an iteration does, as XLA's text of the learner and the weights' shapes say."""
+    state = algorithm.begin(seed)
+    rows = _rows(buffer.fields, batch, np.random.default_rng(seed))
+    weight = np.ones(batch, np.float32)
+
+    def step(state: Any, rows: Any, weight: Any) -> Any:
+        gradient, errors, loss = algorithm.gradient(state, rows, weight)
+        return algorithm.step(state, gradient, batch), errors, loss
+
+    learning = work(graph.hlo_of(step, state, rows, weight))
+    leaves = graph.leaves(algorithm.acting(state)).values()
+    layers = [(x.shape[0], x.shape[1]) for x in leaves if len(np.shape(x)) == 2]
+    held = sum(x.nbytes for x in graph.leaves(state).values()) + sum(
+        x.nbytes for x in rows.values()
+    )
+    fanout = buffer.tree.fanout
+    return Asked(buffer.capacity, fanout, layers, batch, inserted, learning, held)
+
+
+def _link(place: Any) -> Link:
+    """What copies to one of JAX's devices take: by two sizes, the least of some."""
+    took: list[float] = []
+    for size in _SIZES:
+        array = np.zeros(size, np.uint8)
+        each: list[float] = []
+        for _ in range(10):
+            begun = perf_counter()
+            backend.wait(graph.moved(array, place))
+            each.append(perf_counter() - begun)
+        took.append(min(each))
+    bandwidth = (_SIZES[1] - _SIZES[0]) / max(took[1] - took[0], 1e-9)
+    return Link(max(took[0] - _SIZES[0] / bandwidth, 0.0), bandwidth)

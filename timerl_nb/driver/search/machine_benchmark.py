@@ -1,0 +1,51 @@
+"""Measuring the machine, so that what programs choose is right for it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Final
+
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.language.inputs.tensor_sources import tensor, zeros
+from timerl_nb.driver.compiling_context import Context
+from timerl_nb.driver.search.machine_constants import keep, machine_here
+from timerl_nb.runtime.jax_backend.device_measurement import measured
+
+_LAUNCHES: Final = 1000
+_OPERANDS: Final = 8
+_TIMES: Final = 3
+
+
+def tune_machine() -> Machine:
+    """Measure this machine, in some seconds, and let programs that are compiled from now on choose by it.
+
+    Nothing else should run meanwhile. What is measured is kept in the cache folder, for this device and
+    version. Without it the figures are nominal, of the order of two CPU cores; `worth` is a preference,
+    and stays.
+    """
+    found = measured()
+    near, far = int(found.pop("near")), int(found.pop("far"))
+    worth = machine_here().worth
+    machine = Machine(launch=_launch(), near=near, far=far, worth=worth, **found)
+    keep(machine)
+    return machine
+
+
+def _launch() -> float:
+    """Seconds of a launch that computes next to nothing of a few operands, by the interpreter."""
+    with Context("t") as ctx:
+        ((t, last),) = ctx.dims
+        states = [tensor((_OPERANDS,), domain=(t,)) for _ in range(_OPERANDS)]
+        for x, other in zip(states, [*states[1:], states[0]], strict=True):
+            x[0] = zeros((_OPERANDS,))
+            x[t + 1] = other.sin()
+        ctx.output("x", states[0][last - 1])
+    program = ctx.compile({last: _LAUNCHES}, Options(executor="interpret", lift=False))
+    program.execute(progress=False)
+    seconds: list[float] = []
+    for _ in range(_TIMES):
+        start = perf_counter()
+        program.execute(progress=False)
+        seconds.append(perf_counter() - start)
+    return min(seconds) / _LAUNCHES

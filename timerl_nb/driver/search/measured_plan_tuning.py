@@ -1,0 +1,116 @@
+"""Tuning: a few ways to keep or compute again, in blocks of a few sizes, measured; the best is remembered.
+
+The cost models of the passes compare by nominal figures. Here each way runs for a few turns on the
+machine that is there, and what was found is kept in the cache folder, for this program and machine.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from timerl_nb.base.errors import BudgetError
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
+from timerl_nb.compiler.passes.tiling.reduction_tiling import find_tiling, freed_by
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.runtime.state.disk_cache import DiskCache
+
+Place = tuple[DiskCache, str]  # a disk cache and a key
+
+_CHOSEN: Final = "chosen by the passes"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was measured, and the options that were fastest.
+
+    Attributes:
+        seconds: of one turn of the outermost loop, the least of a few, by way; those that need more
+            memory than there is are left out.
+        taken: the fastest way.
+        options: the options with that way.
+        remembered: whether it was measured in an earlier process.
+    """
+
+    seconds: Mapping[str, float]
+    taken: str
+    options: Options
+    remembered: bool = False
+
+    def __str__(self) -> str:
+        width = max(map(len, self.seconds))
+        lines = [
+            f"{'*' if way == self.taken else ' '} {way:<{width}}  {seconds * 1e3:10.3f} ms a turn"
+            for way, seconds in sorted(self.seconds.items(), key=lambda pair: pair[1])
+        ]
+        return "\n".join(["tuned, " + ("remembered:" if self.remembered else "measured:"), *lines])
+
+    __repr__ = __str__
+
+
+def tuned(
+    before: Pdg,
+    bounds: Mapping[str, int],
+    options: Options,
+    measure: Callable[[Options], float],
+    place: Place | None = None,
+) -> Tuning:
+    """The fastest of a few ways that fit; where none does, what the passes choose, which may swap.
+
+    Args:
+        before: the graph that is cut into blocks.
+        options: those that all ways share.
+        measure: the seconds that a turn takes under some options.
+        place: where what is measured is kept, and may be from an earlier process.
+
+    Raises:
+        BudgetError: none fits.
+    """
+    ways = _ways(before, bounds, options)
+    seconds = _read(place)
+    remembered = seconds is not None
+    if seconds is None:
+        seconds = dict[str, float]()
+        for way, one in ways.items():
+            with suppress(BudgetError):
+                seconds[way] = measure(one)
+        if not seconds:
+            seconds[_CHOSEN] = measure(options)
+        _write(place, seconds)
+    ways[_CHOSEN] = options
+    taken = min(seconds, key=lambda way: seconds[way])
+    return Tuning(seconds, taken, ways[taken], remembered)
+
+
+def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str, Options]:
+    """Whole; and in blocks of a few sizes, with what acting made kept or computed again."""
+    whole = options.with_(incrementalize=False, rematerialize=False)
+    ways = {"whole": whole}
+    model = BandwidthModel(before, bounds, machine_here())
+    for dim in [d for d in freed_by(before, bounds) if d.over is None][:1]:
+        points = dim.count(bounds)
+        sizes = [n for n in range(1, points) if points % n == 0]
+        best = model.block(find_tiling(before, dim)) or points
+        at = bisect(sizes, best)
+        for size in sizes[max(0, at - 2) : at + 1]:  # what the model takes, and both neighbours
+            for again in (False, True):
+                way = f"blocks of {size} along {dim.name}, " + ("again" if again else "kept")
+                ways[way] = whole.with_(incrementalize={dim.name: size}, rematerialize=again)
+    return ways
+
+
+def _read(place: Place | None) -> dict[str, float] | None:
+    """What was measured before; None where nothing was."""
+    payload = place[0].read(place[1]) if place is not None else None
+    return None if payload is None else json.loads(payload)
+
+
+def _write(place: Place | None, seconds: Mapping[str, float]) -> None:
+    if place is not None:
+        place[0].write(place[1], json.dumps(seconds).encode())

@@ -1,0 +1,338 @@
+"""Gymnasium's environments, on the host: `make("gym.CartPole-v1")`.
+
+One Gymnasium environment per instance, stepped by host functions in the order that tokens prescribe
+(semantics.md §7, §8). With all instances in one axis (the default) one call steps them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array, converted, narrowed
+from timerl_nb.base.errors import EnvError, warn
+from timerl_nb.compiler.ir.shapes import NUMPY, narrow
+from timerl_nb.compiler.language.indexing.index_parsing import as_dims
+from timerl_nb.compiler.language.inputs.user_defined_functions import Resource, udf
+from timerl_nb.compiler.language.program_context import current
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Autoreset, Simulation, Step, Tensor
+from timerl_nb.env.indexed_environment import number_of
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
+
+At = tuple[Any, ...]
+
+_F32 = np.dtype(np.float32)
+
+
+class GymEnvironment(Simulation):
+    """An environment of Gymnasium's, by its name there.
+
+    Args:
+        name: as for `gymnasium.make`.
+        instances: the dimensions over which there is an environment each; by default all of the
+            reset's but the last (the iterations), or its only one.
+        options: go to `gymnasium.make`.
+
+    Each environment is seeded once, at its first reset, from the run's seed and its position.
+
+    Attributes:
+        spec: by which Gymnasium makes more of them.
+        spaces: of observations and actions, as Gymnasium has them.
+        kinds: the classes of one, from its outermost wrapper to the environment itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        autoreset: Autoreset | None = None,
+        max_steps: int | None = None,
+        instances: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(autoreset=autoreset, max_steps=max_steps)
+        self._gym = gymnasium()
+        self._name, self._instances = name, instances
+        self._options = (
+            options if max_steps is None else {**options, "max_episode_steps": max_steps}
+        )
+        probe = self._make()
+        self.spaces = probe.observation_space, probe.action_space
+        self.obs_space, self.act_space = ours(*self.spaces)
+        self.spec, self.kinds = probe.spec, [*_kinds(probe)]
+        self.max_steps = self.spec.max_episode_steps if self.spec else None
+        probe.close()
+        self._resource: Resource | None = None
+
+    @property
+    def made_as(self) -> str:
+        return f"gym.{self._name}"
+
+    def _make(self) -> Any:
+        try:
+            return self._gym.make(self._name, **self._options)
+        except (self._gym.error.Error, TypeError) as error:
+            raise EnvError(f"{self.made_as}: {error}") from None
+
+    def anew(self, *, max_steps: int | None = None) -> Self:
+        twin = super().anew(max_steps=max_steps)
+        twin._instances = twin._resource = None  # of dimensions of another program
+        if max_steps is not None:
+            twin._options = {**self._options, "max_episode_steps": max_steps}
+        return twin
+
+    def begin(self, domain: Domain) -> Tensor:
+        ctx = current()
+        given = domain[:-1] or domain if self._instances is None else self._instances
+        dims = as_dims(ctx, ctx.space, given)
+
+        def make(sizes: Mapping[str, int], seed: int) -> _Instances:
+            return _Instances(self, self.made_as, self._make, tuple(sizes.values()), seed)
+
+        self._resource = Resource(make, instances=dims, name=self.made_as)
+        return udf(
+            _Instances.reset,
+            out=self.obs_space,
+            domain=domain,
+            resource=self._resource,
+            batched=True,
+            name="reset",
+        )
+
+    def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
+        flag = ((), "bool")
+        made = udf(
+            _Instances.step,
+            action.detach(),
+            out=[self.obs_space, ((), "f32"), flag, flag, flag, self.obs_space],
+            resource=self._resource,
+            batched=True,
+            name="step",
+        )
+        return Step(*made)
+
+
+def _kinds(env: Any) -> Iterator[type[Any]]:
+    while env is not env.unwrapped:
+        yield type(env)
+        env = env.env
+    yield type(env)
+
+
+def distinct_seeds(seed: int, count: int) -> list[int]:
+    """A seed of 32 bits for each of `count` environments, no two the same."""
+    words = np.random.SeedSequence(seed % 2**64)
+    found: dict[int, None] = {}
+    asked = count
+    while len(found) < count:
+        found = dict.fromkeys(map(int, words.generate_state(asked)))
+        asked += count - len(found)
+    return list(found)
+
+
+class _Instances:
+    """The environments of one run: the state that the host functions share."""
+
+    def __init__(
+        self, env: GymEnvironment, name: str, make: Any, shape: tuple[int, ...], seed: int
+    ) -> None:
+        self._name = name
+        self._spaces = env.obs_space, env.act_space
+        self._mode = env.autoreset
+        self._ids = np.arange(int(np.prod(shape))).reshape(shape)
+        self._envs = [make() for _ in range(self._ids.size)]
+        self._seeds: list[int | None] = list(distinct_seeds(seed, self._ids.size))
+        self._saves = False
+        self._begun: list[_Begun | None] = [None] * self._ids.size
+        self._over = np.zeros(self._ids.size, bool)
+        self._obs = np.zeros((self._ids.size, *env.obs_space.shape), NUMPY[env.obs_space.dtype])
+
+    def reset(self, at: At) -> Array:
+        """Start an episode in the environments at `at`."""
+        ids = self._ids[at]
+        for k in np.ravel(ids):
+            self._restart(int(k))
+        return self._obs[ids]
+
+    def _restart(self, k: int) -> None:
+        seed, self._seeds[k] = self._seeds[k], None
+        if self._saves:
+            self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
+        self._obs[k] = self._shown(self._envs[k].reset(seed=seed)[0])
+        self._over[k] = False
+
+    def step(self, at: At, action: Array) -> tuple[Array, ...]:
+        """Step the environments at `at`: what `env.core.Step` holds, as arrays."""
+        ids = self._ids[at]
+        flat = np.ravel(ids)
+        obs, final = (np.zeros((len(flat), *self._obs.shape[1:]), self._obs.dtype) for _ in "of")
+        reward = np.zeros(len(flat), np.float64)
+        ended, cut, alive = (np.zeros(len(flat), bool) for _ in "eca")
+        actions = np.reshape(action, (len(flat), *self._spaces[1].shape))
+        for j, k in enumerate(flat):
+            if not self._over[k]:
+                reward[j], ended[j], cut[j] = self._one(int(k), actions[j])
+                alive[j] = True
+            elif self._mode == "next_step":
+                self._restart(int(k))
+            final[j] = self._obs[k]
+            if self._mode == "same_step" and self._over[k]:
+                self._restart(int(k))
+            obs[j] = self._obs[k]
+        made = (obs, narrowed("a reward", reward, _F32), ended, cut, alive, final)
+        return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
+
+    def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
+        """Step one environment: reward, terminated, truncated."""
+        begun = self._begun[k]
+        if begun is not None:
+            begun.actions.append(np.array(action))
+        obs, reward, ended, cut, _ = self._envs[k].step(self._given(action))
+        self._obs[k], self._over[k] = self._shown(obs), ended or cut
+        return number_of(reward), bool(ended), bool(cut and not ended)
+
+    def _shown(self, obs: Any) -> Array:
+        """Return an observation in the element type of the program.
+
+        Raises:
+            EnvError: it holds integers out of range.
+        """
+        return converted(f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError)
+
+    def _given(self, action: Array) -> Any:
+        """An action as Gymnasium has it."""
+        return int(action) if isinstance(self._spaces[1], Discrete) else action
+
+    def begin_saving(self) -> None:
+        """From here on keep what `save` returns, which takes memory for each step of an episode."""
+        self._saves = True
+
+    def save(self) -> dict[str, Array]:
+        """How each environment began its episode, and the actions since: simulators show no more."""
+        begun = [one and [one.seed, one.generator] for one in self._begun]
+        actions = [one.actions if one else [] for one in self._begun]
+        kind = self._spaces[1]
+        return {
+            "over": self._over,
+            "observations": self._obs,
+            "begun": np.frombuffer(json.dumps([self._seeds, begun]).encode(), np.uint8),
+            "counts": np.array([len(some) for some in actions]),
+            "actions": np.array(
+                [action for some in actions for action in some], NUMPY[kind.dtype]
+            ).reshape(-1, *kind.shape),
+        }
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        """Begin each episode as it began, and act as was acted.
+
+        Where an environment shows no generator, or does not come to the same observation, it is
+        warned of that what follows is not what would have been.
+        """
+        self._seeds, begun = json.loads(saved["begun"].tobytes())
+        ends = np.cumsum(saved["counts"])
+        other: list[int] = []
+        for k, one in enumerate(begun):
+            if one is None:
+                continue
+            seed, generator = one
+            self._seeds[k] = seed
+            known = seed is not None or _set_generator(self._envs[k], generator)
+            self._restart(k)
+            if not known:
+                other.append(k)
+                continue
+            for action in saved["actions"][ends[k] - saved["counts"][k] : ends[k]]:
+                self._one(k, action)
+            self._over[k] = saved["over"][k]
+            if not np.array_equal(self._obs[k], saved["observations"][k]):
+                other.append(k)
+        if other:
+            warn(
+                f"{len(other)} of {len(self._envs)} environments of {self._name} could not be brought to "
+                "where they were: they are in other states, and the run goes on otherwise than it would "
+                "have.",
+                hint="its simulator should draw from `np_random` alone.",
+            )
+
+    def close(self) -> None:
+        with ExitStack() as closing:  # all, even where one fails
+            for env in self._envs:
+                closing.callback(env.close)
+
+
+@dataclass
+class _Begun:
+    """How an episode began: by a seed, or the state of a generator, if there is one; and what followed."""
+
+    seed: int | None
+    generator: Any
+    actions: list[Array] = field(default_factory=list[Array])
+
+
+def _generator(env: Any) -> Any:
+    """The state of an environment's generator; None where it shows none."""
+    with suppress(Exception):  # environments are others' code
+        state = env.unwrapped.np_random.bit_generator.state
+        json.dumps(state)
+        return state
+    return None
+
+
+def _set_generator(env: Any, state: Any) -> bool:
+    """Give an environment's generator a state; whether that could be."""
+    with suppress(Exception):
+        made = getattr(np.random, state["bit_generator"])()
+        made.state = state
+        env.unwrapped.np_random = np.random.Generator(made)
+        return True
+    return False
+
+
+def gymnasium() -> Any:
+    """Gymnasium itself.
+
+    Raises:
+        EnvError: it is not installed.
+    """
+    try:
+        import gymnasium
+    except ImportError:
+        raise EnvError(
+            "Gymnasium's environments need Gymnasium, which is not installed.",
+            hint="install the extra: pip install 'timerl-nb[gym]'.",
+        ) from None
+    return gymnasium
+
+
+def ours(observations: Any, actions: Any) -> tuple[Any, Any]:
+    """Spaces of Gymnasium's as ours.
+
+    Raises:
+        EnvError: they are of several arrays, or of numbers that do not begin at 0.
+    """
+    return _space(observations, "observations", _FLAT), _space(actions, "actions", _ONE)
+
+
+_FLAT = (
+    "gymnasium.wrappers.FlattenObservation makes one Box of them: trl.collect takes "
+    "gymnasium.make_vec(name, n, wrappers=[FlattenObservation])."
+)
+_ONE = "gymnasium.wrappers.TransformAction makes them of a Box, a Discrete or a flat MultiDiscrete."
+
+
+def _space(space: Any, what: str, hint: str) -> Any:
+    kind = type(space).__name__
+    if kind == "Box":
+        low, high = float(np.min(space.low)), float(np.max(space.high))
+        return Box(low, high, tuple(space.shape), narrow(np.zeros(0, space.dtype)).dtype)
+    if kind == "Discrete" and space.start == 0:
+        return Discrete(int(space.n))
+    if kind == "MultiDiscrete" and np.ndim(space.nvec) == 1 and not np.any(space.start):
+        return MultiDiscrete(tuple(map(int, space.nvec)))
+    raise EnvError(f"{what} in {space} are not supported.", hint=hint)

@@ -1,0 +1,225 @@
+"""Environments that others wrote as functions of JAX: part of the program, by `trl.jaxed`."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from timerl_nb.base.errors import EnvError, Origin
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.inputs.jax_functions import jaxed
+from timerl_nb.compiler.language.inputs.tensor_sources import random_bits
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.env.environment import Environment, Tensor
+
+Type = jax.ShapeDtypeStruct
+BITS = Type((2,), jnp.uint32)  # of which functions get a key
+
+
+class JaxEnvironment(Environment):
+    """An environment of two pure functions of JAX, for one environment at one time.
+
+    What it remembers is a tree of arrays. Its leaves are tensors of their own, in their element types;
+    those on which no later observation, reward or end depends are not kept. Subclasses set
+    `obs_space` and `act_space`, as those of `Environment`.
+    """
+
+    @abstractmethod
+    def first(self, key: Any) -> tuple[Any, Any]:
+        """The state that an episode begins with, from a random key, and the observation of it."""
+
+    @abstractmethod
+    def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+        """The state after an action, the observation, the reward, and whether the episode has terminated."""
+
+    def first_state(self, domain: Domain) -> tuple[Tensor, ...]:
+        begin = partial(self._begun, self._layout)
+        return self._named(jaxed(begin, random_bits(BITS.shape, domain=domain), name="reset"))
+
+    def transition(
+        self, state: tuple[Tensor, ...], action: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        bits = random_bits(BITS.shape, domain=action.domain)
+        after = partial(self._advanced, self._layout)
+        reward, ended, *made = jaxed(after, bits, [*state[1:]], action, name="step")
+        return self._named(made), reward, ended
+
+    def observe(self, state: tuple[Tensor, ...]) -> Tensor:
+        return state[0]
+
+    def _named(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        names = ("observation", *self._layout.kept(self._layout.names))
+        return tuple(x.named(name) for x, name in zip(state, names, strict=True))
+
+    def _begun(self, layout: _Layout, bits: Any) -> list[Any]:
+        state, seen = self._made("first", self.first(_key(bits)))
+        return [seen, *layout.kept(jax.tree.leaves(state))]
+
+    def _advanced(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
+        made = self.after(_key(bits), layout.whole(leaves), action)
+        state, seen, reward, ended = self._made("after", made)
+        scalars = (jnp.asarray(reward, jnp.float32), jnp.asarray(ended, bool))
+        return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
+
+    def _made(self, name: str, made: Any) -> Any:
+        """Check the number of a function's results.
+
+        Raises:
+            EnvError: it is not as many values as environments return.
+        """
+        wanted = _RETURNED[name]
+        if isinstance(made, tuple | list) and len(made) == len(wanted):
+            return made
+        what = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
+        raise EnvError(
+            f"{self.made_as}: {name} returns {what}, not ({', '.join(wanted)}).",
+            origin=_written_at(getattr(self, name)),
+        )
+
+    def _check_call(self, name: str, wanted: tuple[str, ...]) -> None:
+        """Refuse a function with other arguments, or with the same ones in another order.
+
+        Raises:
+            EnvError: its arguments' names say so, or their number does.
+        """
+        function = getattr(self, name)
+        try:
+            takes = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # written in C
+            return
+        by_place = [p for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for p in by_place]
+        needed = [p.name for p in by_place if p.default is p.empty]
+        is_open = any(p.kind is p.VAR_POSITIONAL for p in takes)
+        fits = len(needed) <= len(wanted) and (is_open or len(names) >= len(wanted))
+        roles = [_ROLES.get(n.strip("_"), "") for n in names[: len(wanted)]]
+        # names of known roles must stand in the order of the call
+        known = [(role, here) for role, here in zip(roles, wanted, strict=False) if role]
+        if fits and (
+            all(role == here for role, here in known) or len({*roles} - {""}) < len(known)
+        ):
+            return
+        others = [p.name for p in takes if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        raise EnvError(
+            f"{self.made_as}: {name} takes ({', '.join([*names, *others])}), and is called as "
+            f"{name}({', '.join(wanted)}).",
+            origin=_written_at(function),
+            hint=f"def {name}(self, {', '.join(wanted)}): arguments are given by their places.",
+        )
+
+    @cached_property
+    def _layout(self) -> _Layout:
+        """What a state is like.
+
+        Raises:
+            EnvError: the functions raise, or states or observations are not what programs have.
+        """
+        for name, wanted in _CALLED.items():
+            self._check_call(name, wanted)
+        space = self.act_space
+        action = Type(space.shape, NUMPY[space.dtype])
+        try:
+            state, seen = jax.eval_shape(
+                lambda bits: self._made("first", self.first(_key(bits))), BITS
+            )
+            paths, structure = jax.tree_util.tree_flatten_with_path(state)
+            names = (jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in paths)
+            leaves = tuple(x for _, x in paths)
+            every = _Layout(seen, structure, leaves, tuple(names), (True,) * len(leaves))
+            step, found = jax.make_jaxpr(partial(self._advanced, every), return_shape=True)(
+                BITS, leaves, action
+            )
+        except EnvError:
+            raise
+        except Exception as error:  # of others' code
+            raise EnvError(
+                f"{self.made_as}: {type(error).__name__}: {error}",
+                origin=_raised_at(error),
+                hint="it is called as first(key) and after(key, state, action), for one environment.",
+            ) from error
+        if not isinstance(seen, Type):
+            raise EnvError(
+                f"{self.made_as}: observations are a {type(seen).__name__}, not one array.",
+                hint="derive from trl.env.JaxEnvironment, whose functions put them into one.",
+            )
+        before, after = [seen, *leaves], found[2:]
+        for name, was, now in zip(("observation", *every.names), before, after, strict=True):
+            if (was.shape, was.dtype) != (now.shape, now.dtype):
+                raise EnvError(
+                    f"{self.made_as}: {name} is {was.dtype}{[*was.shape]} at first, and "
+                    f"{now.dtype}{[*now.shape]} after a step."
+                )
+        return replace(every, looked_at=_looked_at(step.jaxpr, len(leaves)))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The type of an observation, and of a state: its leaves, and at which of them later steps look."""
+
+    seen: Type
+    structure: Any
+    leaves: tuple[Type, ...]
+    names: tuple[str, ...]
+    looked_at: tuple[bool, ...]
+
+    def kept(self, leaves: Sequence[Any]) -> list[Any]:
+        return [x for x, looked_at in zip(leaves, self.looked_at, strict=True) if looked_at]
+
+    def whole(self, kept: Sequence[Any]) -> Any:
+        """A state, with 0 where nobody looks."""
+        known = iter(kept)
+        pairs = zip(self.leaves, self.looked_at, strict=True)
+        filled = [next(known) if kept else jnp.zeros(x.shape, x.dtype) for x, kept in pairs]
+        return jax.tree.unflatten(self.structure, filled)
+
+
+# Arguments and results of an environment's functions, and other common names of the arguments.
+_CALLED: Final = {"first": ("key",), "after": ("key", "state", "action")}
+_RETURNED: Final = {
+    "first": ("state", "observation"),
+    "after": ("state", "observation", "reward", "terminated"),
+}
+_ROLES: Final = {
+    **dict.fromkeys(("key", "rng", "rng_key", "prng_key", "random_key"), "key"),
+    **dict.fromkeys(("state", "env_state", "old_state", "previous"), "state"),
+    **dict.fromkeys(("action", "actions", "act"), "action"),
+}
+
+
+def _written_at(function: Any) -> Origin | None:
+    """The line of a function's definition."""
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    return None if code is None else Origin(code.co_filename, code.co_firstlineno)
+
+
+def _raised_at(error: Exception) -> Origin | None:
+    """The innermost line of the user's code in an error's traceback."""
+    libraries = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
+    inside = extract_tb(error.__traceback__)
+    own = [f for f in inside if not f.filename.startswith(libraries) and f.lineno is not None]
+    return Origin(own[-1].filename, own[-1].lineno or 0) if own else None
+
+
+def _key(bits: Any) -> Any:
+    return jax.random.wrap_key_data(bits, impl="threefry2x32")
+
+
+def _looked_at(step: Any, count: int) -> tuple[bool, ...]:
+    """Which leaves make rewards, ends and observations, or leaves that do."""
+    found = [False] * count
+    while True:
+        _, used = dce_jaxpr(step, [True] * 3 + found)
+        more = [a or b for a, b in zip(found, used[1 : 1 + count], strict=True)]
+        if more == found:
+            return tuple(found)
+        found = more

@@ -1,0 +1,1 @@
+"""Control of runs: worker threads, pause and stop, periodic saving, resuming."""

@@ -1,0 +1,109 @@
+"""What the thread of a program's run does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from timerl_nb.base.errors import ExecutionError, warn
+from timerl_nb.base.text_tables import counted
+from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
+from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.logging.run_logger import RunLog
+from timerl_nb.execution.results.run_result import Acting, Result
+from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
+from timerl_nb.runtime.output_assembly import Outputs
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.state.run_progress import SoFar
+
+
+class ProgramCourse(Course):
+    """A program's run.
+
+    Args:
+        outputs: those that it returns; all by default.
+        telemetry: what makes frames of it.
+        acting: the program, which says how it acts.
+        at_end: is called when the run has come to its end, and `over` when it is no more.
+        log: what tells of it.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        run: RunProtocol,
+        watched: Watched,
+        outputs: Sequence[str] | None,
+        telemetry: Telemetry,
+        acting: Acting | None = None,
+        at_end: Callable[[], None] = lambda: None,
+        over: Callable[[], None] = lambda: None,
+        log: RunLog | None = None,
+    ) -> None:
+        super().__init__(control)
+        self._run, self._watched, self._names = run, watched, outputs
+        self._telemetry, self._acting = telemetry, acting
+        self._at_end, self._over, self._log = at_end, over, log
+        self._lost: dict[str, str] = {}
+
+    def so_far(self) -> Result:
+        error = self.take_error()
+        if error is None:
+            return self.result()
+        left, turns, lost = self._result, self._control.turn, self._lost
+        said = [
+            f"{why}: {', '.join(name for name in lost if lost[name] == why)}"
+            for why in dict.fromkeys(lost.values())
+        ]
+        if left is None or (lost and not left and not left.parameters):
+            raise ExecutionError(
+                f"nothing is left of {counted(turns, 'turn')}.", evidence=said
+            ) from error
+        if lost:
+            warn(f"not all is left of {counted(turns, 'turn')}; {'; '.join(said)}")
+        return left
+
+    @property
+    def _reached(self) -> SoFar:
+        return SoFar(self._watched.progress, self._control.turn)
+
+    @property
+    def compiling(self) -> float | None:
+        return None if self._control.ended.is_set() else self._run.compiling
+
+    def _run_through(self) -> str:
+        start, state = time.perf_counter(), "finished"
+        try:
+            try:
+                if self._log is not None:
+                    self._log.of(self._run)
+                self._control.enter()
+                self._run.complete()
+                self._at_end()
+                values = self._run.outputs(self._names)
+            except Stopped:
+                state = "stopped"
+                values = self._run.so_far(self._reached, self._names)
+            if self._log is not None:
+                self._log.finish(values, state)
+            self._result = self._made(values, start)
+            self._telemetry.finish(values)
+        except BaseException as error:  # for whoever asks for the result
+            state = "failed"
+            self._failed(error)
+            self._telemetry.error = str(error)
+            if self._log is not None:
+                self._log.fail(error)
+            try:
+                values = self._run.so_far(self._reached, self._names, self._lost)
+                self._result = self._made(values, start, error)
+            except Exception as why:
+                self._lost = {"all": str(why)}
+            self._run.release(error)
+        finally:
+            self._over()
+        return state
+
+    def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
+        seconds, along = time.perf_counter() - start, self._watched.along
+        return Result.of(self._run, values, seconds, self._acting, error, along)

@@ -1,0 +1,1 @@
+"""Results of runs: values, files and data frames."""

@@ -1,0 +1,338 @@
+"""Frames of a run, made on a thread of its own as long as somebody looks.
+
+The run's thread takes part only where it must: at the end of a turn, when asked, it takes hold of
+new values of outputs, and about once a second it measures a turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
+from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin, sym
+from timerl_nb.execution.control.pause_and_stop import ENDS, RunControl
+from timerl_nb.execution.results.result_dataframe import Along, Rows
+from timerl_nb.execution.telemetry.live_frame_delivery import Watching
+from timerl_nb.execution.telemetry.live_view_frames import Frame, Held, output_text
+from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
+from timerl_nb.execution.telemetry.streaming_curve import Growing
+from timerl_nb.runtime.call_timing import Stopwatch
+from timerl_nb.runtime.output_assembly import Outputs
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.state.run_progress import RunProgress, SoFar
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
+
+_MEASURE: Final = 1.0  # seconds between two measured turns
+_MOST: Final = (
+    64  # new points of a curve in a frame, and parts that its executed points are divided into
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is watched of a program.
+
+    Attributes:
+        pdg: its graph before all passes.
+        progress: its turns.
+        rows: the runs side by side that it is; None of one.
+    """
+
+    pdg: Pdg
+    plan: MemoryPlan
+    progress: RunProgress
+    rows: Rows | None = None
+
+    def outputs(self, names: Sequence[str] | None) -> dict[str, Op]:
+        """The outputs that the run returns, of those names."""
+        return {
+            op.attrs.name: op
+            for op in self.plan.pdg.sinks
+            if isinstance(op.attrs, OutputAttrs)
+            and op.attrs.role == "output"
+            and (names is None or op.attrs.name in names)
+        }
+
+    @cached_property
+    def outer(self) -> str | None:
+        """The dimension that turns are of; if of none, the first that an output has alone.
+
+        Blocks, and seeds, are no dimension of what was written.
+        """
+        outer = self.progress.outer
+        if outer in self.pdg.dims.names and self._single((outer,)):
+            return outer
+        numbers = (op for op in self.outputs(None).values() if self._is_number(op, 1))
+        alone = {self._single(op.attrs.dims)[0] for op in numbers}
+        return next((d for d in self.pdg.dims.names if d in alone), None)
+
+    def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
+        """The outputs that are one number per turn, or in some turns: see `points`.
+
+        Of several seeds they are one number each.
+        """
+        return {
+            name: op
+            for name, op in self.outputs(names).items()
+            if self._is_number(op, 1) and self._single(op.attrs.dims) == (self.outer,)
+        }
+
+    @property
+    def along(self) -> Along:
+        """What outputs are stacked over."""
+        bound = None if self.outer is None else self.pdg.dims[self.outer].bound
+        dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
+        return Along(self.outer, bound, dims, self.rows)
+
+    def numbers(self, names: Sequence[str] | None) -> list[str]:
+        """The outputs that are one number of the whole run."""
+        return [name for name, op in self.outputs(names).items() if self._is_number(op, 0)]
+
+    def _is_number(self, output: Op, dims: int) -> bool:
+        """Whether an output is one number at each point of so many dimensions."""
+        attrs, kind = output.attrs, self.plan.pdg.read_type(output.inputs[0])
+        return len(self._single(attrs.dims)) == dims and len(kind.shape) == len(attrs.axes)
+
+    def points(self, output: Op, points: Iterable[int]) -> Sequence[int]:
+        """Those points of the outermost dimension at which an output is defined."""
+        if output.where is TRUE or self.outer is None:
+            return list(points)
+        bounds = self.plan.bounds
+        return [k for k in points if evaluate(output.where, {**bounds, self.outer: k})]
+
+    def mean(self, x: Array, at: Array | None) -> tuple[Array, Array | None]:
+        """A curve, and where its values are: of several seeds, their mean at each point."""
+        if self.rows is None:
+            return x, at
+        if at is None:
+            return x.mean(axis=0, dtype=np.float64), None
+        points, which = np.unique(at, return_inverse=True)
+        return np.bincount(which, x.astype(np.float64)) / np.bincount(which), points
+
+    def _single(self, dims: Sequence[str]) -> tuple[str, ...]:
+        """Dimensions but that of several seeds."""
+        return tuple(d for d in dims if self.rows is None or d != self.rows.dim)
+
+    def is_late(self, output: Op) -> bool:
+        """Whether an output is seen at the end only, since it has become one batch of all turns."""
+        turns, outer = self.progress.turns, self.progress.outer
+        if self._single(output.attrs.axes) or turns is None or outer != self.outer:
+            return True
+        if self._single(output.domain) != output.domain:  # seed by seed
+            return True
+        return not self.progress.points(output, turns)
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps of environments in a turn, all instances together; None where nothing acts.
+
+        Of all that is carried forwards along a dimension within a turn, or uses a resource on the
+        host, the points of what has most. A dynamic bound leaves their number open.
+        """
+        outer, dims = self.progress.outer, self.pdg.dims
+        if outer is None or dims.dynamic is not None:
+            return None
+        counts: list[int] = []
+        for op in self.pdg:
+            inner = [d for d in op.domain if d != outer]
+            uses = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+            if inner and (uses or any(self._carried(op, d) for d in inner)):
+                counts.append(prod(dims[d].count(self.plan.bounds) for d in inner))
+        return max(counts, default=None)
+
+    def _carried(self, op: Op, dim: str) -> bool:
+        """Whether a tensor is defined at a point from an earlier one."""
+        if op.kind != "merge":
+            return False
+        entries = [
+            read.index[self.pdg.output(read).domain.index(dim)]
+            for read in op.inputs
+            if dim in self.pdg.output(read).domain
+        ]
+        steps = [e - sym(dim) for e in entries if isinstance(e, Lin)]
+        return any(step.is_const and step.const < 0 for step in steps)
+
+    @cached_property
+    def ends(self) -> Array:
+        """The number of executed points that are done after each number of turns, as planned."""
+        time, turns = self.plan.timeline(), self.progress.turns
+        if time.outer is None or turns is None:
+            return np.zeros(1, np.int64)
+        return time.ends(turns)
+
+
+class Telemetry(Watching):
+    """Makes frames of a program's run.
+
+    Args:
+        names: the outputs that the run returns; all by default.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        run: RunProtocol,
+        watched: Watched,
+        names: Sequence[str] | None,
+    ) -> None:
+        super().__init__(control)
+        self._run, self._watched = run, watched
+        curves = watched.curves(names) if watched.progress.outer is not None else {}
+        self._curves = {n: _Growing(op, watched.is_late(op)) for n, op in curves.items()}
+        self._asked, self._looked = False, 0
+        self._taken: _Taken | None = None
+        self._final: Outputs = {}
+        self._others = [name for name in watched.outputs(names) if name not in curves]
+        self._busy: float | None = None
+        self._measured = 0.0
+        self._place = self._turn = self._peak = 0
+
+    # --- on a thread of its own --------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if not self._asked and self._control.turn != self._looked:
+            self._asked, self._looked = True, self._control.turn
+            self._control.ask(self._take)
+        now = time.perf_counter()
+        if self._control.state == "running" and now - self._measured > _MEASURE:
+            self._measured = now
+            self._control.ask(self._measure)
+
+    def _has_more(self) -> bool:
+        return self._taken is not None
+
+    def _frame(self, metrics: ProcessMetrics) -> Frame:
+        state, turn = self._control.state, self._control.turn
+        elapsed = time.perf_counter() - self._began
+        if (taken := self._taken) is not None:
+            self._taken = None  # only now, since the run's thread sets it where it is None
+        if state in ENDS:
+            for name, growing in self._curves.items():
+                if ("output", name) in self._final:
+                    at = self._run.coordinates.get(name, {}).get(str(self._watched.outer))
+                    growing.replace(*self._watched.mean(self._final["output", name], at))
+        elif taken is not None:
+            for (name, points), values in zip(taken.points, taken.bring(), strict=True):
+                self._curves[name].extend(points, values)
+        rate, steps = self._rate(elapsed, turn, state), self._watched.steps
+        return Frame(
+            number=self._number,
+            state=state,
+            turn=turn,
+            turns=self._watched.progress.turns,
+            elapsed=elapsed,
+            turns_per_second=rate,
+            steps_per_second=None if steps is None else rate * steps,
+            busy=self._busy,
+            curves={name: growing.curve() for name, growing in self._curves.items()},
+            outputs=self._outputs() if state in ENDS else {},
+            held=self._held(),
+            buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
+            compiling=self._run.compiling,
+            process=metrics.process(),
+            devices=metrics.devices(),
+            error=self.error,
+        )
+
+    def _outputs(self) -> dict[str, str]:
+        """Return all outputs except curves, as text; of several seeds their mean."""
+        found = {}
+        for name in self._others:
+            if ("output", name) in self._final:
+                x = np.asarray(self._final["output", name])
+                x = x if self._watched.rows is None else x.mean(axis=0)
+                found[name] = output_text(x)
+        return found
+
+    def _held(self) -> Held | None:
+        """Live bytes of the executed points since the frame before."""
+        if isinstance(self._run, LoweredRun):
+            return None
+        ledger, first = self._run.ledger, self._place
+        # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
+        new = np.asarray(ledger.trace[first:])
+        self._place = last = first + len(new)
+        self._peak = max(self._peak, int(new.max(initial=0)))
+        parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
+        most = np.maximum.reduceat(new, parts) if len(new) else new
+        return Held(ledger.live, self._peak, first, last, most)
+
+    # --- on the run's thread ---------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Take hold of the outputs' new values."""
+        self._asked = False
+        if not self._curves:
+            return
+        if self._taken is not None:
+            self._looked = -1  # once that is drawn, there is more
+            return
+        so_far = SoFar(self._watched.progress, self._control.turn)
+        live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
+        new = {
+            name: grown.new(self._watched.points(grown.op, grown.since(so_far.points(grown.op))))
+            for name, grown in live.items()
+        }
+        new = {name: points for name, points in new.items() if len(points)}
+        if new:
+            bring = self._run.peek([(self._curves[name].op, at) for name, at in new.items()])
+            self._taken = _Taken(tuple(new.items()), bring)
+
+    def _measure(self) -> None:
+        """Measure the turn that begins."""
+        watch, turn = Stopwatch(), self._control.turn
+        self._run.measure(watch)
+
+        def turned() -> None:
+            if self._control.turn == turn:
+                self._control.ask(turned)  # the run rests
+                return
+            spent = time.perf_counter() - self._control.passed
+            self._busy = min(1.0, watch.seconds / spent)
+            self._run.measure(None)
+
+        self._control.ask(turned)
+
+    def finish(self, values: Outputs) -> None:
+        """The run has ended with these outputs."""
+        self._final = values
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """New values of outputs, on the device still."""
+
+    points: tuple[tuple[str, Sequence[int]], ...]
+    bring: Callable[[], list[list[Any]]]
+
+
+class _Growing(Growing):
+    """An output's values so far."""
+
+    def __init__(self, op: Op, is_late: bool) -> None:
+        super().__init__(is_late=is_late)
+        self.op = op
+
+    def since(self, there: int) -> range:
+        """The points that are there and have not been read."""
+        return range(self.last + 1, there)
+
+    def new(self, points: Sequence[int]) -> Sequence[int]:
+        """Those of some points to be read: evenly spread ones where they are many."""
+        if len(points) <= _MOST:
+            return points
+        spread = np.unique(np.linspace(0, len(points) - 1, _MOST).astype(int))
+        return [points[k] for k in spread]

@@ -1,0 +1,103 @@
+"""Rows as TensorBoard reads them: scalars in event files, written by TensorBoard's own writer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.errors import CallError, ExecutionError
+from timerl_nb.execution.logging.run_logger import Row
+from timerl_nb.logs.optional_packages import part
+
+_EVENTS: Final = "tfevents"
+
+
+def tensorboard(folder: str | os.PathLike[str]) -> EventFiles:
+    """A logger for `execute(log=…)`: event files in a folder, a scalar per output and turn.
+
+    `tensorboard --logdir` of the folder, or of the one around it, shows the curves. One run is in a folder; a run
+    that is resumed goes on there, and what it makes again replaces what it had made.
+
+    Raises:
+        MissingPartError: TensorBoard is not installed; TensorFlow need not be.
+    """
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise CallError(f"{folder!r} is no folder.", hint='trl.logs.tensorboard("runs/first").')
+    return EventFiles(user_path(folder))
+
+
+class EventFiles:
+    """Writes event files; see `trl.logs.Logger`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writing = part("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        self._events = part("tensorboard.compat.proto.event_pb2", "tensorboard")
+        self._summaries = part("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        self._writer: Any = None
+        self._along = ""
+        self._last = 0
+
+    def __repr__(self) -> str:
+        return f"trl.logs.tensorboard({os.fspath(self.path)!r})"
+
+    def begin(self, about: Mapping[str, Any], reached: int) -> None:
+        """Begin a file; what earlier ones have from there on counts no more.
+
+        Raises:
+            ExecutionError: another run's events are there, or none can be written.
+        """
+        suffix = f".{about['run']}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            others = [path.name for path in self.path.iterdir() if _EVENTS in path.name]
+            if any(not name.endswith(suffix) for name in others):
+                raise ExecutionError(
+                    f"there are the events of another run in {self.path}.",
+                    hint="give this run a folder of its own; TensorBoard compares the folders within one.",
+                )
+            self._writer = self._writing.EventFileWriter(
+                os.fspath(self.path), filename_suffix=suffix
+            )
+        except OSError as error:
+            raise ExecutionError(
+                f"the run cannot write its events in {self.path}: {error.strerror}.",
+                hint="choose a folder that exists or can be made, with space left.",
+            ) from None
+        self._along = about["along"]
+        if others:
+            session = self._events.SessionLog
+            self._add(reached, session_log=session(status=session.START))
+        self._writer.flush()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._scalars(row[self._along], row)
+        self._writer.flush()
+
+    def end(self, last: Mapping[str, Any], late: Sequence[Row]) -> None:
+        if self._writer is not None:
+            for row in late:
+                self._scalars(row[self._along], row)
+            self._add_scalars(self._last, last.get("outputs", {}))
+            self._writer.close()
+
+    def _scalars(self, step: int, found: Mapping[str, Any]) -> None:
+        others = (self._along, "turn", "seconds")
+        self._add_scalars(step, {n: x for n, x in found.items() if n not in others})
+
+    def _add_scalars(self, step: int, found: Mapping[str, Any]) -> None:
+        values = [
+            self._summaries.Summary.Value(tag=name, simple_value=float(value))
+            for name, value in found.items()
+        ]
+        if values:
+            self._last = max(self._last, step)
+            self._add(step, summary=self._summaries.Summary(value=values))
+
+    def _add(self, step: int, **what: Any) -> None:
+        self._writer.add_event(self._events.Event(wall_time=time.time(), step=step, **what))

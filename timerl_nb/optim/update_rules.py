@@ -1,0 +1,120 @@
+"""The rules by which parameters follow their gradients, as recurrence equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, log
+from typing import Any
+
+from timerl_nb.base.errors import ShapeError
+from timerl_nb.compiler.language.indexing.recurrence_initialization import ordinal
+from timerl_nb.compiler.language.inputs.tensor_sources import Parameter
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.compiler.symbolic.dimensions import Domain
+from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, full, state
+
+
+class SGD(Optimizer):
+    """w - lr * m, where m = momentum * m + g."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-2,
+        momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return full(p) - gathered(p, g, self.momentum, self.along(p)) * self.lr
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015) with bias correction."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ShapeError(f"there are two betas, not {betas!r}.", hint="betas=(0.9, 0.999)")
+        self.betas = tuple(checked("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
+        self.eps = checked("eps", eps, 0.0, inf)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        b1, b2 = self.betas
+        along = self.along(p)
+        m, v = state(p, "m", along), state(p, "v", along)
+        m1 = m * b1 + g * (1 - b1)
+        v1 = v * b2 + g * g * (1 - b2)
+        carry(m, m1, along)
+        carry(v, v1, along)
+        steps = ordinal(p, along).cast(g.dtype)
+        # 1 - beta**steps, without cancellation
+        first, second = (x / -(steps * log(b)).expm1() if b else x for x, b in ((m1, b1), (v1, b2)))
+        return full(p) - first / (second.sqrt() + self.eps) * self.lr
+
+
+class AdamW(Adam):
+    """Adam with weights that decay apart from it: w * (1 - lr * weight_decay) before its step.
+
+    (Loshchilov and Hutter 2019.)
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, **options)
+        self.weight_decay = checked("the weight decay", weight_decay, 0.0, inf, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return super()._next(p, g) - full(p) * (self.weight_decay * self.lr)
+
+
+class RMSProp(Optimizer):
+    """w - lr * m, where s = alpha * s + (1 - alpha) * g**2 and m = momentum * m + g / (sqrt(s) + eps)."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        self.alpha = checked("alpha", alpha, 0.0, 1.0, closed=True)
+        self.eps = checked("eps", eps, 0.0, inf)
+        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        along = self.along(p)
+        squares = state(p, "squares", along)
+        after = squares * self.alpha + g * g * (1 - self.alpha)
+        carry(squares, after, along)
+        change = g / (after.sqrt() + self.eps)
+        return full(p) - gathered(p, change, self.momentum, along) * self.lr
+
+
+def gathered(p: Parameter, g: RecurrentTensor, momentum: float, along: Domain) -> RecurrentTensor:
+    """momentum * m + g, where m is that of the step before."""
+    if not momentum:
+        return g
+    m = state(p, "momentum", along)
+    after = m * momentum + g
+    carry(m, after, along)
+    return after

@@ -1,0 +1,69 @@
+"""By what a sum tree is worked: Numba where it is (the extra `replay`), else NumPy, to the same bits."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.options import cache_folder
+from timerl_nb.replay.prioritization import tree_numba as tree_loops
+from timerl_nb.replay.prioritization import tree_numpy as tree_arrays
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The work of a sum tree; `tree_arrays` says what each does."""
+
+    name: str
+    change: Callable[[Array, Array, Array, int, int, float, Array, Array], int]
+    descend: Callable[[Array, Array, int, Array], Array]
+
+
+_NUMPY = Engine("numpy", tree_arrays.change, tree_arrays.descend)
+
+
+@functools.cache
+def _numba() -> Engine:
+    """What Numba makes of the loops: once for all processes, in our folder of caches."""
+    numba: Any = importlib.import_module("numba")
+    f, i, whole = numba.float64[::1], numba.int64[::1], numba.int64
+    folder = cache_folder()
+    before = numba.config.CACHE_DIR
+    # where a function is kept is settled as it is decorated; others' functions keep their own folder
+    numba.config.CACHE_DIR = "" if folder is None else str(folder / "numba")
+    try:
+        compiled: Callable[..., Any] = functools.partial(
+            numba.njit, nogil=True, cache=folder is not None
+        )
+        return Engine(
+            "numba",
+            compiled(whole(f, f, i, whole, whole, numba.float64, i, f))(tree_loops.change),
+            compiled(i(f, i, whole, f))(tree_loops.descend),
+        )
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def engine_of(name: str | None) -> Engine:
+    """An engine by name; the best there is by default.
+
+    Raises:
+        OptionError: there is none of that name, or it is not installed.
+    """
+    if name is None:
+        name = "numba" if find_spec("numba") else "numpy"
+    if name == "numpy":
+        return _NUMPY
+    if name != "numba":
+        raise OptionError(f"engine={name!r} is none.", hint=one_of(str(name), ["numba", "numpy"]))
+    if find_spec("numba") is None:
+        raise OptionError(
+            "Numba is not installed.", hint="pip install 'timerl-nb[replay]', or engine='numpy'."
+        )
+    return _numba()

@@ -1,0 +1,90 @@
+"""A sum tree's work in loops, as Numba compiles them; they make the same bits as `tree_arrays`.
+
+All release the interpreter's lock. Without Numba they are not called.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+
+
+def change(
+    sums: Array,
+    least: Array,
+    starts: Array,
+    shift: int,
+    capacity: int,
+    most: float,
+    index: Array,
+    values: Array,
+) -> int:
+    for k in range(len(index)):
+        if not (0 <= index[k] < capacity and 0 <= values[k] <= most):
+            return k
+    for k in range(len(index)):
+        sums[index[k]] = values[k]
+        least[index[k]] = values[k] if values[k] > 0 else np.inf
+    fanout = 1 << shift
+    groups = index.copy()
+    count = len(groups)
+    part = np.empty(fanout)
+    for level in range(len(starts) - 2):
+        base, above = starts[level], starts[level + 1]
+        here = (above - base) >> shift
+        if here <= count:  # every group, rather than some of them twice
+            for k in range(here):
+                groups[k] = k << shift
+            count = here
+        done, before = 0, np.int64(-1)
+        for k in range(count):
+            group = groups[k] >> shift
+            if group == before:
+                continue
+            before = group
+            at = base + (group << shift)
+            low = np.inf
+            for child in range(fanout):
+                low = least[at + child] if least[at + child] < low else low
+            # the first two of each pair are summed as they are read
+            width = fanout >> 1
+            for child in range(width):
+                part[child] = sums[at + 2 * child] + sums[at + 2 * child + 1]
+            while width > 1:
+                width >>= 1
+                for child in range(width):
+                    part[child] = part[2 * child] + part[2 * child + 1]
+            sums[above + group] = part[0]
+            least[above + group] = low
+            groups[done] = group
+            done += 1
+        count = done
+    return -1
+
+
+def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
+    fanout = 1 << shift
+    width = min(fanout, 8)
+    found = np.zeros(len(targets), np.int64)
+    left = targets.copy()
+    for level in range(len(starts) - 3, -1, -1):
+        for k in range(len(found)):  # one level of all: their misses of the cache overlap
+            at = starts[level] + (found[k] << shift)
+            x, ahead, before, chosen = left[k], 0.0, 0.0, 0
+            for first in range(0, fanout, width):  # so many without a branch that is guessed wrong
+                for child in range(first, first + width):
+                    ahead += sums[at + child]
+                    chosen += ahead <= x
+                    before = ahead if ahead <= x else before
+                if chosen < first + width:
+                    break
+            if chosen == fanout:  # a rounded sum leads beyond the last child that has any
+                ahead = 0.0
+                for child in range(fanout):
+                    if sums[at + child] > 0:
+                        chosen, before = child, ahead
+                    ahead += sums[at + child]
+            left[k] = x - before
+            found[k] = (found[k] << shift) + chosen
+    return found

@@ -1,0 +1,1 @@
+"""Replay buffer: storage of rows, n-step returns, samples, writers."""

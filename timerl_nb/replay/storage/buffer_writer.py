@@ -1,0 +1,89 @@
+"""Writers of single threads: a writer collects rows and inserts them in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+
+Entries = dict[str, Array]
+
+
+class Actor:
+    """Writer of one thread into a buffer. `Replay.actor` makes it.
+
+    Staged rows are copies: the caller may write into its arrays again as soon as a call returns.
+
+    Args:
+        entries: converts rows to whole entries, which may be the caller's own arrays.
+        insert: writes entries into the buffer, which copies them.
+        stage: the number of entries that one insertion takes.
+    """
+
+    def __init__(
+        self,
+        entries: Callable[[Any], Entries],
+        insert: Callable[[Mapping[str, Array]], int],
+        stage: int,
+    ) -> None:
+        self._entries, self._insert, self._stage = entries, insert, stage
+        self._staged: list[Entries] = []
+
+    @property
+    def staged(self) -> int:
+        """The number of staged entries."""
+        return sum(map(_count, self._staged))
+
+    def put(self, rows: Any) -> None:
+        """Add rows, as `Replay.insert` takes them.
+
+        Raises:
+            ShapeError: they are no rows of the buffer; staged entries stay.
+        """
+        made = self._entries(rows)
+        if not self._staged and _count(made) >= self._stage:  # nothing outlives this call
+            self._insert(made)
+            return
+        self._keep(made)
+        if self.staged >= self._stage:
+            self.flush()
+
+    __call__ = put
+
+    def keep(self, rows: Any) -> None:
+        """Stage rows until `taken` or `flush`, however many they are."""
+        self._keep(self._entries(rows))
+
+    def _keep(self, entries: Mapping[str, Array]) -> None:
+        if _count(entries):
+            self._staged.append({name: np.array(x) for name, x in entries.items()})
+
+    def taken(self) -> Entries:
+        """Return the staged entries for `Replay.insert_entries`; empty without any."""
+        staged, self._staged = self._staged, []
+        return joined(staged)
+
+    def flush(self) -> int:
+        """Insert the staged entries, and return their number."""
+        entries = self.taken()
+        return self._insert(entries) if entries else 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+
+def joined(parts: list[Entries]) -> Entries:
+    """Concatenate entries."""
+    if len(parts) < 2:
+        return parts[0] if parts else {}
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+
+
+def _count(entries: Mapping[str, Array]) -> int:
+    return len(next(iter(entries.values())))

@@ -1,0 +1,125 @@
+"""Returns of n steps: what was seen and done, with what came of it n steps later, or at the episode's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, ShapeError
+from timerl_nb.replay.storage.ring_rows import Field
+
+LATER = ("next_obs", "terminated", "truncated")  # of the last of the steps, not the first
+_ENDS = ("terminated", "truncated")
+
+
+class Steps:
+    """Steps of environments that have not come to their n-th yet.
+
+    Args:
+        fields: of a buffer's rows.
+        count: n.
+        gamma: by which a reward is worth less, a step later.
+
+    Raises:
+        OptionError: the fields do not say what comes of a step.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], count: int, gamma: float) -> None:
+        missing = [n for n in ("reward", "next_obs", "terminated") if n not in fields]
+        if count > 1 and missing:
+            raise OptionError(
+                f"returns of {count} steps need the fields {', '.join(missing)} as well.",
+                hint="reward, next_obs (what a step led to) and terminated; discount is added.",
+            )
+        self._fields = {n: f for n, f in fields.items() if n != "discount"}
+        self.count, self.gamma = count, gamma
+        self._held: dict[str, Array] = {}
+        self._length = self._head = np.zeros(0, np.int64)
+
+    def another(self) -> Steps:
+        """The same of other environments."""
+        return Steps(self._fields, self.count, self.gamma)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What rows must have."""
+        return list(self._fields)
+
+    @property
+    def envs(self) -> int:
+        return len(self._length)
+
+    def taken(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """The entries that are whole after one more step of each environment, in their order.
+
+        Args:
+            rows: [envs, …] by field; also where they are no fields `truncated`, and `valid`, which is False where
+                there is no step.
+
+        Raises:
+            ShapeError: there are more or fewer environments than before.
+        """
+        envs = len(next(iter(rows.values())))
+        if not self.envs:
+            self._begin(envs)
+        if envs != self.envs:
+            raise ShapeError(
+                f"rows are of {envs} environments, those before were of {self.envs}.",
+                hint="returns of several steps need a row of each environment for every step.",
+            )
+        valid = np.asarray(rows.get("valid", np.ones(envs, bool)))
+        stepped = np.flatnonzero(valid)
+        at = ((self._head + self._length) % self.count)[stepped]
+        for name in self._fields:
+            self._held[name][stepped, at] = rows[name][stepped]
+        self._length[stepped] += 1
+        ends = valid & np.logical_or.reduce([rows[n] for n in _ENDS if n in rows])
+        made = [self._oldest(np.flatnonzero(ends | (self._length == self.count)))]
+        while len(left := np.flatnonzero(ends & (self._length > 0))):
+            made.append(self._oldest(left))
+        return [one for one in made if len(one["reward"])]
+
+    def _begin(self, envs: int) -> None:
+        self._held = {
+            n: np.zeros((envs, self.count, *f.shape), f.dtype) for n, f in self._fields.items()
+        }
+        self._length, self._head = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
+
+    def _oldest(self, envs: Array) -> dict[str, Array]:
+        """The entries that begin at the oldest steps of some environments, which let go of these."""
+        head, length = self._head[envs], self._length[envs]
+        last = (head + length - 1) % self.count
+        found = {n: x[envs, last if n in LATER else head].copy() for n, x in self._held.items()}
+        reward = self._held["reward"]
+        total = np.zeros((len(envs), *self._fields["reward"].shape))
+        for k in range(self.count):
+            one = self.gamma**k * reward[envs, (head + k) % self.count].astype(np.float64)
+            total += np.where((k < length).reshape(-1, *[1] * (total.ndim - 1)), one, 0)
+        found["reward"] = total.astype(reward.dtype)
+        found["discount"] = self.gamma ** length.astype(np.float64)
+        self._head[envs] = (head + 1) % self.count
+        self._length[envs] -= 1
+        return found
+
+    def state(self) -> dict[str, Array]:
+        """What is held, by name."""
+        kept = {f"held {n}": x for n, x in self._held.items()}
+        return {**kept, "held length": self._length, "held head": self._head}
+
+    def held_in(self, state: Mapping[str, Any]) -> int:
+        """Of how many steps the returns are that `state` has said; as here where it holds none."""
+        held = state.get("held reward")
+        return self.count if held is None else held.shape[1]
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Hold what `state` has said; nothing where that is not there, as of a buffer that had no row yet."""
+        self._begin(len(state.get("held length", ())))
+        if not self.envs:
+            self._held = {}
+            return
+        for name in self._held:
+            self._held[name][:] = state[f"held {name}"]
+        self._length[:], self._head[:] = state["held length"], state["held head"]

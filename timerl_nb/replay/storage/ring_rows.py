@@ -1,0 +1,220 @@
+"""Rows by field, in a ring: arrays in memory, or in memory-mapped files above a size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array, misfit, narrowed, numbers_of
+from timerl_nb.base.atomic_files import hold, user_path
+from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.language.argument_checks import element_type, integer
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a row has of one kind."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{[*self.shape] if self.shape else ''}"
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def fields_of(given: Any) -> dict[str, Field]:
+    """Fields as users write them: `{"obs": ((4,), "f32"), "action": ((), "i32")}`.
+
+    Raises:
+        OptionError, ShapeError: they are none.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(
+            "the fields of a row are a mapping of names to shapes and element types.",
+            hint='{"obs": ((4,), "f32"), "action": ((), "i32"), "reward": ((), "f32")}.',
+        )
+    found: dict[str, Field] = {}
+    for name, one in given.items():
+        if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple | list)):
+            raise OptionError(
+                f"the field {name!r} is {one!r}, which is no shape with an element type.",
+                hint=f'"{name}": ((), "f32").',
+            )
+        shape = tuple(integer(f"a size of {name!r}", n, least=0) for n in one[0])
+        found[str(name)] = Field(shape, NUMPY[element_type(one[1])])
+    return found
+
+
+class Rows:
+    """Rows as arrays [capacity, …], by field.
+
+    Args:
+        folder: the folder of the files, in which no other rows can be meanwhile. The default is a temporary one.
+        above: the number of bytes above which rows are in files.
+
+    Raises:
+        ExecutionError: other rows are in the folder, or it cannot be written to.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Mapping[str, Field],
+        folder: str | os.PathLike[str] | None,
+        above: int,
+    ) -> None:
+        self.capacity, self.fields = capacity, dict(fields)
+        self.nbytes = capacity * sum(f.nbytes for f in fields.values())
+        place = None
+        self._lock: IO[bytes] | None = None  # of the folder; a forked process has it closed
+        if self.nbytes > above:
+            place = user_path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
+            if folder is None:
+                weakref.finalize(self, _remove, place, os.getpid())
+            self._lock = _held(place)
+            weakref.finalize(self, self._lock.close)
+        self._arrays = {name: self._made(name, f, place) for name, f in self.fields.items()}
+
+    def _made(self, name: str, field: Field, place: Path | None) -> Array:
+        shape = (self.capacity, *field.shape)
+        if place is None:
+            return np.zeros(shape, field.dtype)
+        try:
+            # a name of the user's may be none of a file
+            path = place / f"{list(self.fields).index(name)}.rows"
+            return np.asarray(np.memmap(path, field.dtype, "w+", shape=shape))
+        except OSError as error:
+            raise _unwritable(place, error) from None
+
+    def _check_process(self) -> None:
+        """Refuse a forked process, as its writes would change the rows of the other one.
+
+        Raises:
+            ExecutionError: another process made the files.
+        """
+        if self._lock is not None and self._lock.closed:
+            raise ExecutionError(
+                "the rows of this buffer are in files of another process, from which this one was forked.",
+                hint="make a buffer with a folder of its own here, or send rows to that process.",
+            )
+
+    def plain(self, rows: Mapping[str, Any]) -> bool:
+        """Whether rows are arrays [count, …] of all fields, of their very types, as they mostly are."""
+        if rows.keys() != self.fields.keys():
+            return False
+        counts = set()
+        for name, field in self.fields.items():
+            x = rows[name]
+            if not isinstance(x, np.ndarray) or x.dtype != field.dtype or not x.ndim:
+                return False
+            count, *shape = x.shape
+            if tuple(shape) != field.shape:
+                return False
+            counts.add(count)
+        return len(counts) == 1
+
+    def checked(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
+        """Rows as arrays [steps, count, …] of the fields' types.
+
+        Raises:
+            ShapeError: a field is missing, unknown, of another shape or type, or of another count.
+        """
+        wrong = [f"{n} is missing" for n in names if n not in rows]
+        found: dict[str, Array] = {}
+        ahead: dict[str, tuple[int, ...]] = {}
+        for name in (n for n in names if n in rows):
+            field = self.fields.get(name, _FLAG)
+            x = numbers_of(name, rows[name])
+            lead = x.ndim - len(field.shape)
+            if lead not in (1, 2) or x.shape[lead:] != field.shape:
+                wrong.append(
+                    f"{name} has the shape {list(x.shape)}, a row's is {list(field.shape)}"
+                )
+            elif said := misfit(x, field.dtype):
+                known = f" ({said})" if said.startswith("integers") else ""
+                wrong.append(
+                    f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}{known}"
+                )
+            else:
+                x = narrowed(name, x, field.dtype)
+                ahead[name] = x.shape[:lead]
+                found[name] = x if lead == 2 else x[None]
+        if len(set(ahead.values())) > 1:
+            wrong.append("counts differ: " + ", ".join(f"{n} {list(s)}" for n, s in ahead.items()))
+        if wrong:
+            raise ShapeError(
+                f"these are no rows of this buffer, in {len(wrong)} of their fields.",
+                evidence=wrong[:20],
+                hint="each field is an array [count, …], or [steps, environments, …].",
+            )
+        return found
+
+    def write(self, start: int, rows: Mapping[str, Array]) -> None:
+        """Write rows one after the other from a place on, the first again after the last."""
+        self._check_process()
+        count = len(next(iter(rows.values())))
+        split = min(count, self.capacity - start)
+        for name, x in rows.items():
+            kept = self._arrays[name]
+            kept[start : start + split] = x[:split]
+            if split < count:
+                kept[: count - split] = x[split:]
+
+    def gather(self, index: Array) -> dict[str, Array]:
+        """Copies of rows, [count, …] by field."""
+        self._check_process()
+        return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
+
+    def first(self, count: int) -> dict[str, Array]:
+        """The first rows as they lie there."""
+        self._check_process()
+        return {name: x[:count] for name, x in self._arrays.items()}
+
+
+def _held(place: Path) -> IO[bytes]:
+    """Make a folder and lock it.
+
+    Raises:
+        ExecutionError: other rows are in it, or it cannot be written to.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return hold(place / _LOCK)
+    except BlockingIOError:
+        raise ExecutionError(
+            f"another buffer has its rows in {place}.",
+            hint="give this one a folder of its own, or `del` the other buffer first.",
+        ) from None
+    except OSError as error:
+        raise _unwritable(place, error) from None
+
+
+def _unwritable(place: Path, error: OSError) -> ExecutionError:
+    return ExecutionError(
+        f"rows cannot be written to {place}: {error.strerror}.",
+        hint="choose a folder with space left.",
+    )
+
+
+def _remove(place: Path, process: int) -> None:
+    """Remove a temporary folder, in its own process only."""
+    if os.getpid() == process:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+_LOCK: Final = "rows.lock"
+_FLAG = Field((), np.dtype(np.bool_))

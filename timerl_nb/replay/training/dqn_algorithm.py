@@ -1,0 +1,154 @@
+"""DQN as functions of JAX, for `trl.replay.train`: double, with returns of n steps and a target network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import inf, prod
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from timerl_nb.base.errors import EnvError, OptionError, one_of
+from timerl_nb.collecting.collection_task import found, spaces
+from timerl_nb.compiler.language.argument_checks import number, numbers
+from timerl_nb.env.spaces import Discrete
+
+_ACTIVATIONS: Mapping[str, Any] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+_ADAM = (0.9, 0.999, 1e-8)
+
+
+@dataclass(frozen=True)
+class Dqn:
+    """Q-learning with a network of layers, Huber's loss and Adam.
+
+    Attributes:
+        env: as `trl.collect` takes it; with a finite number of actions.
+        hidden: the sizes of the layers.
+        activation: what follows each of them, "relu" or "tanh".
+        lr: of Adam.
+        gamma: by which a reward is worth less, a step later.
+        double: the network says which action is the best next, its target what that is worth.
+        target_every: steps of learning after which the target takes over the weights.
+        epsilon: how often an action is drawn: at first, at last, and after how many steps of learning it is so.
+
+    Raises:
+        EnvError: there is no such environment, or its actions are not numbered.
+        OptionError: there is no such activation.
+    """
+
+    env: Any = "CartPole-v1"
+    hidden: tuple[int, ...] = (64, 64)
+    lr: float = 1e-3
+    gamma: float = 0.99
+    double: bool = True
+    target_every: int = 200
+    epsilon: tuple[float, float, int] = (1.0, 0.05, 2000)
+    activation: Literal["relu", "tanh"] = "relu"
+
+    def __post_init__(self) -> None:
+        number("gamma", self.gamma, least=0, most=1)
+        numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
+        if self.activation not in _ACTIVATIONS:
+            raise OptionError(
+                f"activation={self.activation!r} is none.",
+                hint=one_of(str(self.activation), [*_ACTIVATIONS]),
+            )
+        if not isinstance(self._spaces[1], Discrete):
+            raise EnvError(
+                f"{self.env!r} has the actions {self._spaces[1]}, and DQN chooses one of some."
+            )
+
+    @cached_property
+    def _spaces(self) -> tuple[Any, Any]:
+        """Of observations and actions."""
+        _, sim, vector = found(self.env)
+        return spaces(sim, vector)
+
+    @property
+    def fields(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
+        obs = ((*self._spaces[0].shape,), self._spaces[0].dtype)
+        return {
+            "obs": obs,
+            "action": ((), "i32"),
+            "reward": ((), "f32"),
+            "next_obs": obs,
+            "terminated": ((), "bool"),
+        }
+
+    def begin(self, seed: int) -> Any:
+        """Weights as He draws them, the last layer's a hundredth of that; by NumPy, which compiles nothing."""
+        seen, acts = self._spaces
+        widths = [prod(seen.shape), *self.hidden, acts.n]
+        random = np.random.default_rng(seed % 2**64)
+        weights: list[dict[str, Any]] = []
+        for n, m in zip(widths, widths[1:], strict=False):
+            drawn = random.standard_normal((n, m), np.float32) * np.float32((2 / n) ** 0.5)
+            weights.append({"weight": jnp.asarray(drawn), "bias": jnp.asarray(np.zeros(m, "f4"))})
+        weights[-1]["weight"] = weights[-1]["weight"] * np.float32(0.01)
+        nothing = jax.tree.map(jnp.zeros_like, weights)
+        return {
+            "weights": weights,
+            "target": weights,
+            "mean": nothing,
+            "square": nothing,
+            "count": jnp.zeros((), jnp.int32),
+        }
+
+    @partial(jax.jit, static_argnums=0)
+    def acting(self, state: Any) -> Any:
+        first, last, over = self.epsilon
+        share = jnp.minimum(state["count"] / over, 1.0)
+        return {"weights": state["weights"], "epsilon": first + (last - first) * share}
+
+    def act(self, params: Any, obs: Any, key: Any) -> Any:
+        drawn, which = jax.random.split(key)
+        any_action = jax.random.randint(which, (), 0, self._spaces[1].n, jnp.int32)
+        best = self._values(params["weights"], obs).argmax().astype(jnp.int32)
+        return jnp.where(jax.random.uniform(drawn) < params["epsilon"], any_action, best)
+
+    @partial(jax.jit, static_argnums=0)
+    def gradient(self, state: Any, rows: Mapping[str, Any], weight: Any) -> tuple[Any, Any, Any]:
+        later = jax.vmap(partial(self._values, state["target"]))(rows["next_obs"])
+        chooses = jax.vmap(partial(self._values, state["weights"]))(rows["next_obs"])
+        best = (chooses if self.double else later).argmax(1)
+        worth = jnp.take_along_axis(later, best[:, None], 1)[:, 0]
+        discount = rows.get("discount", self.gamma)
+        aim = rows["reward"] + discount * jnp.where(rows["terminated"], 0.0, worth)
+
+        def loss(weights: Any) -> tuple[Any, Any]:
+            q = jax.vmap(partial(self._values, weights))(rows["obs"])
+            error = aim - jnp.take_along_axis(q, rows["action"][:, None], 1)[:, 0]
+            size = jnp.abs(error)
+            huber = jnp.where(size < 1, 0.5 * size**2, size - 0.5)
+            return (weight * huber).sum(), error
+
+        (total, error), made = jax.value_and_grad(loss, has_aux=True)(state["weights"])
+        return made, error, total
+
+    @partial(jax.jit, static_argnums=0)
+    def step(self, state: Any, gradient: Any, count: Any) -> Any:
+        a, b, eps = _ADAM
+        t = state["count"] + 1
+        g = jax.tree.map(lambda x: x / count, gradient)
+        mean = jax.tree.map(lambda m, x: a * m + (1 - a) * x, state["mean"], g)
+        square = jax.tree.map(lambda v, x: b * v + (1 - b) * x**2, state["square"], g)
+
+        def moved(w: Any, m: Any, v: Any) -> Any:
+            return w - self.lr * (m / (1 - a**t)) / (jnp.sqrt(v / (1 - b**t)) + eps)
+
+        weights = jax.tree.map(moved, state["weights"], mean, square)
+        is_due = t % self.target_every == 0
+        target = jax.tree.map(lambda x, y: jnp.where(is_due, x, y), weights, state["target"])
+        return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}
+
+    def _values(self, weights: Any, obs: Any) -> Any:
+        """What each action is worth, [actions]."""
+        x = jnp.ravel(obs).astype(jnp.float32)
+        *inner, last = weights
+        for layer in inner:
+            x = _ACTIVATIONS[self.activation](x @ layer["weight"] + layer["bias"])
+        return x @ last["weight"] + last["bias"]

@@ -1,0 +1,356 @@
+"""The training protocol: what the host's runtime thread does in each turn (003_bc3f8b946743a61e, §3.2 and §3.3).
+
+It alone touches tree and rows. Actors bring blocks of experience through a bounded queue; these are staged, and inserted
+only when there are enough, only after a batch was drawn, beside the learner's work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError, warn
+from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
+from timerl_nb.execution.control.thread_lifecycle import Course
+from timerl_nb.execution.results.result_dataframe import Along
+from timerl_nb.execution.results.run_result import Result, RunMemory
+from timerl_nb.replay.storage.buffer_writer import joined
+from timerl_nb.replay.storage.replay_buffer import Replay
+from timerl_nb.replay.storage.sample import Ticket
+from timerl_nb.replay.training.actor_threads import Actors
+from timerl_nb.replay.training.algorithm import Algorithm
+from timerl_nb.replay.training.environment_group import Block, Death, Group
+from timerl_nb.replay.training.learner_thread import Learner, Learnt, Step
+from timerl_nb.replay.training.thread_allocation import Allocation, Latencies, Move, Policy
+from timerl_nb.replay.training.training_curves import Curves
+from timerl_nb.replay.training.training_folder import KeptTraining
+from timerl_nb.replay.training.weight_slots import WeightSlots
+from timerl_nb.runtime.jax_backend import graph_function as graph
+from timerl_nb.runtime.jax_backend.jax_engine import settled
+
+Mode = Literal["exact", "free"]
+_OUTER = "turn"
+_LIVES = 3  # blocks that a group loses one after the other, until it is given up
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run was asked for; `train` says what each is."""
+
+    turns: int | None
+    mode: Mode
+    batch: int
+    beta: float
+    chunks: int
+    blocks: int
+    least: int
+    stage: int
+    consult: int
+    seed: int
+    every: int
+
+
+class TrainingCourse(Course):
+    """A training run.
+
+    Args:
+        curves: what is told of its turns.
+        policy: what allocates threads; None leaves them as they are.
+        device: of the learner, one of JAX's; None for the run's.
+        claim: with it the run has claimed the buffer.
+
+    Attributes:
+        allocation: as it is now.
+        moves: what has become of it.
+        deaths: the groups whose environments failed, and why.
+        learnt: all that learning carries.
+        experience: steps of environments that came.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        curves: Curves,
+        algorithm: Algorithm,
+        buffer: Replay,
+        groups: list[Group],
+        asked: Asked,
+        allocation: Allocation,
+        policy: Policy | None,
+        device: Any,
+        kept: KeptTraining | None,
+        claim: object,
+    ) -> None:
+        super().__init__(control)
+        self._curves, self._algorithm, self._buffer = curves, algorithm, buffer
+        self._groups, self._asked, self._policy, self._kept = groups, asked, policy, kept
+        self._claim = claim
+        self.allocation = allocation
+        self.moves: list[Move] = []
+        self.deaths: list[Death] = []
+        self.experience = 0
+        self.learnt = graph.moved(graph.frozen(algorithm.begin(asked.seed)), device)
+        self.slots = WeightSlots(graph.moved(graph.frozen(algorithm.acting(self.learnt)), None))
+        self._device = device
+        self._staged: list[Block] = []
+        self._lost = [0] * len(groups)
+        self._seconds = {name: deque[float](maxlen=asked.consult) for name in _MEASURED}
+        self._steps = 0
+        self._begun = time.perf_counter()
+        self._first = self._saved = control.turn
+        alike, threads = settled(), allocation.actors + allocation.trainers
+        self._learner = Learner(algorithm, device, threads, alike)
+        ahead = max(asked.blocks, len(groups))
+        self._actors = Actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
+
+    # --- turns -----------------------------------------------------------------------------------
+
+    def _run_through(self) -> str:
+        state, turns = "finished", self._asked.turns
+        try:
+            self._control.enter()
+            self._actors.resize(self.allocation.actors)
+            while turns is None or self._control.turn < turns:
+                self._turn(self._control.turn)
+                self._control.turned()
+        except Stopped:
+            state = self._stop()
+        except BaseException as error:  # for whoever asks for the result
+            state = self._fail(error)
+        try:
+            self.close()
+        except BaseException as error:
+            state = "failed"
+            self._failed(self._error or error)
+        self._result = self._made()
+        return state
+
+    def close(self) -> None:
+        """End all threads and environments, and let other runs have the buffer and the folder."""
+        with ExitStack() as ends:
+            if self._kept is not None:
+                ends.callback(self._kept.leave)
+            ends.callback(self._buffer.release, self._claim)
+            ends.callback(self._learner.close)
+            ends.callback(self._actors.close)
+
+    def _fail(self, error: BaseException) -> str:
+        """Keep the error for `result`, and return how the run ended."""
+        self._failed(error)
+        self._curves.error = str(error)
+        return "failed"
+
+    def _stop(self) -> str:
+        """Save a stopped run, and return how it ended.
+
+        A save in mode "exact" lets environments begin anew, and so changes all later bits. There the last
+        save remains, and a resumed run repeats the turns after it.
+        """
+        try:
+            if self._asked.mode == "free" and self._control.turn > self._saved:
+                self._save(self._control.turn)
+        except BaseException as error:
+            return self._fail(error)
+        return "stopped"
+
+    def _turn(self, turn: int) -> None:
+        asked, exact = self._asked, self._asked.mode == "exact"
+        due: list[int] = []
+        if exact:
+            weights, count = self.slots.read(), len(self._groups)
+            due = [(turn * asked.blocks + k) % count for k in range(asked.blocks)]
+            for number in due:
+                self._actors.ask(number, weights)
+        begun = time.perf_counter()
+        ticket, step = self._begin_step()
+        sampled = time.perf_counter()
+        if sum(len(_first(block.entries)) for block in self._staged) >= asked.stage:
+            self._insert()
+        inserted = time.perf_counter()
+        if exact:
+            came = sorted((self._actors.take() for _ in due), key=lambda one: due.index(one.group))
+        else:
+            came = self._actors.there(asked.blocks) or (
+                [self._actors.take()] if step is None else []
+            )
+        blocks = [one for one in came if isinstance(one, Block)]
+        for one in came:
+            self._looked_at(one)
+        self._staged += blocks
+        said = self._said(blocks)
+        if step is not None and ticket is not None:
+            said |= self._end_step(ticket, step.result())
+            for name, seconds in (("sample", sampled - begun), ("insert", inserted - sampled)):
+                self._seconds[name].append(seconds)
+        self.experience += (steps := sum(one.steps for one in blocks))
+        self._curves.add(turn, steps, said)
+        self._keep(turn + 1)
+
+    def _begin_step(self) -> tuple[Ticket | None, Step | None]:
+        asked = self._asked
+        if len(self._buffer) < asked.least:
+            return None, None
+        drawn = self._buffer.parts(asked.batch, asked.beta, chunks=asked.chunks)
+        step = self._learner.start(self.learnt, self.allocation)
+        serial: list[Array] = []
+        for part in drawn:
+            step.put(part.rows, part.weight)
+            serial.append(part.ticket.serial)
+        return self._buffer.ticket(np.concatenate(serial)), step
+
+    def _end_step(self, ticket: Ticket, made: Learnt) -> dict[str, float]:
+        begun = time.perf_counter()
+        if self._buffer.priority is not None:
+            self._buffer.update(ticket, made.errors)
+        self._seconds["update"].append(time.perf_counter() - begun)
+        self.learnt = made.state
+        self.slots.write(made.params)
+        for name in ("learner", "trainers", "sync"):
+            self._seconds[name].append(getattr(made, name))
+        self._steps += 1
+        if self._policy is not None and self._steps % self._asked.consult == 0:
+            self._allocate(self._policy)
+        found = {"loss": made.loss}
+        if self._policy is not None:
+            found |= {n: getattr(self.allocation, n) for n in ("actors", "trainers", "rows")}
+        return found
+
+    def _insert(self) -> None:
+        staged, self._staged = self._staged, []
+        entries = joined([block.entries for block in staged if block.entries])
+        if entries:
+            self._buffer.insert_entries(entries)
+
+    def _said(self, blocks: list[Block]) -> dict[str, float]:
+        """What curves have of the blocks of a turn."""
+        found: dict[str, float] = {}
+        if blocks:
+            self._seconds["block"].extend(one.seconds for one in blocks)
+            found["staleness"] = float(np.mean([self.slots.version - b.version for b in blocks]))
+            returns = np.concatenate([one.returns for one in blocks])
+            if len(returns):
+                found["return"] = float(returns.mean())
+        return found
+
+    def _looked_at(self, made: Block | Death) -> None:
+        """A group that has not acted begins anew, or the run fails.
+
+        Raises:
+            ExecutionError: none is left, or mode is "exact", where what the others do would be other bits.
+        """
+        if isinstance(made, Block):
+            self._lost[made.group] = 0
+            return
+        self.deaths.append(made)
+        self._lost[made.group] += 1
+        if self._asked.mode == "exact":
+            raise ExecutionError(
+                f"an actor of group {made.group} failed: {made.error}",
+                hint='what was saved last can be gone on with; mode="free" goes on with the others.',
+            ) from made.error
+        if all(lost >= _LIVES for lost in self._lost):
+            raise ExecutionError(
+                f"all actors failed, the last of group {made.group}: {made.error}"
+            ) from made.error
+        if self._lost[made.group] < _LIVES:
+            warn(f"group {made.group} failed, and begins anew without its last block: {made.error}")
+            self._groups[made.group].begin_anew()
+            self._actors.ask(made.group)
+        else:
+            warn(f"group {made.group} failed {_LIVES} times, and is given up: {made.error}")
+
+    # --- threads ---------------------------------------------------------------------------------
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        """Medians of the last steps of learning, in seconds; what was not measured is missing."""
+        return {name: median(found) for name, found in self._seconds.items() if found}
+
+    def _allocate(self, policy: Policy) -> None:
+        found = self.latencies
+        acting = found.get("block", 0.0) * self._asked.blocks / self.allocation.actors
+        measured = Latencies(acting, found["learner"], found["trainers"], found["sync"])
+        move = policy.move(self.allocation, measured)
+        if not move:
+            return
+        self.moves.append(move)
+        self.allocation = move.after
+        self._actors.resize(move.after.actors)
+        for found_before in self._seconds.values():  # of other threads
+            found_before.clear()
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    def _keep(self, turn: int) -> None:
+        """Save, if it is time to; in mode "exact" environments begin anew then, which cannot be saved."""
+        asked = self._asked
+        if turn % asked.every == 0 or turn == asked.turns:
+            self._save(turn)
+
+    def _save(self, turn: int) -> None:
+        kept, asked = self._kept, self._asked
+        if kept is None:
+            return
+        self._insert()
+        if asked.mode == "exact":
+            for group in self._groups:
+                group.begin_anew()
+        arrays = {f"learner {n}": np.asarray(x) for n, x in graph.leaves(self.learnt).items()}
+        arrays |= {f"buffer {n}": x for n, x in self._buffer.state().items()}
+        for name, (at, values) in self._curves.values().items():
+            arrays |= {f"turns of {name}": at, f"values of {name}": values}
+        lives = [group.life + (asked.mode == "free") for group in self._groups]
+        kept.save(arrays, {"turn": turn, "version": self.slots.version, "lives": lives})
+        self._saved = turn
+
+    def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+        """Go on where a run was saved; ahead of the first turn."""
+
+        def of(prefix: str) -> dict[str, Array]:
+            return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
+
+        self.learnt = graph.moved(graph.with_leaves(self.learnt, of("learner ")), self._device)
+        params = graph.moved(graph.frozen(self._algorithm.acting(self.learnt)), None)
+        self.slots.restore(params, about["version"])
+        self._buffer.restore(of("buffer "))
+        values = of("values of ")
+        self._curves.restore({n: (at, values[n]) for n, at in of("turns of ").items()})
+        for group, life in zip(self._groups, about["lives"], strict=True):
+            group.life = life
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def so_far(self) -> Result:
+        error = self.take_error()
+        if error is None:
+            return self.result()
+        assert self._result is not None
+        return self._result
+
+    def _made(self) -> Result:
+        curves = self._curves.values()
+        size = sum(x.nbytes for x in graph.leaves(self.learnt).values()) + self._buffer.nbytes
+        return Result(
+            {name: values for name, (_, values) in curves.items()},
+            {name: np.asarray(x) for name, x in graph.leaves(self.slots.read()[1]).items()},
+            RunMemory(size, (size,), by="the buffer's rows, and what learning carries"),
+            time.perf_counter() - self._begun,
+            self._control.turn - self._first,
+            {name: {_OUTER: at} for name, (at, _) in curves.items()},
+            _along=Along(_OUTER, None, dict.fromkeys(curves, (_OUTER,))),
+        )
+
+
+_MEASURED = ("block", "sample", "insert", "update", "learner", "trainers", "sync")
+
+
+def _first(entries: Mapping[str, Array]) -> Array:
+    return next(iter(entries.values()), np.zeros(0))

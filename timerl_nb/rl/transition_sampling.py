@@ -1,0 +1,78 @@
+"""Transitions that are drawn from a window of the past for one step of learning, all alike or by priority."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timerl_nb.compiler.language.argument_checks import integer, number
+from timerl_nb.compiler.language.inputs.tensor_sources import maximum, tensor
+from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
+from timerl_nb.env.environment import Step
+from timerl_nb.rl.in_program_priority_tree import DeviceTree, Draws, device_tree
+from timerl_nb.rl.replay_window import Window
+
+Tensor = RecurrentTensor
+
+_LEAST = 1e-3  # what is added to an error, so that no transition is never drawn again
+
+
+class Remembered:
+    """Some of a window's transitions at every point of a domain.
+
+    With `alpha` they are drawn in proportion to (|error| + 0.001) ** alpha, as of when they were drawn
+    last; a new one has the greatest such priority so far (Schaul et al. 2016). `update` says what the errors were.
+
+    Args:
+        count: how many.
+        domain: indices of dimensions, the window's last: `(b, t)` is a memory for each of `b`.
+        alpha: None for all alike.
+        beta: how far `weight` makes up for what is drawn more often.
+
+    Attributes:
+        at: their positions in the window, i32 [count].
+        weight: f32 [count], 1 at most; or 1.0.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        count: int,
+        *,
+        domain: tuple[Any, ...],
+        alpha: float | None = None,
+        beta: Any = 0.4,
+    ) -> None:
+        self._window, self._domain = window, domain
+        self._alpha = None if alpha is None else number("alpha", alpha, least=0, most=1e3)
+        count = integer("the number of draws", count, least=1)
+        self.weight: Any = 1.0
+        if self._alpha is None:
+            self.at = window.draw(count, domain=domain)
+            return
+        *outer, _ = domain
+        self._tree = device_tree(window.length, domain=domain)
+        self._most = tensor((), domain=domain).named("most")
+        self._tree[(*outer, 0)] = device_tree(window.length)
+        self._most[(*outer, 0)] = (1.0 + _LEAST) ** self._alpha  # of an error of 1, as in `Replay`
+        self._full: DeviceTree = self._tree.with_leaves(window.leaf, self._most)
+        self._drawn: Draws = self._full.draw(count)
+        self.at, self.weight = window.of_leaves(self._drawn.index), self._drawn.weight(beta)
+
+    def starts(self, x: Tensor) -> Tensor:
+        """What a tensor was where they began."""
+        return self._window.starts(x, self.at)
+
+    def returns(self, step: Step, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Their rewards' sum, what they led to, and what a value there is worth (`Window.returns`)."""
+        gain, after, worth = self._window.returns(step, gamma)
+        ends = self._window.ends
+        return ends(gain, self.at), ends(after, self.at), ends(worth, self.at)
+
+    def update(self, error: Tensor) -> None:
+        """How wrong they turned out to be, [count]: their priorities from the next step on."""
+        if self._alpha is None:
+            return
+        *outer, last = self._domain
+        priority = (abs(error.detach()) + _LEAST) ** self._alpha
+        self._tree[(*outer, last + 1)] = self._full.with_leaves(self._drawn.index, priority)
+        self._most[(*outer, last + 1)] = maximum(self._most, priority.max(axis=0))

@@ -1,0 +1,373 @@
+"""One fused region as a compiled function.
+
+A kernel takes the seed, the coordinates that its contents depend on, its operands (a slice as a tuple
+of its points, as one array where there are many, or as blocks to cut it from), and whatever it takes
+over: operands that die with it, the slots it adds to, the blocks it writes a row of. It returns first
+the outputs that live in the memory of those, in their order, which is how JAX pairs them. It is
+compiled once, whatever the point: lengths that vary are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs, JaxedAttrs, RngAttrs
+from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor, is_sliced
+from timerl_nb.compiler.ir.reference.evaluation_rules import identity
+from timerl_nb.compiler.ir.shapes import NUMPY, Shape, Size, is_float
+from timerl_nb.compiler.memory.byte_sizes import Sizes, moving_symbols
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement import passed_data as given
+from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin, Slice
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.jax_backend import operation_rules as rules
+from timerl_nb.runtime.jax_backend import row_block_rules as jax_blocks
+from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope, holding_nans
+
+
+@dataclass(frozen=True)
+class Again:
+    """A kernel computed once more, operation by operation.
+
+    Attributes:
+        point: where.
+        values: by the tensors of its body, and its operands, at their capacity.
+        lengths: how long each is in truth.
+    """
+
+    point: Mapping[str, int]
+    values: Mapping[Tensor, Any]
+    lengths: Mapping[Tensor, tuple[int, ...]]
+
+
+class Kernel:
+    """A dataflow operation, ready to be compiled under actual bounds.
+
+    Args:
+        pointed: it takes all coordinates of its point, whatever its contents depend on.
+    """
+
+    def __init__(self, plan: MemoryPlan, op: Op, *, pointed: bool = False) -> None:
+        assert isinstance(op.attrs, DataflowAttrs)
+        self.op, self.plan, self.sizes, self.pdg = op, plan, plan.sizes, plan.pdg
+        self.body: tuple[Op, ...] = op.attrs.body
+        self.results = op.attrs.results
+        self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
+        self.needs_seed = any(inner.kind == "rng" for inner in self.body)
+        self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
+        stores = [plan.stores[op.id, k] for k in range(len(op.outputs))]
+        self.blocks = {k: store for k, store in enumerate(stores) if store.kind == "block"}
+        found = (plan.donations.get((op.id, slot)) for slot in range(len(op.inputs)))
+        self.taken = {d.slot: d for d in found if d is not None and d.output is not None}
+        paired = [d.output for d in self.taken.values() if d.output is not None]
+        paired += [*self.accumulated, *self.blocks]
+        others = [k for k in range(len(op.outputs)) if k not in paired]
+        self.order = {out: k for k, out in enumerate((*paired, *others))}
+        consts = [inner for inner in self.body if isinstance(inner.attrs, ConstAttrs)]
+        values = [inner.attrs.value for inner in consts if is_float(inner.dtype)]
+        self.arrays = [value for value in values if value.array.size > 1]
+        lengths = self.pdg.dims.lengths(op.domain)
+        self.coords = (*op.domain, *lengths) if pointed else self._coordinates()
+        self.runs: dict[Any, Callable[..., Any]] = {}
+        self._check_padding()
+
+    def _coordinates(self) -> tuple[str, ...]:
+        """The dimensions, and the dynamic bound, whose values the contents depend on."""
+        found: set[str] = {store.along for store in self.blocks.values()}
+        for slot in range(len(self.op.inputs)):
+            for part in self.plan.parts(self.op, slot):
+                found |= frozenset() if part.along is None else part.index[part.along].symbols
+        shapes = [
+            *self.operand_sizes,
+            *(o.type.shape for inner in self.body for o in inner.outputs),
+        ]
+        for size in (s for shape in shapes for s in shape):
+            found |= size.symbols if isinstance(size, Lin) else set()
+        for inner in self.body:
+            attrs = inner.attrs
+            for e in attrs.exprs:
+                found |= e.symbols
+            if isinstance(attrs, RngAttrs | ConstAttrs):
+                found |= {*attrs.dims, *attrs.over(self.pdg.dims)}
+            found -= set(attrs.own) - set(self.op.domain)
+        lengths = self.pdg.dims.lengths(self.op.domain)
+        return tuple(d for d in (*self.op.domain, *lengths) if d in found)
+
+    def is_sliced(self, slot: int) -> bool:
+        return is_sliced(self.op.inputs[slot])
+
+    def padding(self, slot: int) -> Any:
+        """What stands for points beyond the end of a slice."""
+        read = self.op.inputs[slot]
+        return backend.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
+
+    def _check_padding(self) -> None:
+        moving = moving_symbols(self.pdg, self.op)
+        sizes = self._shapes()
+        for inner in self.body:
+            reason = rules.NO_PADDING.get(inner.kind)
+            if reason is None:
+                continue
+            for slot, shape in enumerate(sizes[inner.id]):
+                for axis, size in enumerate(shape):
+                    varies = isinstance(size, Lin) and size.symbols & moving
+                    if varies and _touches(inner, slot, axis, shape, moving):
+                        raise ExecutionError(
+                            f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
+                            f"{reason}.",
+                            origin=inner.origin,
+                            hint="reduce the slice first, or let its length be fixed.",
+                        )
+
+    def _shapes(self) -> dict[int, list[Shape]]:
+        """The symbolic shapes of each contained operation's operands."""
+        made: dict[int, Shape] = {inner.id: inner.shape for inner in self.body}
+        return {
+            inner.id: [
+                self.operand_sizes[r.out] if r.source == OPERAND else made[r.source]
+                for r in inner.inputs
+            ]
+            for inner in self.body
+        }
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
+        device = self._device
+        if device not in self.runs:
+            taken = (3, 4, 5) if self.plan.donates else (5,)
+            compiled = backend.compile_kernel(self.trace, taken, device)
+            self.runs[device] = self._pass_on if self.passes_on else compiled
+        return self.runs[device]
+
+    def _pass_on(self, seed: Any, coords: Sequence[Any], *none: Any) -> tuple[Any, ...]:
+        """Cut the outputs out of the host's arrays, so that the device holds no array besides."""
+        at = {**self.sizes.bounds, **dict(zip(self.coords, coords, strict=True))}
+        made = dict[int, Any]()
+        for inner in self.body:
+            attrs, n = inner.attrs, len(inner.attrs.axes)
+            shape = self.sizes.shape(self.op, inner.shape)
+            firsts = attrs.starts or (ZERO,) * n
+            index = [np.ravel(np.int64(at.get(d, 0))) for d in attrs.dims]
+            for d, first, size in zip(attrs.axes, firsts, shape[:n], strict=True):
+                index[attrs.dims.index(d)] = int(values(first, at)) + np.arange(size)
+            made[inner.id] = _cut_out(attrs, index).reshape(shape)
+        found = [backend.copied(made[source]) for source, _ in self.results]
+        placed = found if self._device is None else list(map(backend.bind, found))
+        return tuple(placed[k] for k in self.order)
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether its outputs are given data, so that the host cuts them out of its arrays."""
+        return given.passes_on(self.op) and not self.blocks
+
+    @property
+    def _device(self) -> Any:
+        """What is bound to a device runs on that one alone; None for what is not."""
+        return backend.device() if self.plan.swaps.all else None
+
+    def trace(
+        self,
+        seed: Any,
+        coords: Sequence[Any],
+        operands: Sequence[Any],
+        taken: Sequence[Any],
+        slots: Sequence[Any],
+        blocks: Sequence[Any],
+    ) -> tuple[Any, ...]:
+        """The outputs in the order `order`, in terms of the engine's arrays."""
+        scope, arrays = self._given(seed, coords, operands, taken, blocks)
+        results = self._added(self.compute(scope, arrays), slots)
+        return self._put_away(scope, results, blocks)
+
+    def _given(
+        self,
+        seed: Any,
+        coords: Sequence[Any],
+        operands: Sequence[Any],
+        taken: Sequence[Any],
+        blocks: Sequence[Any],
+    ) -> tuple[Scope, dict[int, Any]]:
+        """What is known at a point, and the operands."""
+        scope = self.scope(dict(zip(self.coords, coords, strict=True)), seed)
+        arrays = {k: self._operand(scope, k, x, blocks) for k, x in enumerate(operands)}
+        return scope, arrays | dict(zip(self.taken, taken, strict=True))
+
+    def _added(self, results: list[Any], slots: Sequence[Any]) -> list[Any]:
+        """The results, those that are added up with what there was."""
+        for slot, k in zip(slots, self.accumulated, strict=True):
+            reduce = self.op.outputs[k].reduce
+            assert reduce is not None
+            results[k] = COMBINE[reduce](slot, results[k])
+        return results
+
+    def _put_away(self, scope: Scope, results: list[Any], blocks: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs in their order, rows within their blocks."""
+        for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
+            cut = self.plan.placed.blocks[self.op.id, k].cut
+            row = scope.point[store.along] - store.first
+            results[k] = jax_blocks.with_row(block, row, results[k], cut=cut)
+        return tuple(results[k] for k in self.order)
+
+    # --- looking for NaNs ------------------------------------------------------------------------
+
+    @cached_property
+    def looking(self) -> Callable[..., Any]:
+        """As `run`, and which results hold a NaN; it takes over nothing."""
+
+        def trace(
+            seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
+        ) -> tuple[tuple[Any, ...], Any]:
+            scope, arrays = self._given(seed, coords, operands, taken, blocks)
+            results = self._added(self.compute(scope, arrays), slots)
+            shapes = [output.type.shape for output in self.op.outputs]
+            found = holding_nans(scope, results, shapes)
+            return self._put_away(scope, results, blocks), found
+
+        return backend.compile_kernel(trace, (), self._device)
+
+    def again(
+        self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
+    ) -> Again:
+        """What it computes inside, for the arguments of `run`."""
+        scope, arrays = self._given(seed, coords, operands, taken, blocks)
+        done = self._inside(scope, arrays)
+        sizes = {(OPERAND, k): shape for k, shape in enumerate(self.operand_sizes)}
+        sizes |= {(inner.id, 0): inner.shape for inner in self.body}
+
+        def lengths(shape: Shape) -> tuple[int, ...]:
+            known = [(scope.length(size), scope.capacity(size)) for size in shape]
+            return tuple(most if n is None else int(n) for n, most in known)
+
+        point = {d: int(scope.point[d]) for d in self.op.domain}
+        return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
+
+    def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
+        """What is known at a point while the kernel is traced; behind the seed's words are the turn's."""
+        sizes, op = self.sizes, self.op
+        capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
+        dims = self.pdg.dims
+        return Scope(
+            sizes.bounds,
+            point,
+            seed[:2],
+            capacity,
+            varies,
+            seeds=dims.seeds.name if dims.seeds else None,
+            endless=dims.endless.name if dims.endless else None,
+            turn=seed[2:],
+        )
+
+    def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
+        """What the outputs are at one point, or what it adds to them."""
+        done = self._inside(scope, operands)
+        return [done[key] for key in self.results]
+
+    def _inside(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
+        """The value of every operation inside, and the operands."""
+        shapes = self._shapes()
+        done: dict[Tensor, Any] = {(OPERAND, k): self._fitted(k, x) for k, x in operands.items()}
+        for inner in self.body:
+            args = [done[r.tensor] for r in inner.inputs]
+            done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
+        return done
+
+    def _fitted(self, slot: int, x: Any) -> Any:
+        """An operand at the kernel's own capacity.
+
+        The source may have points with longer axes, or other branches of a merge shorter ones.
+        """
+        if self.is_sliced(slot) or not x.shape:
+            return x
+        moving = moving_symbols(self.pdg, self.op)
+        sizes = zip(self.operand_sizes[slot], x.shape, strict=True)
+        shape = tuple(
+            self.sizes.capacity(self.op, size)
+            if isinstance(size, Lin) and size.symbols & moving
+            else have
+            for size, have in sizes
+        )
+        return backend.fitted(x, shape)
+
+    def own_block(self, part: Part) -> int | None:
+        """Which of the blocks that the kernel writes a part is read from, if it is."""
+        op_id, out = part.tensor
+        return list(self.blocks).index(out) if op_id == self.op.id else None
+
+    def _operand(self, scope: Scope, slot: int, x: Any, blocks: Sequence[Any]) -> Any:
+        if not self.is_sliced(slot):
+            return x
+        parts = self.plan.parts(self.op, slot)
+        if parts:
+            pieces: list[Any] = []
+            for part, piece in zip(parts, x, strict=True):
+                own = None if part.along is None else self.own_block(part)
+                whole = piece if own is None else blocks[own]
+                pieces.append(whole[None] if part.along is None else self._cut(scope, part, whole))
+            x = jax_blocks.end_to_end(pieces)
+        read = self.op.inputs[slot]
+        lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
+        shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
+        return backend.joined(x, shape, self.pdg.output(read).type.dtype)
+
+    def _cut(self, scope: Scope, part: Part, block: Any) -> Any:
+        """The rows of a block that a part consists of."""
+        assert part.along is not None
+        first = part.index[part.along] - self.plan.stores[part.tensor].first
+        count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
+        return jax_blocks.rows(scope, block, first, count)
+
+
+def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
+    """Return the values of given data at positions along its dimensions, laid-out ones first."""
+    array = attrs.value.array
+    for k, positions in enumerate(index):  # beyond a length that varies anything will do
+        array = array.take(positions, axis=k, mode="clip")
+    front = [attrs.dims.index(d) for d in attrs.axes]
+    others = [k for k in range(array.ndim) if k not in front]
+    return np.transpose(array, (*front, *others))
+
+
+def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
+    """Makes what the accumulation of an output starts from."""
+    kind, reduce = op.outputs[out].type, op.outputs[out].reduce
+    assert reduce is not None
+    nothing = identity(reduce, NUMPY[kind.dtype])
+    return backend.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
+
+
+def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
+    """Whether an operation moves elements along the axis of operand `slot`, of that shape."""
+    if op.kind == "reshape":
+        return _between(shape, moving) != _between(op.shape, moving)
+    if isinstance(op.attrs, JaxedAttrs):
+        return axis >= op.attrs.own_axes(slot)
+    return axis == op.attrs.axis
+
+
+def _between(shape: Shape, moving: frozenset[str]) -> list[tuple[int, list[Size]]]:
+    """How many elements there are before, between and behind the axes whose lengths vary.
+
+    While these counts stay as they are, a reshape moves nothing along such an axis.
+    """
+    parts: list[list[Size]] = [[]]
+    for size in shape:
+        if isinstance(size, Lin) and size.symbols & moving:
+            parts.append([])
+        else:
+            parts[-1].append(size)
+    return [
+        (prod(s for s in part if isinstance(s, int)), [s for s in part if isinstance(s, Lin)])
+        for part in parts
+    ]

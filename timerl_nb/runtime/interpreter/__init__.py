@@ -1,0 +1,1 @@
+"""Interpreter: runs a loop nest one kernel at a time, as generated Python."""

@@ -1,0 +1,599 @@
+"""The interpreter: one run of an executable, whole or instruction by instruction."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.runtime_events import Event, EventKind, Recorder
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
+from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
+from timerl_nb.compiler.ir.operations import Op, Tensor
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.compiler.memory.budget.swapping import time_to_copy
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.symbolic.expression_evaluation import variable
+from timerl_nb.runtime.call_timing import Stopwatch
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.fused_kernel import Kernel, start
+from timerl_nb.runtime.interpreter.store_names import store_name
+from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.memory_ledger import Ledger
+from timerl_nb.runtime.nan_search import check_host, watched
+from timerl_nb.runtime.output_assembly import Returned
+from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
+from timerl_nb.runtime.state.iteration_counter import TurnCounter
+from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.run_progress import SoFar
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction that has run."""
+
+    kind: str
+    name: str
+    point: tuple[int, ...]
+
+    def __str__(self) -> str:
+        verb = "run" if self.kind == "execute" else self.kind
+        return f"{verb} {self.name}({', '.join(map(str, self.point))})"
+
+
+class Run:
+    """A run in progress: its stores, its ledger, and the program at the instruction it has reached.
+
+    Args:
+        seed: of all random streams; 64 bits.
+        recorder: is called with every event, if given (slower).
+        progress: is called after every turn of the outermost loop.
+        follow: keep track of which points the stores hold (slower).
+        waits: whether recorded kernels are waited for.
+    """
+
+    compiling: float | None = None  # kernels are compiled one by one, each in little time
+    held_by = "the run's ledger"
+
+    def __init__(
+        self,
+        executable: Executable,
+        seed: int,
+        recorder: Recorder | None = None,
+        progress: Callable[[], object] | None = None,
+        *,
+        follow: bool = False,
+        waits: bool = True,
+    ) -> None:
+        self.executable = executable
+        self.ledger = Ledger()
+        plan = executable.plan
+        endless = plan.pdg.dims.endless
+        self._counter = None if endless is None else TurnCounter(plan)
+        self._transfers = Transfers(self.ledger, time_to_copy(plan.swaps.slack, plan.pdg.dims))
+        self._transfers.copies = None if recorder is None else []
+        self._stores: dict[tuple[int, int], dict[Any, Any]] = {
+            tensor: SwapStore(self._transfers, store, plan.origin(tensor))
+            if tensor in plan.swaps.tensors
+            else {}
+            for tensor, store in plan.stores.items()
+        }
+        self._lengths: dict[tuple[int, ...], int] = {}  # of a dynamic dimension, as far as known
+        self._progress = progress
+        self._support = _Support(
+            executable.pdg,
+            plan,
+            self.ledger,
+            self._transfers,
+            seed,
+            recorder,
+            progress and self._turned,
+            check_nan=executable.check_nan,
+            waits=waits,
+        )
+        # parameters as they were at the last turn's end, which is no reason to keep them
+        self._learned: dict[int, weakref.ref[Any]] = {}
+        self._learning: list[dict[Any, Any]] = []
+        self._shown: list[dict[Any, Any]] = []
+        for op in executable.pdg.sinks:
+            if isinstance(op.attrs, OutputAttrs):
+                behind = self._learning if op.attrs.role != "output" else self._shown
+                (operand,) = plan.statements.of_op(op.id).operands
+                behind += [self._stores[access.read.tensor] for access in operand.accesses]
+        self.returned = Returned(executable.pdg, plan, self._lengths)
+        self._support.longest = self.returned.longest
+        self._followed, self._recorder = follow or recorder is not None, recorder
+        self._seed = seed
+        self._space = self._namespace(executable.code(record=self._followed))
+        # of each instruction what it was, and at the end of a turn the loop's counter
+        self._program: Generator[tuple[str, str, tuple[int, ...]] | int, None, None]
+        self._program = self._space["program"]()
+        self.instructions = 0
+        self.finished = self.failed = False
+
+    def _namespace(self, code: Any) -> dict[str, Any]:
+        bounds = self.executable.plan.bounds
+        space: dict[str, Any] = {"rt": self._support}
+        space |= {variable(bound): value for bound, value in bounds.items()}
+        bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
+        dim = self.executable.pdg.dims.dynamic
+        if dim is not None:
+            space |= {"rt_lengths": self._lengths, "rt_most": bounds[dim.bound]}
+        for tensor, store in self._stores.items():
+            space[store_name(tensor)] = store
+        for op_id, kernel in self.executable.kernels.items():
+            space[f"kernel_{op_id}"] = self._kernel(kernel)
+            for slot in range(len(kernel.op.inputs)):
+                if kernel.is_sliced(slot):
+                    space[f"pad_{op_id}_{slot}"] = bind(kernel.padding(slot))
+        pdg, sizes = self.executable.pdg, self.executable.plan.sizes
+        for op_id, out in self._stores:  # also of what never runs
+            if pdg[op_id].outputs[out].reduce is not None:
+                name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
+                space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
+        for (op_id, out), store in self.executable.plan.stores.items():
+            if store.kind == "block":
+                kind = pdg[op_id].outputs[out].type
+                shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
+                fresh = backend.fresh(shape, kind.dtype)
+                space[f"new_{store_name((op_id, out))}"] = lambda fresh=fresh: bind(fresh())
+        exec(code, space)
+        return space
+
+    # --- running -----------------------------------------------------------------------------
+
+    def step(self) -> Instruction | None:
+        """Run one instruction; None when the program is at its end."""
+        with self._ending():
+            done = next((one for one in self._program if not isinstance(one, int)), None)
+        if done is None:
+            self._finish()
+            return None
+        self.instructions += 1
+        return Instruction(*done)
+
+    def complete(self) -> None:
+        """Run all that is left."""
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Iterator[int]:
+        """Run all that is left, and rest behind every turn of the outermost loops, of which it tells the counter."""
+        with self._ending():
+            for done in self._program:
+                if isinstance(done, int):
+                    yield done
+                else:
+                    self.instructions += 1
+        self._finish()
+
+    def _finish(self) -> None:
+        with self._ending():
+            self._transfers.finish()
+        self.finished = True
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """No thread outlives a program that fails or is interrupted, and it does not go on."""
+        if self.failed:
+            raise ended()
+        try:
+            yield
+        except BaseException:
+            self.failed = True
+            self._transfers.close()
+            raise
+
+    def _turned(self) -> None:
+        values = [value for store in self._learning for value in store.values()]
+        backend.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
+        self._learned = {id(value): weakref.ref(value) for value in values}
+        assert self._progress is not None
+        self._progress()
+
+    # --- looking -----------------------------------------------------------------------------
+
+    @property
+    def stores(self) -> dict[str, dict[Any, Any]]:
+        """What is held now: by tensor name, values by point.
+
+        A run that does not keep track of points gives the arrays by their place in the store; they
+        may be taken over by what runs next. What a kernel that failed had taken over is not among
+        what is held.
+        """
+        found: dict[str, dict[Any, Any]] = {}
+        for tensor, held in self._stores.items():
+            store = self.executable.plan.stores[tensor]
+            values = held
+            if self._followed:
+                points = self._support.held.get(store_name(tensor), ())
+                values = {
+                    p[0] if len(p) == 1 else p: backend.to_numpy(store.value(held, p))
+                    for p in points
+                    if not backend.is_taken_over(dict.get(held, store.key(p)))
+                }
+            if values:
+                found.setdefault(store.name, {}).update(values)
+        return found
+
+    def outputs(
+        self, names: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """The values of the program's outputs by (role, name), stacked over their domains."""
+        if not self.finished:
+            raise ExecutionError("the run has not ended yet.", hint="call step() until it is None.")
+        return self.returned.outputs(self._output, names)
+
+    def so_far(
+        self,
+        reached: SoFar,
+        names: Sequence[str] | None = None,
+        lost: dict[str, str] | None = None,
+    ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """The values of the outputs that are there between two turns; see `outputs`.
+
+        Args:
+            lost: for a run that failed within a turn: where to put what is not as it was before.
+        """
+
+        def output(op: Op) -> Callable[..., Any]:
+            found = self._output(op, reached)
+            if lost is None or op.attrs.role == "output":
+                return found
+            return lambda *point: self._unchanged(found(*point))
+
+        return self.returned.outputs(output, names, reached.bounds, lost)
+
+    def _unchanged(self, value: Any) -> Any:
+        """A parameter that is what it was at the last turn's end."""
+        then = self._learned.get(id(value))
+        if then is None or then() is not value:
+            raise changed_already()
+        return value
+
+    def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
+        """Take hold of outputs at points of their one dimension, between two turns.
+
+        What is returned brings them to the host, on any thread.
+        """
+        held = [[self._output(op)(k) for k in points] for op, points in wanted]
+        return lambda: [[backend.to_numpy(x) for x in row] for row in held]
+
+    def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
+        """What gives an output's value at a point."""
+        found = self._space[f"output_{op.id}"]
+        if reached is None:
+            return found
+
+        def at(*point: int) -> Any:
+            self._space.update({**self.executable.plan.bounds, **reached.last(op)})
+            try:
+                return found(*point)
+            finally:
+                self._space.update(self.executable.plan.bounds)
+
+        return at
+
+    # --- in two parts ------------------------------------------------------------------------
+
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
+        """What the run needs to go on between two turns, `live` of what it holds."""
+        dim, lengths = self.executable.pdg.dims.dynamic, None
+        if dim is not None:
+            lengths = self.lengths()[dim.bound]
+        made = self.executable.cuts(recorded=True).made
+        values = {
+            t: self._held(t, made(t, points, lengths), self._stores[t])
+            for t, points in live.items()
+        }
+        saved = self.host.save(resources_of(self.executable.pdg))
+        return RunState(self._seed, turn, cut, values, lengths, saved)
+
+    def hold(self, turn: int) -> Callable[[], RunState]:
+        """Copy the stores, as a turn's kernels take them over."""
+        cuts = self.executable.cuts(recorded=True)
+        cut = cuts.after(turn)
+        if self.executable.plan.swaps.all:
+            state = self.state(turn, cut, cuts.live(cut))
+            return lambda: state
+        held = backend.all_copied({t: dict(store) for t, store in self._stores.items() if store})
+
+        def found() -> RunState:
+            live = cuts.live(cut).items()
+            values = {t: self._held(t, points, held.get(t, {})) for t, points in live}
+            return RunState(self._seed, turn, cut, values)
+
+        return found
+
+    def _held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
+        """Find the points that a store holds, and their values."""
+        plan, read = self.executable.plan, dict[Any, Array]()
+        store, found = plan.stores[tensor], list[Array]()
+        there = np.zeros(len(points), np.bool_)
+        for k, row in enumerate(points.tolist()):
+            key = store.key(tuple(row))
+            if key not in read and (key in held or _is_away(held, key)):
+                read[key] = backend.to_numpy(held[key])
+            if key in read:
+                there[k] = True
+                block = read[key]
+                at = row[store.position] - store.first if store.kind == "block" else ...
+                found.append(block[at])
+        op = plan.pdg[tensor[0]]
+        kind = op.outputs[tensor[1]].type
+        shape = (len(found), *plan.sizes.shape(op, kind.shape))
+        return points[there], np.array(found, NUMPY[kind.dtype]).reshape(shape)
+
+    def resume(self, state: RunState) -> None:
+        """Go on from a state, where the run would begin."""
+        self._seed = state.seed
+        self._support.seed = backend.seed_words(state.seed)
+        away = self.executable.cuts(recorded=True).away
+        for tensor, (points, values) in state.values.items():
+            self._hold(tensor, points, values, away(state.cut, tensor, points))
+        if state.lengths is not None:
+            self._lengths |= dict(np.ndenumerate(state.lengths))
+        self.host.load(resources_of(self.executable.pdg), state.resources)
+        code = self.executable.rest(state.cut, record=self._followed)
+        self._space = self._namespace(code)
+        self._program = self._space["program"]()
+
+    def _hold(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
+        """Have values as if they had just been made; those `away` are on the host."""
+        plan, held = self.executable.plan, self._stores[tensor]
+        store, made = plan.stores[tensor], dict[Any, Array]()
+        for row, value in zip(points.tolist(), values, strict=True):
+            key = store.key(tuple(row))
+            if store.kind == "block":
+                if key not in made:
+                    made[key] = np.zeros((store.size, *value.shape), value.dtype)
+                made[key][row[store.position] - store.first] = value
+            else:
+                made[key] = value
+        hosted = {store.key(tuple(row)) for row in points[away].tolist()}
+        for key, value in made.items():
+            fresh = self._support.arrive(backend.copied(value))  # nobody else has its memory
+            if key in hosted:
+                assert isinstance(held, SwapStore)
+                held.put_away(key, fresh)
+            else:
+                held[key] = fresh
+                self.ledger.live += store.unit
+
+    @property
+    def host(self) -> Host:
+        """The resources of the run."""
+        return self._support.host
+
+    def measure(self, watch: Stopwatch | None) -> None:
+        """From here on wait for every kernel and measure it; or, with None, do so no more."""
+        for op_id, kernel in self.executable.kernels.items():
+            plain = self._kernel(kernel)
+            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.around(plain)
+
+    def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
+        """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
+        executable = self.executable
+        run = watched(kernel, executable.pdg.names) if executable.check_nan else kernel.run
+        if self._counter is not None:
+            run = self._counted(run, kernel.coords)
+        return run if self._recorder is None else self._support.timed(run)
+
+    def _counted(self, run: Callable[..., Any], coords: Sequence[str]) -> Callable[..., Any]:
+        """What runs a kernel of a program without an end, whose turns have more than 32 bits."""
+        counter = self._counter
+        assert counter is not None
+        k = coords.index(counter.dim) if counter.dim in coords else None
+        if k is None:
+            beside = counter.words(0)
+            return lambda seed, *args: run((*seed, *beside) if seed else (), *args)
+
+        def at_turn(seed: Any, at: Sequence[int], *args: Any) -> Any:
+            seen = (*at[:k], counter.seen(at[k]), *at[k + 1 :])
+            return run((*seed, *counter.words(at[k])) if seed else (), seen, *args)
+
+        return at_turn
+
+    @property
+    def coordinates(self) -> dict[str, Coordinates]:
+        """Where the values of conditional outputs are."""
+        return self.returned.coordinates
+
+    def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        return self.returned.lengths()
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._support.kept
+
+    @property
+    def began(self) -> float:
+        """When the run was made, as `time.perf_counter` counts."""
+        return self._support.began
+
+    @property
+    def copies(self) -> Sequence[Copy]:
+        """What was copied between device and host so far, if the run is recorded."""
+        return self._transfers.copies or ()
+
+    def release(self, error: BaseException | None = None) -> int:
+        """Let go of what the outputs held; returns the bytes that only outputs had kept."""
+        self._support.end()
+        self._transfers.close()
+        kept = self.ledger.live
+        for store in self._stores.values():
+            store.clear()
+        self.ledger.live = 0
+        self._support.host.close(error)
+        return kept
+
+
+def _is_away(held: Mapping[Any, Any], key: Any) -> bool:
+    return isinstance(held, SwapStore) and held.is_away(key)
+
+
+class _Support:
+    """What the program's text calls `rt`."""
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        plan: MemoryPlan,
+        ledger: Ledger,
+        transfers: Transfers,
+        seed: int,
+        recorder: Recorder | None,
+        progress: Callable[[], object] | None,
+        *,
+        check_nan: bool = False,
+        waits: bool = True,
+    ) -> None:
+        self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
+        self.kept: list[Kept] = []
+        self._pdg = pdg
+        self.seed = backend.seed_words(seed)
+        self.host = Host(pdg.dims, plan.bounds, seed)
+        self.stack = backend.stack
+        self.on_host = backend.to_numpy
+        self.copied = backend.copied
+        self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
+        swaps = bool(plan.swaps.all)
+        self.arrive = backend.bind if swaps else backend.to_device
+        self.trace = ledger.record_both if swaps else ledger.trace.append
+        self.offload, self.fetch = transfers.leave, transfers.come_back
+        self.settle = transfers.settle
+        self.progress: Callable[[], object] = progress or (lambda: None)
+        self.longest: Callable[[], int] = int
+        self._recorder = recorder
+        self._step = -1
+        self._at: tuple[str, tuple[int, ...]] = ("", ())  # what was launched last
+        self.began = perf_counter()
+        self.held: dict[str, dict[tuple[int, ...], None]] = {}
+        self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
+
+    def save(
+        self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
+    ) -> None:
+        begun = perf_counter()
+        named = {n: backend.to_numpy(x) for n, x in arrays.items()}
+        path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        self.kept.append(Kept(path, dict(point), tuple(named)))
+        self._done(begun)
+
+    def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
+        op, begun = self._pdg[op_id], perf_counter()
+        made = self.host.call(op.attrs, point, args, op.origin)
+        if self._check_nan:
+            check_host(op, point, made, self._pdg.dims)
+        self._done(begun)
+        return [self.arrive(x) for x in made]
+
+    def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
+        op, begun = self._pdg[op_id], perf_counter()
+        if is_handed_out(op):  # kernels may take over what was read last
+            args = [np.array(x) for x in args]
+        self.host.effect(op.attrs, point, args, op.origin)
+        self._done(begun)
+
+    @staticmethod
+    def gather(
+        points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray[Any, Any]:
+        none = np.zeros(shape, NUMPY[dtype])
+        values = [none if x is None else backend.to_numpy(x) for x in points]
+        return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
+
+    @staticmethod
+    def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The value without what lies beyond its true lengths."""
+        return backend.to_numpy(value)[tuple(map(slice, shape))]
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
+        if self._recorder is not None:
+            time = perf_counter() - self.began
+            self._recorder(Event(self._step, kind, name, point, nbytes, time))
+
+    def end(self) -> None:
+        """The run is over, for who hears of launches."""
+        if not self._is_waiting:
+            self._emit("end", "", ())
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel that reports how long it took, or to launch it where it is not waited for."""
+        wait: Callable[[Any], Any] = backend.wait if self._is_waiting else lambda made: made
+
+        def kernel(*args: Any) -> Any:
+            begun = perf_counter()
+            made = wait(function(*args))
+            self._done(begun, "done" if self._is_waiting else "launch")
+            return made
+
+        return kernel
+
+    def _done(self, begun: float, kind: EventKind = "done") -> None:
+        if self._recorder is not None:
+            now = perf_counter()
+            time, seconds = now - self.began, now - begun
+            self._recorder(Event(self._step, kind, *self._at, 0, time, seconds))
+
+    def launch(self, name: str, point: tuple[int, ...]) -> None:
+        self._step += 1
+        self._at = name, point
+        self._emit("execute", name, point)
+
+    def read(self, value: Any, name: str, point: tuple[int, ...]) -> Any:
+        self._emit("read", name, point)
+        return value
+
+    def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self.held.setdefault(store, {})[point] = None
+        self._emit("write", name, point, nbytes)
+
+    def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
+        for point in points:
+            self._emit("read", name, point)
+        return value
+
+    def wrote_row(
+        self, store: str, name: str, point: tuple[int, ...], along: int, nbytes: int
+    ) -> None:
+        rows = self._rows.setdefault((store, *point[:along], *point[along + 1 :]), [])
+        self.wrote(store, name, point, 0 if rows else nbytes)
+        rows.append(point)
+
+    def freed_block(self, store: str, name: str, rest: tuple[int, ...], nbytes: int) -> None:
+        rows = self._rows.pop((store, *rest))
+        for k, point in enumerate(rows):
+            self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
+
+    def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        if self.held.get(store, {}).pop(point, 0) is None:
+            self._emit("free", name, point, -nbytes)
+
+    def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self._emit(verb, name, point, nbytes)
+
+    def moved_block(
+        self, verb: str, store: str, name: str, rest: tuple[int, ...], nbytes: int
+    ) -> None:
+        rows = self._rows[(store, *rest)]
+        for k, point in enumerate(rows):
+            self._emit(verb, name, point, nbytes if k == len(rows) - 1 else 0)

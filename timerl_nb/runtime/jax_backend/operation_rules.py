@@ -1,0 +1,254 @@
+"""What each operation kind is in `jax.numpy`.
+
+Axes of symbolic length run at a static capacity, with the valid length beside them: elements beyond
+it are arbitrary, and the rules that combine elements along such an axis mask them (`PADDING` states
+the rule per kind). So one kernel serves every point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from timerl_nb.compiler.ir.operation_attributes import (
+    ConstAttrs,
+    ValueAttrs,
+)
+from timerl_nb.compiler.ir.operation_kinds import LAYOUT
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.ir.shapes import HALF, NUMPY, Size
+from timerl_nb.compiler.symbolic.index_expressions import ZERO, sym
+from timerl_nb.runtime.jax_backend import gather_scatter_rules as positions
+from timerl_nb.runtime.jax_backend import reduction_rules as sums
+from timerl_nb.runtime.jax_backend.random_rules import draw
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Rule, Scope, grid_of
+from timerl_nb.runtime.jax_backend.user_function_calls import jaxed
+
+
+def _plain(f: Callable[..., Any]) -> Rule:
+    """A rule that needs the operands alone."""
+    return lambda scope, op, args, sizes: f(*args)
+
+
+def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+    attrs: ConstAttrs = op.attrs
+    array = scope.given.get(attrs.value)
+    array = jnp.asarray(attrs.value.array) if array is None else array
+    if not attrs.dims:
+        return array
+    parts = _parts_of(scope, attrs)
+    if parts is not None:  # XLA gathers into an array of its own, and slices where it reads
+        whole = tuple(parts.get(d, slice(None)) for d in attrs.dims)
+        array = array[whole]
+        if points := [d for d in attrs.dims if d not in parts]:
+            at = {d: scope.value(sym(d)) for d in points}
+            array = array[tuple(at.get(d, slice(None)) for d in attrs.dims)]
+        left = [d for d in attrs.dims if d in parts]
+        order = [left.index(d) for d in attrs.axes]
+        return jnp.transpose(array, (*order, *range(len(order), array.ndim)))
+    along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
+    return array[tuple(along[d] if d in along else scope.value(sym(d)) for d in attrs.dims)]
+
+
+def _parts_of(scope: Scope, attrs: ConstAttrs) -> dict[str, slice] | None:
+    """The static range of a given array along each of its axes; None where one moves or ends early."""
+    found: dict[str, slice] = {}
+    for k, (name, n) in enumerate(zip(attrs.axes, scope.shape(attrs.sizes), strict=True)):
+        first = attrs.starts[k] if attrs.starts else ZERO
+        moves = scope.block is not None and scope.block.is_along(attrs.sizes[k])
+        if moves or not first.is_const or name not in attrs.dims:
+            return None
+        if first.const + n > attrs.value.array.shape[attrs.dims.index(name)]:
+            return None
+        found[name] = slice(first.const, first.const + n)
+    return found
+
+
+def _value(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+    attrs: ValueAttrs = op.attrs
+    made = scope.value(attrs.expr, grid_of(scope, attrs.axes, attrs.sizes))
+    return jnp.broadcast_to(jnp.asarray(made, NUMPY[attrs.dtype]), scope.shape(attrs.sizes))
+
+
+def _unit(drawn: JaxArray) -> JaxArray:
+    return ((drawn >> np.uint32(9)).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-23)
+
+
+def _floordiv(x: JaxArray, y: JaxArray) -> JaxArray:
+    """An integer divided by 0 is 0, as in NumPy; XLA leaves it open."""
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        return jnp.floor_divide(x, y)
+    return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
+
+
+def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
+    """An integer to a negative power is 1 / x**-y without its fraction, and 0 of 0."""
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        return jnp.power(x, y)
+    kind = jnp.promote_types(x.dtype, y.dtype)
+    x, y = jnp.broadcast_arrays(x.astype(kind), y.astype(kind))
+
+    def squared(state: tuple[JaxArray, JaxArray, JaxArray]) -> tuple[JaxArray, JaxArray, JaxArray]:
+        made, base, left = state
+        return jnp.where(left % 2 == 1, made * base, made), base * base, left // 2
+
+    # by squaring, to the last bit: `jnp.power` takes the lowest bits of an exponent alone
+    start = (jnp.ones_like(x), x, jnp.maximum(y, 0))
+    made = jax.lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
+    sign = jnp.where(y % 2 == 0, 1, x)  # of 1 and -1, the two that have a whole reciprocal
+    return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
+
+
+def _orthonormal(x: JaxArray) -> JaxArray:
+    """Column by column, without LAPACK: a later process can load what calls no library.
+
+    What lies along the columns before is taken away twice, after which rounding leaves nothing of it
+    (Giraud et al. 2005).
+    """
+
+    def column(k: JaxArray, q: JaxArray) -> JaxArray:
+        v = jax.lax.dynamic_index_in_dim(x, k, -1)
+        for _ in range(2):
+            v = v - q @ (q.mT @ v)
+        v = v / jnp.linalg.norm(v, axis=-2, keepdims=True)
+        return jax.lax.dynamic_update_slice_in_dim(q, v, k, -1)
+
+    return jax.lax.fori_loop(0, x.shape[-1], column, jnp.zeros_like(x))
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "const": _const,
+    "data": _const,
+    "value": _value,
+    "rng": draw,
+    "neg": _plain(jnp.negative),
+    "abs": _plain(jnp.abs),
+    "sign": _plain(jnp.sign),
+    "exp": _plain(jnp.exp),
+    "expm1": _plain(jnp.expm1),
+    "log": _plain(jnp.log),
+    "log1p": _plain(jnp.log1p),
+    "sqrt": _plain(jnp.sqrt),
+    "sin": _plain(jnp.sin),
+    "cos": _plain(jnp.cos),
+    "tanh": _plain(jnp.tanh),
+    "sigmoid": _plain(jax.nn.sigmoid),
+    "erf": _plain(jax.lax.erf),
+    "erf_inv": _plain(jax.lax.erf_inv),
+    "floor": _plain(jnp.floor),
+    "round": _plain(jnp.round),
+    "not": _plain(jnp.invert),
+    "cast": lambda scope, op, args, sizes: args[0].astype(NUMPY[op.dtype]),
+    "unit": _plain(_unit),
+    "copy": _plain(lambda x: x),
+    "detach": _plain(lambda x: x),
+    "add": _plain(jnp.add),
+    "sub": _plain(jnp.subtract),
+    "mul": _plain(jnp.multiply),
+    "div": _plain(jnp.divide),
+    "atan2": _plain(jnp.arctan2),
+    "pow": _plain(_pow),
+    "max2": _plain(jnp.maximum),
+    "min2": _plain(jnp.minimum),
+    "floordiv": _plain(_floordiv),
+    "mod": _plain(jnp.mod),
+    "eq": _plain(jnp.equal),
+    "ne": _plain(jnp.not_equal),
+    "lt": _plain(jnp.less),
+    "le": _plain(jnp.less_equal),
+    "and": _plain(jnp.bitwise_and),
+    "or": _plain(jnp.bitwise_or),
+    "xor": _plain(jnp.bitwise_xor),
+    "shl": _plain(jnp.left_shift),
+    "shr": _plain(jnp.right_shift),
+    "where": _plain(jnp.where),
+    "sum": sums.reduction,
+    "prod": sums.reduction,
+    "max": sums.reduction,
+    "min": sums.reduction,
+    "argmax": positions.arg_extremum,
+    "argmin": positions.arg_extremum,
+    "argsort": positions.argsort,
+    "orthonormal": _plain(_orthonormal),
+    "jaxed": jaxed,
+    "gather": positions.gather,
+    "scatter_add": positions.scatter_add,
+    "scatter_set": positions.scatter_set,
+    "discounted_sum": sums.discounted_sum,
+    **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), sums.sliding),
+    "conv": sums.conv,
+    "linear_scan": sums.linear_scan,
+    "dot": sums.dot,
+    "reshape": lambda scope, op, args, sizes: args[0].reshape(scope.shape(op.shape)),
+    "transpose": lambda scope, op, args, sizes: jnp.transpose(args[0], op.attrs.perm),
+    "expand": lambda scope, op, args, sizes: jnp.broadcast_to(args[0], scope.shape(op.shape)),
+    "concat": positions.concat,
+    "reindex": positions.reindex,
+}
+# Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
+_AS_IT_IS: Final = frozenset(
+    LAYOUT
+    | {
+        "const",
+        "data",
+        "copy",
+        "detach",
+        "cast",
+        "where",
+        "concat",
+        "gather",
+        "scatter_set",
+        "dot",
+        "jaxed",
+    }
+)
+
+
+def compute(
+    scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Sequence[Sequence[Size]]
+) -> JaxArray:
+    """An operation's value; in half precision by way of float32, rounded once."""
+    half = [NUMPY[name] for name in HALF]
+    if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):
+        args = [x.astype(jnp.float32) if x.dtype in half else x for x in args]
+        return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
+    # where JAX has 64-bit types, it makes such positions and sums
+    found = RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
+    return found if op.inputs else scope.placed(found, op.shape)
+
+
+NO_RULE: Final[Mapping[str, str]] = {
+    "merge": "a name for one of its branches' values; never executed",
+    "accumulate": "its operand is added to a slot by the dataflow that makes it",
+    "dataflow": "traced operation by operation",
+    "output": "a sink",
+    "bound": "a sink that the host runs",
+    "checkpoint": "a sink that the host runs",
+    "call": "a sink that the host runs",
+    "udf": "a function that the host runs",
+}
+
+# What a kind does with the elements of an axis beyond its valid length.
+PADDING: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("sum", "discounted_sum", "sliding_sum", "dot"), "zeros"),
+    **dict.fromkeys(("conv", "linear_scan", "scatter_add"), "zeros"),
+    "prod": "ones",
+    **dict.fromkeys(("max", "argmax", "sliding_max"), "the least value"),
+    **dict.fromkeys(("min", "argmin", "sliding_min"), "the greatest value"),
+    "argsort": "last of all",
+    "gather": "zeros, as beyond the axis",
+    "scatter_set": "left out: beyond the axis, and beyond the positions",
+    "concat": "left out: each operand begins where the one before it ends",
+    **dict.fromkeys(("transpose", "expand"), "carried along"),
+    "orthonormal": "carried along: its own axes have fixed sizes",
+    "reindex": "left out where zeros stand for it; else carried along, as nobody reads it",
+}
+# Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
+NO_PADDING: Final[Mapping[str, str]] = {
+    "reshape": "elements would move between the axis and others",
+    "jaxed": "its function would take for values what lies beyond the end",
+}

@@ -1,0 +1,101 @@
+"""JAX functions of the user's own inside a kernel: mapped over axes, and called once for all their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.compiler.ir.operation_attributes import Along, JaxedAttrs, PureFunction
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import Called, JaxArray, Scope
+
+
+def jaxed(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+    """One value of a function; its other values, of the same operands, are known from then on."""
+    attrs: JaxedAttrs = op.attrs
+    value = _values(scope, op, attrs.function, attrs.along, args)[attrs.out]
+    shape, dtype = scope.shape(op.shape), NUMPY[attrs.type.dtype]
+    if (value.shape, value.dtype) != (shape, dtype):
+        own = [*value.shape[len(attrs.axes) :]]
+        raise ExecutionError(
+            f"{attrs.name} returned {value.dtype}{own} as value {attrs.out}, which is declared as "
+            f"{dtype.name}{[*shape[len(attrs.axes) :]]}.",
+            origin=op.origin,
+            hint="return arrays of the declared shapes, or declare what it returns in out=.",
+        )
+    return value
+
+
+def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
+    """The sum of a function's value over axes, where one call makes it at once.
+
+    So are gradients by what points share, as weights are: else each point would have one of its own.
+    """
+    made = next((one for one in scope.called.values() if any(x is y for y in one.values)), None)
+    if made is None:
+        return None
+    out = next(k for k, y in enumerate(made.values) if y is x)
+    function, along = made.function, made.along
+    inside: list[int] = []
+    for axis in reversed(range(len(along))):
+        one = function.summed(out, along[axis]) if axis in axes else None
+        if one is not None:
+            function, inside = one, [axis, *inside]
+    if not inside:
+        return None
+    outside = [axis for axis in range(len(along)) if axis not in inside]
+    args = [_in_front(y, k, along, [*outside, *inside]) for k, y in enumerate(made.args)]
+    left = _values(scope, made.op, function, tuple(along[axis] for axis in outside), args)[out]
+    rest = tuple(k for k, axis in enumerate(outside) if axis in axes)
+    return left.sum(rest) if rest else left
+
+
+def _in_front(x: JaxArray, k: int, along: Along, order: Sequence[int]) -> JaxArray:
+    """Operand `k` with the axes in front that it has of those in `along`, in an order."""
+    mine = [axis for axis in range(len(along)) if along[axis][k]]
+    to = [mine.index(axis) for axis in order if along[axis][k]]
+    if to == sorted(to):
+        return x
+    return jnp.transpose(x, [*to, *range(len(to), x.ndim)])
+
+
+def _values(
+    scope: Scope, op: Op, function: PureFunction, along: Along, args: Sequence[JaxArray]
+) -> tuple[JaxArray, ...]:
+    key = (function, along, tuple(map(id, args)))
+    if key not in scope.called:  # with the operands, so that no others get their ids
+        made = _called(function, along, op, args)
+        scope.called[key] = Called(op, function, along, tuple(args), made)
+    return scope.called[key].values
+
+
+def _called(
+    function: PureFunction, along: Along, op: Op, args: Sequence[JaxArray]
+) -> tuple[JaxArray, ...]:
+    attrs: JaxedAttrs = op.attrs
+    f: Callable[..., Any] = function
+    for has in reversed(along):  # the first axis is the outermost
+        f = jax.vmap(f, in_axes=tuple(0 if one else None for one in has))
+    try:
+        return f(*args)
+    except Exception as error:
+        *_, frame = extract_tb(error.__traceback__)
+        raise ExecutionError(
+            f"{attrs.name} cannot be part of a kernel: {type(error).__name__}: {first_line(error)}",
+            origin=op.origin,
+            evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}",
+            hint="a JAX function runs for all points together, by jax.vmap, where it can; what has no "
+            "rule for that is trl.udf's, on the host.",
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without JAX's explanations."""
+    return (str(error).strip().splitlines() or [""])[0]

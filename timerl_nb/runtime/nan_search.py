@@ -1,0 +1,226 @@
+"""The first NaN of a run: kernels that look at what they make, and where in one it comes from.
+
+Each result is looked at inside its kernel, up to its true length. Where one holds a NaN the kernel is
+computed again, operation by operation, and the NaN followed back: what a `where` does not choose is no
+part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError, Origin
+from timerl_nb.compiler.ir.names import Names
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE
+from timerl_nb.compiler.ir.operations import OPERAND, Op, Tensor
+from timerl_nb.compiler.ir.shapes import Shape
+from timerl_nb.compiler.symbolic.dimensions import Dims
+from timerl_nb.compiler.symbolic.index_expressions import Lin
+from timerl_nb.runtime.fused_kernel import Again, Kernel
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+
+Element = tuple[int, ...]
+_GIVEN: Final = ("const", "data")
+_SET_ASIDE: Final = (
+    "trl.where(x > 0, x.log(), 0.0) keeps a NaN out of the value, not out of the gradient: let it "
+    "choose what the function is given, as in trl.where(x > 0, x, 1.0).log()."
+)
+
+
+def watched(kernel: Kernel, names: Names) -> Callable[..., Any]:
+    """The kernel's function, which raises where a result holds a NaN; it takes over no operands."""
+    kinds = {op.id: op.kind for op in kernel.body}
+    made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
+
+    def looked_at(*args: Any) -> Any:
+        made, found = kernel.looking(*args)
+        numbers = np.flatnonzero(backend.to_numpy(found) & np.array(made_here))
+        if len(numbers):
+            raise _Search(kernel, kernel.again(*args), names).error(int(numbers[0]))
+        return made
+
+    return looked_at
+
+
+def check_host(op: Op, point: Mapping[str, int], made: Sequence[Array], dims: Dims) -> None:
+    """Refuse a NaN among what a function on the host returned.
+
+    Raises:
+        ExecutionError: there is one.
+    """
+    for k, (x, output) in enumerate(zip(made, op.outputs, strict=True)):
+        nans = _nans(x)
+        if len(nans):
+            where = _place(dims, point, output.type.shape, nans[0])
+            several = f" in its output {k}" if len(op.outputs) > 1 else ""
+            raise ExecutionError(
+                f"the first NaN is what {op.label or op.kind} returns{several}{where}.",
+                origin=op.origin,
+                hint="it is a function on the host: look at what it is given there.",
+            )
+
+
+class _Search:
+    """A kernel computed again, and where a NaN of it comes from."""
+
+    def __init__(self, kernel: Kernel, again: Again, names: Names) -> None:
+        self._kernel, self._again, self._names = kernel, again, names
+        self._ops = {op.id: op for op in kernel.body}
+
+    def error(self, result: int) -> ExecutionError:
+        """The error that names what makes the NaN of a result."""
+        tensor = self._kernel.results[result]
+        if not self._has_nan(tensor):  # the sum of infinities with opposite signs
+            op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
+            return ExecutionError(
+                f"the first NaN is made by adding up {self._names[op.id]} ({out.reduce or op.kind})"
+                f"{self._where((), ())}.",
+                origin=op.origin,
+                others=_others(op),
+                evidence=f"what is added there is {_shown(self._value(tensor))}, no NaN.",
+            )
+        at = _first(self._value(tensor))
+        while (behind := self._behind(tensor, at)) is not None:
+            if behind[0][0] == OPERAND:
+                return self._given(tensor, at, behind[0])
+            tensor, at = behind
+        op = self._ops[tensor[0]]
+        if op.kind in _GIVEN:
+            return ExecutionError(
+                f"the first NaN is a constant, {self._names[op.id]}{self._where(op.shape, at)}.",
+                origin=op.origin,
+                others=_others(op),
+                hint="it is given there, or follows from what is given there alone.",
+            )
+        return ExecutionError(
+            f"the first NaN is made by {self._names[op.id]} ({op.kind}){self._where(op.shape, at)}.",
+            origin=op.origin,
+            others=_others(op),
+            evidence=self._operands(op, at),
+            hint=_SET_ASIDE if op.origin.gradient_of else "",
+        )
+
+    def _given(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
+        """The error where the kernel computes with a NaN that was given."""
+        op, pdg = self._ops[tensor[0]], self._kernel.pdg
+        read = self._kernel.op.inputs[source[1]]
+        return ExecutionError(
+            f"{self._names[op.id]} ({op.kind}) computes with a NaN{self._where(op.shape, at)}.",
+            origin=op.origin,
+            others={**_others(op), "the NaN comes from": pdg[read.source].origin},
+        )
+
+    def _behind(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:
+        """The operand that the NaN of an element comes from, and which of its elements that is.
+
+        None where it is made here, or given.
+        """
+        op = self._ops[tensor[0]]
+        reads = [read.tensor for read in op.inputs] if op.kind not in _GIVEN else []
+        if op.kind == "where":
+            condition, first, second = reads
+            chosen = self._value(condition)[self._own(condition, at)]
+            reads = [first if chosen else second]
+        elsewhere: list[tuple[Tensor, Element]] = []
+        for read in reads:
+            nans = _nans(self._value(read))
+            if len(nans):
+                own = self._own(read, at) if op.kind in ELEMENTWISE else None
+                if own is not None and (nans == own).all(axis=1).any():
+                    return read, own
+                elsewhere.append((read, tuple(map(int, nans[0]))))
+        return elsewhere[0] if elsewhere else None
+
+    def _own(self, tensor: Tensor, at: Element) -> Element:
+        """The element of an operand that an elementwise operation makes its element `at` of."""
+        shape = self._value(tensor).shape
+        return tuple(
+            0 if n == 1 else k for k, n in zip(at[len(at) - len(shape) :], shape, strict=True)
+        )
+
+    def _has_nan(self, tensor: Tensor) -> bool:
+        return bool(len(_nans(self._value(tensor))))
+
+    def _value(self, tensor: Tensor) -> Array:
+        """A value up to its true lengths."""
+        return backend.to_numpy(self._again.values[tensor])[
+            tuple(map(slice, self._again.lengths[tensor]))
+        ]
+
+    def _operands(self, op: Op, at: Element) -> list[str]:
+        """What an operation was given: the very elements, where it works on each by itself."""
+        said: list[str] = []
+        for read in op.inputs:
+            x, name = self._value(read.tensor), self._called(read.tensor)
+            if op.kind in ELEMENTWISE:
+                said.append(f"{name} is {x[self._own(read.tensor, at)]} there")
+            else:
+                said.append(f"{name} is {_shown(x)}")
+        return said
+
+    def _called(self, tensor: Tensor) -> str:
+        if tensor[0] != OPERAND:
+            return self._names[tensor[0]]
+        read = self._kernel.op.inputs[tensor[1]]
+        return self._names.output(read.source, read.out)
+
+    def _where(self, shape: Shape, at: Sequence[int]) -> str:
+        return _place(self._kernel.pdg.dims, self._again.point, shape, at)
+
+
+def _others(op: Op) -> dict[str, Origin]:
+    of = op.origin.gradient_of
+    return {} if of is None else {"it belongs to the gradient of": of}
+
+
+def _place(dims: Dims, point: Mapping[str, int], shape: Shape, at: Sequence[int]) -> str:
+    """` at i = 3, b = 2, element (0,)`: dimensions that became axes are known by their lengths."""
+    found = {d: f"{d} = {k}" if dims[d].step == 1 else _block(dims, d, k) for d, k in point.items()}
+    along = {dim.bound: dim.name for dim in dims}
+    rest: list[int] = []
+    for size, k in zip(shape, at, strict=True):
+        symbol = size.as_symbol if isinstance(size, Lin) else None
+        name = along.get(symbol or "")
+        if name is None or name in found:
+            rest.append(int(k))
+        else:
+            found[name] = f"{name} = {k}"
+    said = [found[d] for d in dims.names if d in found]
+    said += [f"element {tuple(rest)}"] if rest else []
+    return f" at {', '.join(said)}" if said else ""
+
+
+def _block(dims: Dims, name: str, k: int) -> str:
+    """Where a block of a dimension is."""
+    step = dims[name].step
+    return f"{name} from {k * step} on ({step} at a time)"
+
+
+def _first(x: Array) -> Element:
+    """The first NaN of an array."""
+    return tuple(map(int, _nans(x)[0]))
+
+
+def _wide(x: Any) -> Array:
+    return np.asarray(x, np.float64)
+
+
+def _nans(x: Any) -> Array:
+    """Where the NaNs of an array are, an index a row; none of what are no fractions."""
+    array = np.asarray(x)
+    if array.dtype.kind in "iub":
+        return np.zeros((0, array.ndim), np.intp)
+    return np.argwhere(np.isnan(_wide(array)))
+
+
+def _shown(x: Any) -> str:
+    array = np.asarray(x)
+    if array.size == 1:
+        return str(array.reshape(())[()])
+    if not array.size:
+        return "empty"
+    return f"between {array.min()} and {array.max()}, shape {list(array.shape)}"

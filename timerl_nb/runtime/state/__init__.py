@@ -1,0 +1,1 @@
+"""State of runs on disk: checkpoints, run folders, progress, caches."""

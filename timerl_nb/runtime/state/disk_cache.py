@@ -1,0 +1,90 @@
+"""Results on disk, by what they depend on: what one process has made, the next one takes.
+
+They lie in the folder of XLA's compilations, which only the user may write to: like these, they are
+trusted. A key says everything that a result depends on, our own sources among it; what cannot be read
+is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from timerl_nb.base.atomic_files import write_whole
+from timerl_nb.runtime.jax_backend.xla_compilation_cache import MOST, our_folder
+
+_SUFFIX = "-cache"  # by which the folder's oldest files are found
+_PACKAGE = Path(__file__).parents[2]
+
+
+class DiskCache:
+    """Results by key in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, key: str) -> bytes | None:
+        """A result; None where there is none, or not all of it."""
+        path = self._path(key)
+        try:
+            whole = path.read_bytes()
+        except OSError:
+            return None
+        check, payload = whole[:32], whole[32:]
+        if hashlib.sha256(payload).digest() != check:
+            return None
+        with suppress(OSError):
+            os.utime(path)  # it leaves later
+        return payload
+
+    def write(self, key: str, payload: bytes) -> None:
+        """Keep a result, at once or not at all; where that is not possible, nothing happens."""
+        if len(payload) > MOST // 16:
+            return
+        whole = hashlib.sha256(payload).digest() + payload  # a part of it is none: no need to sync
+        with suppress(OSError):
+            write_whole(self._path(key), whole, private=True, synced=False)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"timerl-{key}{_SUFFIX}"
+
+
+def disk_cache() -> DiskCache | None:
+    """The cache of this process; None where nothing is kept."""
+    folder = our_folder()
+    return None if folder is None else DiskCache(folder)
+
+
+def key_of(*parts: object) -> str:
+    """The key of a result that depends on the texts of these, and on the program that makes it."""
+    found = hashlib.sha256(_ourselves())
+    for part in parts:
+        text = str(part)
+        found.update(f"{len(text)};{text}".encode())
+    return found.hexdigest()
+
+
+@cache
+def _ourselves() -> bytes:
+    """The contents of our sources, and the versions of what they call."""
+    found = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        found.update(f"{path.relative_to(_PACKAGE)};".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    names = ("jax", "jaxlib", "numpy", "islpy")
+    found.update(repr((sys.version, [version(name) for name in names], _machine())).encode())
+    return found.digest()
+
+
+def _machine() -> str:
+    """What machine code depends on: another machine may share the folder."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {platform.processor()}"

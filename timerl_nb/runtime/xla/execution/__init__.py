@@ -1,0 +1,1 @@
+"""Execution of a lowered program: calls to XLA, host operations, swapping, outputs."""

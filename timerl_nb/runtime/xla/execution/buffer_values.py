@@ -1,0 +1,113 @@
+"""Values of a lowered program by tensor and point: out of its buffers, and into them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Home, buffer_name, latest_name
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.runtime.state.resumable_state import Held
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
+
+
+class Placed:
+    """Finds the places of values at a cut."""
+
+    def __init__(self, lowered: Lowered, cut: Cut | None) -> None:
+        self._lowered, self._cut = lowered, cut
+        self._plan, self._layout, self._cuts = lowered.plan, lowered.layout, lowered.cuts
+
+    def read(self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]) -> Held:
+        """The values at points, none of which is on the host."""
+        op = self._plan.pdg[tensor[0]]
+        kind = op.outputs[tensor[1]].type
+        shape = self._plan.sizes.shape(op, kind.shape)
+        found = np.zeros((len(points), *shape), NUMPY[kind.dtype])
+        for home, there in self._homes(tensor, points):
+            places = _places(home.buffer, self._coordinates(home, tensor, points[there]))
+            found[there] = buffer(home.buffer.name)[places]
+        return points, found
+
+    def _homes(self, tensor: Tensor, points: Array) -> Iterable[tuple[Home, Array]]:
+        """Where values are, with which of them are there.
+
+        A tensor that is read through merges alone lies in their recurrences' buffers, in each for as
+        long as it is read through that merge.
+        """
+        homes, everywhere = self._layout.homes[tensor], np.ones(len(points), np.bool_)
+        by_name = {home.buffer.name: home for home in homes}
+        beside = set(map(latest_name, by_name))
+        read = [name for name in by_name if name not in beside]
+        own = buffer_name(tensor)
+        if own in read or len(read) == 1:
+            yield self._kept(own if own in read else read[0], by_name), everywhere
+            return
+        joined = self._layout.merges
+        for merge, anchor in joined.items():
+            if anchor.buffer.name in read:
+                living = self._cuts.live_through(self._cut, merge, joined).get(tensor)
+                if living is not None:
+                    there = (points[:, None] == living[None]).all(2).any(1)
+                    yield self._kept(anchor.buffer.name, by_name), there
+
+    def _kept(self, name: str, homes: Mapping[str, Home]) -> Home:
+        """A home, or the one beside it where nobody reads on but from there: no turn leaves the other."""
+        flow, cut = self._lowered.flow, self._cut
+        if cut is not None and latest_name(name) in homes:
+            loop = self._cuts.loop(cut)
+            if name not in flow.before(loop.body) | flow.behind(loop):
+                return homes[latest_name(name)]
+        return homes[name]
+
+    def _coordinates(self, home: Home, tensor: Tensor, points: Array) -> list[Array]:
+        """The coordinates of points in the buffer of a home."""
+        domain = self._plan.pdg[tensor[0]].outputs[tensor[1]].domain
+        env = {**self._plan.bounds, **dict(zip(domain, points.T, strict=True))}
+        found = [values(e, env) for e in home.coordinates]
+        return [np.broadcast_to(one, len(points)) for one in found]
+
+    def written(self, held: Mapping[Tensor, Held]) -> dict[str, Array]:
+        """The buffers as they were when values had been written in the order in which they were made.
+
+        What a place holds is what was written there last, so that what lives is found where it is
+        looked for, whatever else was there.
+        """
+        writes: dict[str, list[tuple[Array, Array, Array]]] = {}
+        buffers: dict[str, Buffer] = {}
+        for tensor, (points, found) in held.items():
+            born = self._cuts.born(tensor, points)
+            for home in self._layout.homes[tensor]:
+                buffer = home.buffer
+                places = _places(buffer, self._coordinates(home, tensor, points))
+                flat = np.zeros(len(points), np.int64)
+                inside = np.ones(len(points), np.bool_)
+                for place, size in zip(places, buffer.places, strict=True):
+                    flat = flat * size + place
+                    inside &= (place >= 0) & (place < size)
+                buffers[buffer.name] = buffer
+                writes.setdefault(buffer.name, []).append(
+                    (born[inside], flat[inside], found[inside])
+                )
+        return {name: _written(buffers[name], all_of) for name, all_of in writes.items()}
+
+
+def _places(buffer: Buffer, coordinates: list[Array]) -> tuple[Array, ...]:
+    return tuple(axis.place(coordinates[axis.coordinate]) for axis in buffer.axes)
+
+
+def _written(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> Array:
+    born, flat, found = (np.concatenate([one[k] for one in writes]) for k in range(3))
+    array = np.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
+    order = np.lexsort(born.T[::-1])
+    # of those in one place the last
+    _, last = np.unique(flat[order][::-1], return_index=True)
+    chosen = order[::-1][last]
+    array.reshape(-1, *buffer.shape)[flat[chosen]] = found[chosen]
+    return array

@@ -1,0 +1,213 @@
+"""Values of a lowered program that wait on the host, and how they come and go.
+
+What leaves together is cut out of its buffers and copied by the background thread; the next leaves when
+these copies are complete, so that no more than that is on the device besides the buffers. What returns
+is put into its places again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.loops.loop_nodes import Deallocate, Offload, Transfer
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout
+from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.memory_ledger import Ledger
+
+Point = tuple[int, ...]
+_Held = tuple[SwapStore, Any, Tensor]  # a value: its store, and the key in it
+
+
+class Moving:
+    """Makes the moves of a run.
+
+    Args:
+        state: the run's buffers, which are replaced where values return.
+        ledger: counts the bytes on the host.
+        recorded: whether to note each copy.
+    """
+
+    def __init__(
+        self,
+        plan: MemoryPlan,
+        layout: Layout,
+        state: dict[str, Any],
+        ledger: Ledger,
+        *,
+        recorded: bool = False,
+    ) -> None:
+        self._plan, self._layout, self._state = plan, layout, state
+        self._transfers = Transfers(ledger, 0)
+        self._transfers.copies = [] if recorded else None
+        self._stores = {
+            tensor: SwapStore(self._transfers, plan.stores[tensor], plan.origin(tensor))
+            for tensor in plan.swaps.tensors
+        }
+        self._leaving: Sequence[_Held] = ()
+
+    def run(self, node: Transfer, points: Iterable[Point]) -> None:
+        """Move, or free on the host, what a node names at some points.
+
+        Raises:
+            ExecutionError: a copy failed.
+        """
+        tensors = self._plan.moved(node.lifetime)
+        for point in points:
+            held = [(self._stores[t], self._key(t, point), t) for t in tensors]
+            if isinstance(node, Deallocate):
+                self._free(held)
+            elif isinstance(node, Offload):
+                # what has been copied has not changed since
+                self._leave([one for one in held if not one[0].is_away(one[1])], point)
+            else:  # under a dynamic bound its point may never have run
+                self._return([one for one in held if one[0].is_away(one[1])], point)
+
+    def _leave(self, held: Sequence[_Held], point: Point) -> None:
+        if not held:
+            return
+        self.settle()
+        arrays = tuple(self._state[self._buffer(t).name] for _, _, t in held)
+        sizes = tuple(self._size(t) for _, _, t in held)
+        rows = _cut(arrays, self._places_of(held, point), sizes)
+        for (store, key, _), row in zip(held, rows, strict=True):
+            store[key] = row
+            store.copy(key)
+        self._leaving = held
+
+    def _return(self, held: Sequence[_Held], point: Point) -> None:
+        if not held:
+            return
+        self.settle()
+        names = [self._buffer(t).name for _, _, t in held]
+        values = tuple(self._brought(store, key) for store, key, _ in held)
+        arrays = tuple(self._state[name] for name in names)
+        self._state.update(
+            zip(names, _put(arrays, values, self._places_of(held, point)), strict=True)
+        )
+
+    def _brought(self, store: SwapStore, key: Any) -> Array:
+        return self._transfers.noted("fetch", store, lambda: backend.to_numpy(store[key]))
+
+    def _free(self, held: Sequence[_Held]) -> None:
+        if any(
+            one[0] is other[0] and one[1] == other[1] for one in held for other in self._leaving
+        ):
+            self.settle()
+        for store, key, _ in held:
+            store.pop(key)
+
+    def settle(self) -> None:
+        """Wait for the values that are leaving."""
+        held, self._leaving = self._leaving, ()
+        for store, key, _ in held:
+            store.drop(key)
+
+    def copied(self, tensor: Tensor, point: Point) -> Array | None:
+        """The value at a point, if it is on the host, or on its way there."""
+        store = self._stores.get(tensor)
+        if store is None:
+            return None
+        placed = self._plan.stores[tensor]
+        key = placed.key(point)
+        if not store.is_away(key):
+            return None
+        found = backend.to_numpy(store[key])
+        shape = self._buffer(tensor).shape
+        if placed.kind == "block":
+            return found.reshape(placed.size, *shape)[point[placed.position] - placed.first]
+        return found.reshape(shape)
+
+    def put_away(self, tensor: Tensor, points: Array, values: Array) -> None:
+        """Have values on the host alone, as if they had left."""
+        store, size = self._plan.stores[tensor], self._size(tensor)
+        whole: dict[Any, Array] = {}
+        for row, value in zip(points.tolist(), values, strict=True):
+            key = store.key(tuple(row))
+            if key not in whole:
+                whole[key] = np.zeros(size, values.dtype)
+            if store.kind == "block":
+                rows = whole[key].reshape(store.size, *value.shape)
+                rows[row[store.position] - store.first] = value
+            else:
+                whole[key][...] = value.reshape(size)
+        for key, value in whole.items():
+            self._stores[tensor].put_away(key, backend.to_device(value))
+
+    @property
+    def copies(self) -> Sequence[Copy]:
+        """What was copied so far, if that is noted."""
+        return self._transfers.copies or ()
+
+    def close(self) -> None:
+        """End the thread, and let go of all copies."""
+        self._transfers.close()
+        self._leaving = ()
+        for store in self._stores.values():
+            store.clear()
+
+    # --- where values are ------------------------------------------------------------------------
+
+    def _buffer(self, tensor: Tensor) -> Buffer:
+        return self._layout.home(tensor).buffer
+
+    def _key(self, tensor: Tensor, point: Point) -> Any:
+        return self._plan.stores[tensor].key(self._whole(tensor, point))
+
+    def _places_of(self, held: Sequence[_Held], point: Point) -> Array:
+        """Where the values are in their buffers, one after the other."""
+        found: list[int] = []
+        for _, _, tensor in held:
+            buffer = self._buffer(tensor)
+            found += [*buffer.place(self._whole(tensor, point)), *(0 for _ in buffer.shape)]
+        return np.array(found, np.int32)
+
+    def _whole(self, tensor: Tensor, point: Point) -> Point:
+        """The point of a value; of a block, that of its first row."""
+        store = self._plan.stores[tensor]
+        if store.kind != "block":
+            return point
+        return (*point[: store.position], store.first, *point[store.position :])
+
+    def _size(self, tensor: Tensor) -> tuple[int, ...]:
+        """The places that are moved at once, and the shape of what is in each."""
+        store, buffer = self._plan.stores[tensor], self._buffer(tensor)
+        row = store.position if store.kind == "block" else None
+        places = (axis.size if axis.coordinate == row else 1 for axis in buffer.axes)
+        return (*places, *buffer.shape)
+
+
+@partial(jax.jit, static_argnums=2)
+def _cut(arrays: Sequence[Any], places: Any, sizes: Sequence[tuple[int, ...]]) -> tuple[Any, ...]:
+    """One call for all that leaves together."""
+    starts = _split(places, arrays)
+    return tuple(
+        lax.dynamic_slice(array, start, size, allow_negative_indices=False)
+        for array, start, size in zip(arrays, starts, sizes, strict=True)
+    )
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(arrays: Sequence[Any], values: Sequence[Any], places: Any) -> tuple[Any, ...]:
+    """One call for all that returns together."""
+    starts = _split(places, arrays)
+    return tuple(
+        lax.dynamic_update_slice(array, value, start, allow_negative_indices=False)
+        for array, value, start in zip(arrays, values, starts, strict=True)
+    )
+
+
+def _split(places: Any, arrays: Sequence[Any]) -> list[list[Any]]:
+    """The starts in each array."""
+    left = iter(range(places.shape[0]))
+    return [[places[next(left)] for _ in range(array.ndim)] for array in arrays]

@@ -1,0 +1,500 @@
+"""One run of a lowered program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.runtime_events import Event, Recorder
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
+from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
+from timerl_nb.compiler.ir.operations import Op, Tensor
+from timerl_nb.compiler.loops.iteration_cuts import Cut
+from timerl_nb.compiler.loops.loop_nodes import Guard, If, Loop
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Lin
+from timerl_nb.runtime.call_timing import Stopwatch
+from timerl_nb.runtime.interpreter.swap_transfers import Copy
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.memory_ledger import Ledger
+from timerl_nb.runtime.output_assembly import Outputs, Returned
+from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.resumable_state import Held, RunState
+from timerl_nb.runtime.state.run_progress import SoFar
+from timerl_nb.runtime.xla.execution.buffer_values import Placed
+from timerl_nb.runtime.xla.execution.host_operations import HostOps
+from timerl_nb.runtime.xla.execution.host_swapping import Moving
+from timerl_nb.runtime.xla.execution.output_reading import Reading
+from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHost, Part
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
+
+_FIRST = 2  # turns that may read values of the prologue
+
+
+class LoweredRun:
+    """A run in progress: its buffers, between two calls.
+
+    Args:
+        seed: of all random streams; 64 bits.
+        progress: is called with the number of turns after every call that makes some.
+        recorder: is called ahead of every call and operation on the host, and when it is done.
+        waits: whether recorded calls, and turns, are waited for.
+    """
+
+    held_by = "XLA's buffers"
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        seed: int,
+        progress: Callable[[int], object] | None = None,
+        recorder: Recorder | None = None,
+        *,
+        waits: bool = True,
+    ) -> None:
+        self.lowered = lowered
+        self.ledger = Ledger()
+        swaps = bool(lowered.plan.swaps.all)
+        self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
+        self.instructions = 0
+        self.finished = self._begun = False
+        self._given, self._of_seed = seed, backend.seed_words(seed)
+        self._seed = lowered.words(self._of_seed, 0)
+        self._progress, self._recorder, self._is_waiting = progress, recorder, waits
+        self._resumed: RunState | None = None
+        self._needed = frozenset[str]()  # the buffers at the begin of a turn
+        self._state: dict[str, Any] = {}
+        self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
+        self._arrays = lowered.arrays()
+        self._known: dict[tuple[int, ...], int] = {}
+        self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
+        self._plain = self._functions = lowered.ready
+        self._host = HostOps(lowered.plan, seed, self._state)
+        self._moving = Moving(
+            lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
+        )
+        self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
+        self._made: Sequence[Any] = ()  # by the one that has run last
+        self.began = perf_counter()
+        self._waits: float | None = None  # since when, for XLA to compile
+        if recorder is not None:
+            self._record(recorder)
+
+    def complete(self) -> None:
+        """Run all parts."""
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Iterator[int]:
+        """Run all parts, and rest behind every turn of the outermost loops, of which it tells the counter."""
+        if self._begun:
+            raise ended()
+        self._begun = True
+        self._waits = perf_counter()  # all calls are traced, if they were not
+        self._state |= self.lowered.start()
+        self._waits = None
+        if self._resumed is None:
+            yield from self._outermost(self.lowered.regions.parts)
+        else:
+            yield from self._go_on(self._resumed)
+        self._moving.settle()
+        self._wait()
+        self.finished = True
+
+    def _wait(self) -> None:
+        """Wait for what was launched, and report it unless each launch was waited for."""
+        begun = perf_counter()
+        jax.block_until_ready(self._state)
+        if self._recorder is not None and not self._is_waiting:
+            now = perf_counter()
+            time, seconds = now - self.began, now - begun
+            self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
+
+    def _outermost(self, parts: Sequence[Part]) -> Iterator[int]:
+        """Run parts that are in no loop."""
+        for part in parts:
+            if isinstance(part, Around) and isinstance(part.node, Loop):
+                yield from self._loop(part, part.node)
+            elif isinstance(part, Call) and part.loop is not None:
+                yield from self._repeat(part, part.loop)
+            else:
+                self._all([part], ())
+
+    def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
+        """Run parts that follow each other; `at` are the counters of the loops around them."""
+        for part in parts:
+            if isinstance(part, OnHost):
+                self._made = self._on_host(part, at)
+                self._asked = ()  # the next one may have no operands, and no call ahead of it
+                self.instructions += 1
+            elif isinstance(part, Around):
+                self._around(part, at)
+            elif isinstance(part, Move):
+                self._move(part, at)
+            else:
+                lowered = self.lowered
+                given = {k: lowered.taken(self._made[k]) for k in lowered.given[part.number - 1]}
+                counter = lowered.counter
+                seen = at if counter is None or not at else (counter.seen(at[0]), *at[1:])
+                self._asked = self._call(part, seen, given)
+
+    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[int]:
+        """Run an outermost loop of which each call is one turn, or several; from some turn on."""
+        fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
+        for first in range(begin, loop.last.const + 1, loop.step * fuse):
+            count = min(fuse, (loop.last.const - first) // loop.step + 1)
+            self._call(call, first, *([count] if fuse > 1 else []))
+            self._turned(count)
+            yield first + (count - 1) * loop.step
+
+    def _call(self, call: Call, *args: Any) -> Any:
+        """Make a call; returns what it returns besides buffers."""
+        changed = {name: self._look(name) for name in call.changed}
+        constant = {name: self._look(name) for name in call.constant} | self._arrays
+        if call.number not in self.lowered.met:
+            self._waits = perf_counter()
+        try:
+            found = self._functions[call.number - 1](changed, constant, self._seed, *args)
+        except BaseException:  # whose frames are kept, with what is in them
+            changed.clear()
+            constant.clear()
+            raise
+        made, asked = (found, None) if call.loop is not None else found
+        self._since[call.number] = call  # ahead of what makes it true: this may be interrupted
+        self._state |= made
+        self.lowered.met.add(call.number)
+        self._waits = None
+        self.instructions += 1
+        self.ledger.live = self.lowered.nbytes
+        self._trace(self.ledger.live)
+        return asked
+
+    @property
+    def compiling(self) -> float | None:
+        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        since = self._waits
+        return None if since is None else perf_counter() - since
+
+    def _look(self, name: str) -> Any:
+        """A buffer; nothing need have been written to it in this turn."""
+        if name not in self._state:
+            self._state[name] = self.lowered.fresh(name)
+        return self._state[name]
+
+    def _turned(self, count: int) -> None:
+        if self._progress is not None and self._is_waiting:
+            jax.block_until_ready(self._state)
+        self._since.clear()
+        if self._progress is not None:
+            try:
+                self._progress(count)
+            except BaseException:  # the run ends here
+                if not self._is_waiting:
+                    self._wait()
+                raise
+
+    # --- what the host runs ------------------------------------------------------------------
+
+    def _around(self, part: Around, at: tuple[int, ...]) -> None:
+        """Run a loop, or a part that is there under a condition."""
+        node = part.node
+        if isinstance(node, Guard):
+            if self._asks(node, dict(zip(part.counters, at, strict=True))):
+                self._all(part.parts, at)
+        elif isinstance(node, If):
+            self._all(part.parts if part.holds(*at) else part.other, at)
+        else:
+            for k in self._counted(part, node, at):
+                self._all(part.parts, (*at, k))
+
+    def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
+        """Run an outermost loop of the host's, from some turn on."""
+        counter = self.lowered.counter
+        for k in self._counted(part, loop, (), begin):
+            if counter is not None:
+                self._seed = self.lowered.words(self._of_seed, k)
+            self._all(part.parts, (k,))
+            for name in self.lowered.flow.local:
+                self._state.pop(name, None)
+            self._turned(1)
+            yield k
+
+    def _counted(
+        self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
+    ) -> Iterator[int]:
+        """The counters of the turns of a loop, until it ends."""
+        env = dict(zip(part.counters, at, strict=True))
+        first, last = evaluate(loop.first, env), evaluate(loop.last, env)
+        first = first if begin is None else begin
+        turns = loop.turns
+        if turns is not None and loop.late:
+            begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
+            first = max(first, begins - self._length(turns.at, env))
+        for k in range(first, last + 1, loop.step):
+            if (
+                turns is not None
+                and not loop.late
+                and not self._asks(turns, {**env, loop.counter: k})
+            ):
+                break
+            yield k
+
+    def _move(self, part: Move, at: tuple[int, ...]) -> None:
+        """Move values between their buffers and the host."""
+        node = part.node
+        if node.guard is not None:
+            env = {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))}
+            if not self._asks(node.guard, env):
+                return
+            at = (*at, self._length(node.guard.at, env))
+        for name in self.lowered.flow.touched(node):
+            self._look(name)
+        self._moving.run(node, part.points(*at))
+        self.instructions += 1
+
+    def _asks(self, guard: Guard, env: Mapping[str, int]) -> bool:
+        return evaluate(guard.cond, {**env, guard.name: self._length(guard.at, env)})
+
+    def _length(self, at: Sequence[Lin] | None, env: Mapping[str, int]) -> int:
+        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        lengths = backend.to_numpy(self._look(LENGTHS))
+        if at is None:
+            return int(lengths.max())
+        return int(lengths[tuple(evaluate(e, env) for e in at)])
+
+    # --- in two parts ------------------------------------------------------------------------
+
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
+        """What the run needs to go on between two turns, `live` of what it holds."""
+        read = dict[str, Array]()
+
+        def buffer(name: str) -> Array:
+            if name not in read:
+                read[name] = backend.to_numpy(self._look(name))
+            return read[name]
+
+        return self._state_of(turn, cut, live, buffer)
+
+    def _state_of(
+        self,
+        turn: int,
+        cut: Cut | None,
+        live: Mapping[Tensor, Array],
+        buffer: Callable[[str], Array],
+    ) -> RunState:
+        """The state in these buffers."""
+        lowered = self.lowered
+        placed, copied = Placed(lowered, cut), self._moving.copied
+        found: dict[Tensor, Held] = {}
+        lengths = buffer(LENGTHS) if self._is_dynamic else None
+        for tensor, expected in live.items():
+            points = lowered.cuts.made(tensor, expected, lengths)
+            away = lowered.cuts.away(cut, tensor, points)
+            _, values = found[tensor] = placed.read(tensor, points, buffer)
+            for k in np.flatnonzero(away):
+                copy = copied(tensor, tuple(points[k].tolist()))
+                if copy is not None:  # under a dynamic bound its point may never have run
+                    values[k] = copy
+        saved = self.host.save(resources_of(lowered.plan.pdg))
+        return RunState(self._given, turn, cut, found, lengths, saved)
+
+    def hold(self, turn: int) -> Callable[[], RunState]:
+        """Copy the buffers that the next turn reads before it writes them."""
+        cuts = self.lowered.cuts
+        if turn <= _FIRST or not self._needed:  # from then on all turns begin with the same ones
+            needed = set[str]()
+
+            def buffer(name: str) -> Array:
+                needed.add(name)
+                return backend.to_numpy(backend.copied(self._look(name)))
+
+            cut = cuts.after(turn)
+            self._state_of(turn, cut, cuts.live(cut), buffer)
+            self._needed = frozenset(needed)
+        held = backend.all_copied({n: self._state[n] for n in self._needed})
+
+        def state() -> RunState:
+            read = cache(lambda name: backend.to_numpy(held[name]))
+            cut = cuts.after(turn)
+            return self._state_of(turn, cut, cuts.live(cut), read)
+
+        return state
+
+    @property
+    def _is_dynamic(self) -> bool:
+        return self.lowered.plan.pdg.dims.dynamic is not None
+
+    def resume(self, state: RunState) -> None:
+        """Go on from a state, where the run would begin."""
+        self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
+        self._seed = self.lowered.words(self._of_seed, 0)
+        self._resumed = state
+        self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
+
+    def _go_on(self, state: RunState) -> Iterator[int]:
+        """Run the parts behind a cut."""
+        lowered, held = self.lowered, dict[Tensor, Held]()
+        for tensor, (points, values) in state.values.items():
+            away = lowered.cuts.away(state.cut, tensor, points)
+            held[tensor] = points[~away], values[~away]
+            if away.any():
+                self._moving.put_away(tensor, points[away], values[away])
+        for name, array in Placed(lowered, state.cut).written(held).items():
+            if name not in lowered.flow.local:
+                self._state[name] = lowered.placed(name, array)
+        if state.lengths is not None:
+            lengths = state.lengths.astype(np.int32)
+            self._state[LENGTHS] = lowered.placed(LENGTHS, lengths)
+        if state.cut is None:
+            return
+        loop, parts = lowered.cuts.loop(state.cut), lowered.regions.parts
+        first = state.cut.turn + loop.step
+        for k, part in enumerate(parts):
+            if isinstance(part, Call) and part.loop is loop:
+                yield from self._repeat(part, loop, first)
+            elif isinstance(part, Around) and part.node is loop:
+                yield from self._loop(part, loop, first)
+            else:
+                continue
+            yield from self._outermost(parts[k + 1 :])
+
+    @property
+    def host(self) -> Host:
+        """The resources of the run."""
+        return self._host.host
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def outputs(self, names: Sequence[str] | None = None) -> Outputs:
+        """The values of the program's outputs by (role, name), stacked over their domains."""
+        if not self.finished:
+            raise ExecutionError("the run has not ended yet.")
+        self._find_lengths()
+        return self._returned.outputs(self._reading(self._state).output, names)
+
+    def so_far(
+        self,
+        reached: SoFar,
+        names: Sequence[str] | None = None,
+        lost: dict[str, str] | None = None,
+    ) -> Outputs:
+        """The values of the outputs that are there between two turns; see `outputs`.
+
+        Args:
+            lost: for a run that failed within a turn: where to put what is not as it was before.
+        """
+        self._find_lengths()
+        whole = self._reading(self._state)
+        since = {name for call in self._since.values() for name in call.made}
+
+        def output(op: Op) -> Callable[..., Array]:
+            if op.attrs.role != "output" and since & self.lowered.flow.reads(op):
+                raise changed_already()
+            bounds = reached.last(op)
+            return (self._reading(self._state, bounds) if bounds else whole).output(op)
+
+        return self._returned.outputs(output, names, reached.bounds, lost)
+
+    def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
+        """Take hold of outputs at points of their one dimension, between two turns.
+
+        Their buffers are copied, since the next call takes them over. What is returned brings them to
+        the host, on any thread.
+        """
+        names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
+        held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
+        reading = self._reading(held)
+        return lambda: [[reading.output(op)(k) for k in points] for op, points in wanted]
+
+    def _reading(
+        self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
+    ) -> Reading:
+        return Reading(self.lowered, state, self._moving.copied, self._returned.length, bounds)
+
+    def measure(self, watch: Stopwatch | None) -> None:
+        """From here on wait for every call and measure it; or, with None, do so no more."""
+        plain = self._plain
+        self._functions = plain if watch is None else tuple(map(watch.around, plain))
+
+    def _record(self, recorder: Recorder) -> None:
+        """Report calls, and what runs on the host."""
+
+        def reported(
+            name: str, at: tuple[int, ...], run: Callable[[], Any], *, wait: bool = True
+        ) -> Any:
+            begun, step = perf_counter(), self.instructions
+            recorder(Event(step, "execute", name, at, 0, begun - self.began))
+            made = jax.block_until_ready(run()) if wait else run()
+            now, how = perf_counter(), "done" if wait else "launch"
+            recorder(Event(step, how, name, at, 0, now - self.began, now - begun))
+            return made
+
+        def called(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+            def run(changed: Any, constant: Any, seed: Any, at: Any, *more: Any) -> Any:
+                point = at if isinstance(at, tuple) else (at,)
+                args = (changed, constant, seed, at, *more)
+                name = f"call {call.number}"
+                return reported(name, point, lambda: function(*args), wait=self._is_waiting)
+
+            return run
+
+        pairs = zip(self.lowered.calls, self._functions, strict=True)
+        self._plain = self._functions = tuple(called(*pair) for pair in pairs)
+        names, plain = self.lowered.ast.names, self._on_host
+
+        def on_host(part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+            return reported(names[part.node.op_id], part.point(*at), lambda: plain(part, at))
+
+        self._on_host = on_host  # pyrefly: ignore[method-assign]
+
+    def _on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+        """Run an operation on the host; returns what it makes."""
+        return self._host.run(part, at, self._asked, self._length)
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._host.kept
+
+    @property
+    def copies(self) -> Sequence[Copy]:
+        """What was copied between device and host so far, if the run is recorded."""
+        return self._moving.copies
+
+    @property
+    def coordinates(self) -> dict[str, Coordinates]:
+        """Where the values of conditional outputs are."""
+        return self._returned.coordinates
+
+    def lengths(self) -> dict[str, Array]:
+        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        return self._returned.lengths()
+
+    def _find_lengths(self) -> None:
+        if LENGTHS in self._state:
+            lengths = backend.to_numpy(self._state[LENGTHS])
+            for point in product(*map(range, lengths.shape)):
+                self._known[point] = int(lengths[point])
+
+    def release(self, error: BaseException | None = None) -> int:
+        """Let go of the buffers; returns their bytes."""
+        if self._recorder is not None and not self._is_waiting:
+            now = perf_counter() - self.began
+            self._recorder(Event(self.instructions, "end", "", (), 0, now))
+        self._moving.close()
+        self._state.clear()
+        self._asked = self._made = ()
+        self._waits = None
+        kept, self.ledger.live = self.ledger.live, 0
+        self._host.close(error)
+        return kept

@@ -1,0 +1,106 @@
+"""What outputs are, read from the buffers of a lowered program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.ir.operations import Op, Read, Tensor
+from timerl_nb.compiler.ir.shapes import concrete
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice, const
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
+
+
+class Reading:
+    """Finds values in buffers, each brought to the host when first asked for.
+
+    Args:
+        state: the buffers by name, as they are between two calls.
+        copied: a tensor's value at a point, where it waits on the host; else None.
+        length: a dynamic bound at a point of what it varies over.
+        bounds: other bounds than the plan's, by name, under which to read.
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        state: Mapping[str, Any],
+        copied: Callable[[Tensor, tuple[int, ...]], Array | None],
+        length: Callable[[tuple[int, ...]], int],
+        bounds: Mapping[str, int] | None = None,
+    ) -> None:
+        self._lowered, self._state, self._length = lowered, state, length
+        self._copied = copied
+        self._pdg = lowered.plan.pdg
+        self._bounds = {**lowered.plan.bounds, **(bounds or {})}
+        self._read: dict[str, Array] = {}
+
+    def output(self, op: Op) -> Callable[..., Array]:
+        """What gives an output's value at a point."""
+        pdg = self._pdg
+
+        def at(*point: int) -> Array:
+            env = {**self._bounds, **dict(zip(op.domain, point, strict=True))}
+            self._know(op.domain, env)
+            (read,) = op.inputs
+            value = self._value(read, env)
+            if pdg.dims.dynamic is None:
+                return value
+            true = concrete(pdg.read_type(read).shape, env)
+            return value[tuple(map(slice, true))]
+
+        return at
+
+    def _know(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
+        """Give a dynamic bound the value that it has at a point, if it has one there."""
+        dim = self._pdg.dims.dynamic
+        if dim is not None and self._pdg.dims.know(domain):
+            env[dim.bound] = self._length(tuple(env[d] for d in dim.over or ()))
+
+    def _value(self, read: Read, env: Mapping[str, int]) -> Array:
+        """What a read yields at a point."""
+        sliced = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
+        if sliced:
+            k = sliced[0]
+            entry = read.index[k]
+            assert isinstance(entry, Slice)
+            points = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
+            picked = [self._value(_picked(read, k, at), env) for at in points]
+            return np.stack(picked)
+        source = self._pdg[read.source]
+        index = [evaluate(e, env) for e in read.index if isinstance(e, Lin)]
+        domain = source.outputs[read.out].domain
+        inner = {**self._bounds, **dict(zip(domain, index, strict=True))}
+        layout = self._lowered.layout
+        home = layout.merges.get(source.id)
+        if source.kind != "merge":
+            copy = self._copied(read.tensor, tuple(index))
+            if copy is not None:
+                return copy
+            home = layout.home(read.tensor)
+        if home is not None:
+            coordinates = [evaluate(e, inner) for e in home.coordinates]
+            return self._buffer(home.buffer)[home.buffer.place(coordinates)]
+        self._know(domain, inner)  # branches may ask for it
+        holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
+        branch = next(holding, source.inputs[-1])
+        return self._value(branch, inner)
+
+    def _buffer(self, buffer: Buffer) -> Array:
+        if buffer.name not in self._read:
+            array = self._state.get(buffer.name)
+            if array is None:  # nothing wrote it
+                array = self._lowered.fresh(buffer.name)
+            self._read[buffer.name] = backend.to_numpy(array)
+        return self._read[buffer.name]
+
+
+def _picked(read: Read, k: int, at: int) -> Read:
+    """One point of a slice."""
+    return Read(read.source, read.out, (*read.index[:k], const(at), *read.index[k + 1 :]))

@@ -1,0 +1,1 @@
+"""Analysis of optimised HLO: parser and counts of launches, operations and bytes."""

@@ -1,0 +1,95 @@
+"""How often a run makes each call to XLA, and what it does in all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from timerl_nb.compiler.loops.loop_nodes import If, Loop
+from timerl_nb.compiler.symbolic.dimensions import ENDLESS
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work, work
+from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Part
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
+
+
+def work_of(lowered: Lowered) -> Work | None:
+    """What a run does, or a turn, but not the first, of a program without an end; None where that depends on its values.
+
+    Waits for XLA to compile all calls.
+    """
+    made = calls_made(lowered)
+    if made is None:
+        return None
+    found = sum((work(lowered.hlo(number)) * times for number, times in made.items()), Work())
+    return found if found.is_exact else None
+
+
+def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
+    """How often a run, or a turn, makes each call, by number; None where that depends on its values."""
+    parts = lowered.regions.parts
+    endless = next((part for part in parts if _is_endless(part)), None)
+    if isinstance(endless, Around) and isinstance(endless.node, Loop):
+        return _Made(lowered.fuse).of(
+            endless.parts, (endless.node.first.const + endless.node.step,)
+        )
+    return _Made(lowered.fuse).of(parts, ())
+
+
+def _is_endless(part: Part) -> bool:
+    node = part.node if isinstance(part, Around) else None
+    return isinstance(node, Loop) and node.last.is_const and node.last.const + 1 == ENDLESS
+
+
+class _Made:
+    """Counts the calls of parts.
+
+    Args:
+        fuse: how many turns of a loop that is called turn by turn are one call.
+    """
+
+    def __init__(self, fuse: int) -> None:
+        self._fuse = fuse
+
+    def of(self, parts: Sequence[Part], at: tuple[int, ...]) -> Counter[int] | None:
+        """Those of parts that follow each other; `at` are the counters of the loops around them."""
+        return _sum(self._one(part, at) for part in parts)
+
+    def _one(self, part: Part, at: tuple[int, ...]) -> Counter[int] | None:
+        if isinstance(part, Call):
+            turns = 1 if part.loop is None else len(_turns(part.loop, {})[:: self._fuse])
+            return Counter({part.number: turns})
+        if not isinstance(part, Around):
+            return Counter()
+        node = part.node
+        if isinstance(node, If):
+            return self.of(part.parts if part.holds(*at) else part.other, at)
+        if not isinstance(node, Loop) or node.turns is not None:
+            return None  # a dynamic bound decides
+        turns = _turns(node, dict(zip(part.counters, at, strict=True)))
+        if turns and all(map(_is_even, part.parts)):
+            once = self.of(part.parts, (*at, turns[0]))
+            return None if once is None else Counter({k: n * len(turns) for k, n in once.items()})
+        return _sum(self.of(part.parts, (*at, k)) for k in turns)
+
+
+def _sum(found: Iterable[Counter[int] | None]) -> Counter[int] | None:
+    total = Counter[int]()
+    for one in found:
+        if one is None:
+            return None
+        total += one
+    return total
+
+
+def _is_even(part: Part) -> bool:
+    """Whether it makes the same calls whatever the counters around it."""
+    if not isinstance(part, Around):
+        return True
+    loop = part.node
+    is_fixed = isinstance(loop, Loop) and loop.first.is_const and loop.last.is_const
+    return is_fixed and all(map(_is_even, part.parts))
+
+
+def _turns(loop: Loop, env: Mapping[str, int]) -> range:
+    return range(evaluate(loop.first, env), evaluate(loop.last, env) + 1, loop.step)

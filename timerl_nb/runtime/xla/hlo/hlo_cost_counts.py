@@ -1,0 +1,190 @@
+"""What a compiled call launches, computes and moves, counted in XLA's optimised HLO."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from timerl_nb.runtime.xla.hlo.hlo_parser import (
+    NAMES,
+    ONE_KERNEL,
+    Computation,
+    Instruction,
+    computations,
+)
+
+# Instructions that change an operand in place: XLA copies it before if it is still needed.
+IN_PLACE: Final = frozenset(["dynamic-update-slice", "scatter"])
+# What lays values out anew, or writes them down, and computes nothing.
+_LAYOUT: Final = NAMES | frozenset(
+    [
+        "broadcast",
+        "reshape",
+        "transpose",
+        "slice",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "concatenate",
+        "copy",
+        "copy-start",
+        "iota",
+        "pad",
+        "gather",
+        "reverse",
+        "custom-call",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call does, or a part of it.
+
+    Attributes:
+        launches: kernels, library calls and copies that XLA starts one after the other.
+        products: multiplications and additions of contractions.
+        elements: elements that other arithmetic makes; of reductions and sorts, those that it looks at.
+        nbytes: what all launches read and write, in bytes; of what they slice, gather from or change in place, the
+            elements that they touch.
+        is_exact: False where a loop of which XLA does not know how often it turns counts as one turn, or
+            where branches differ: the one with the most launches counts.
+    """
+
+    launches: int = 0
+    products: int = 0
+    elements: int = 0
+    nbytes: int = 0
+    is_exact: bool = True
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.launches + other.launches,
+            self.products + other.products,
+            self.elements + other.elements,
+            self.nbytes + other.nbytes,
+            self.is_exact and other.is_exact,
+        )
+
+    def __mul__(self, times: int) -> Work:
+        return Work(
+            self.launches * times,
+            self.products * times,
+            self.elements * times,
+            self.nbytes * times,
+            self.is_exact,
+        )
+
+
+def work(text: str) -> Work:
+    """What a call does, by the text of its optimised HLO.
+
+    A launch is an instruction that XLA starts by itself, once for each turn of the loops around it: a
+    fusion, a contraction, a custom call, a sort, a copy, a collective. None are parameters, constants,
+    tuples and bitcasts; loops, conditions and calls, whose contents are; and the conditions of loops whose turns are
+    known, which nothing asks. A call that XLA makes one kernel of, loops and all, is one launch.
+    """
+    entry, named = computations(text)
+    return Counting(named).of(entry)
+
+
+class Counting:
+    """Counts in the computations of a text, by name."""
+
+    def __init__(self, named: Mapping[str, Computation]) -> None:
+        self._computations = named
+
+    def of(self, computation: Computation) -> Work:
+        """All that a computation runs."""
+        return sum((self._run(one, computation) for one in computation.values()), Work())
+
+    def _called(self, one: Instruction, role: str) -> Work:
+        return self.of(self._computations[one.called(role)])
+
+    def _run(self, one: Instruction, around: Computation) -> Work:
+        if one.kind in NAMES:
+            return Work()
+        if one.kind == "while":
+            if one.turns is not None:
+                return self._called(one, "body") * one.turns
+            asked = self._called(one, "condition")
+            return self._called(one, "body") + asked + Work(is_exact=False)
+        if one.kind == "conditional":
+            ways = [self.of(self._computations[name]) for name in one.branches]
+            most = max(ways, key=lambda way: way.launches)
+            return most + Work(is_exact=all(way.launches == most.launches for way in ways))
+        if one.kind == "call" and ONE_KERNEL not in one.rest:
+            return self._called(one, "to_apply")
+        return self.launch(one, around)
+
+    def launch(self, one: Instruction, around: Computation) -> Work:
+        """What an instruction does that XLA starts by itself."""
+        if one.kind == "call":
+            inner = self._called(one, "to_apply")
+            return Work(1, inner.products, inner.elements, _touched(one, around), inner.is_exact)
+        return Work(1, *self._arithmetic(one, around), self._moved(one, around))
+
+    def touched(self, one: Instruction, around: Computation) -> int:
+        """Elements that a launch writes of its largest array; in-place updates and scatters count new values."""
+        if one.kind == "fusion":
+            inner = self._computations[one.called("calls")]
+            return max((n for n, _ in inner.written(inner.root)), default=1)
+        if one.kind in IN_PLACE:
+            return sum(new.elements for new in around.updates(one))
+        return max((prod(shape) for _, shape in one.arrays), default=1)
+
+    def _arithmetic(
+        self, one: Instruction, around: Computation, needed: int | None = None
+    ) -> tuple[int, int]:
+        """Products and elements of an instruction, or of its fused computation.
+
+        Args:
+            needed: elements of its result that a fusion computes; by default all.
+        """
+        if one.kind == "fusion":
+            inner = self._computations[one.called("calls")]
+            found = [
+                self._arithmetic(each, inner, inner.needed[each.name]) for each in inner.values()
+            ]
+            return sum(p for p, _ in found), sum(e for _, e in found)
+        made = one.elements if needed is None else needed
+        if one.kind == "dot":
+            dims = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.rest)
+            left = around[one.operands[0]].shape
+            contracted = [left[int(k)] for k in dims[1].split(",") if k] if dims else []
+            return 2 * made * prod(contracted), 0
+        if one.kind == "convolution":
+            labels = re.search(r"dim_labels=\w+_(\w+)->", one.rest)
+            assert labels is not None
+            kernel = around[one.operands[1]].shape
+            return 2 * made * prod(kernel) // kernel[labels[1].index("o")], 0
+        if one.kind in _LAYOUT:
+            return 0, 0
+        if one.kind == "scatter":
+            return 0, sum(new.elements for new in around.updates(one))
+        if one.kind in ("reduce", "reduce-window", "sort"):
+            looked_at = sum(around[name].elements for name in one.operands)
+            return 0, looked_at * made // max(1, one.elements)
+        return 0, made
+
+    def _moved(self, one: Instruction, around: Computation) -> int:
+        """The bytes that a launch reads and writes."""
+        if one.kind in ("slice", "dynamic-slice"):
+            return 2 * one.nbytes
+        if one.kind == "gather":
+            return 2 * one.nbytes + around[one.operands[1]].nbytes
+        if one.kind in IN_PLACE:
+            indices = around[one.operands[len(one.operands) // 2]].nbytes
+            new = 2 * sum(new.nbytes for new in around.updates(one))
+            return new + (indices if one.kind == "scatter" else 0)
+        if one.kind != "fusion":
+            return _touched(one, around)
+        inner = self._computations[one.called("calls")]
+        read = sum(inner.read(x.name) for x in inner.values() if x.kind == "parameter")
+        return read + sum(size for _, size in inner.written(inner.root))
+
+
+def _touched(one: Instruction, around: Computation) -> int:
+    return one.nbytes + sum(around[name].nbytes for name in one.operands)

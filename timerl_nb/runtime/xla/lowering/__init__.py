@@ -1,0 +1,1 @@
+"""Lowering of the loop nest to JAX: loops, carried buffers, tiles, sharding."""

@@ -1,0 +1,319 @@
+"""Which parts of a loop nest are XLA programs, where the host does the rest.
+
+What lies between two operations on the host is one call, with all loops that need nothing of the host; the
+loops around such operations are the host's own. A call first puts into buffers what the operation
+before it made, and gives last what the operation behind it reads: that operation itself touches none.
+
+The host also moves values between buffers and its own memory. What can be done ahead of such a move as
+well as behind it is part of the call ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any, Final
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
+from timerl_nb.compiler.ir.operations import DataflowAttrs
+from timerl_nb.compiler.loops.loop_nodes import (
+    Deallocate,
+    Execute,
+    Fetch,
+    Guard,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Transfer,
+    children,
+    inside,
+    is_repeated,
+)
+from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
+from timerl_nb.compiler.symbolic.expression_evaluation import compile_python, python_source
+from timerl_nb.compiler.symbolic.index_expressions import Entry, Slice
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+
+# Why an operation runs on the host.
+HOSTED: Final[Mapping[str, str]] = {
+    "udf": "a Python function",
+    "call": "a Python function",
+    "checkpoint": "it writes a file",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A part of the loop nest that runs as one jitted function.
+
+    Attributes:
+        number: of the call, from 1.
+        node: what it runs; of a repeated loop, one turn or several.
+        fuse: the number of iterations of an outermost loop in a call.
+        changed, constant: the buffers that it takes, donated and as they are.
+        made: the buffers that it returns.
+        counters: of the loops around it, which the host runs.
+        given: the operation whose outputs it is given, and puts away first.
+        asked: the operation whose operands it returns besides.
+    """
+
+    number: int
+    node: Node
+    changed: Names
+    constant: Names
+    made: Names
+    counters: tuple[str, ...] = ()
+    given: Execute | None = None
+    asked: Execute | None = None
+    fuse: int = 1
+
+    @cached_property
+    def loop(self) -> Loop | None:
+        """The loop of which each call is one turn, or several; None where all is one call."""
+        repeated = not self.counters and is_repeated(self.node, self.fuse)
+        return self.node if isinstance(self.node, Loop) and repeated else None
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """An operation that the host runs."""
+
+    node: Execute
+    counters: tuple[str, ...]
+
+    @cached_property
+    def point(self) -> Any:
+        """A function from the counters' values to the point."""
+        text = "".join(f"{python_source(e)}, " for e in self.node.point)
+        return compile_python(f"({text})", self.counters)
+
+
+@dataclass(frozen=True)
+class Move:
+    """Values that go to the host, or come back from it, or are freed there."""
+
+    node: Transfer
+    counters: tuple[str, ...]
+
+    @cached_property
+    def points(self) -> Any:
+        """A function to the points, from the counters' values and the length that its guard asks for."""
+        node = self.node
+        names = self.counters if node.guard is None else (*self.counters, node.guard.name)
+        text = "".join(f"{_range_source(entry)}, " for entry in node.point)
+        ranges = compile_python(f"({text})", names)
+        return lambda *at: product(*ranges(*at))
+
+
+@dataclass(frozen=True)
+class Around:
+    """A loop, or a condition, that the host runs, since what it does is in it."""
+
+    node: Loop | If | Guard
+    counters: tuple[str, ...]
+    parts: tuple[Part, ...]
+    other: tuple[Part, ...] = ()
+
+    @cached_property
+    def holds(self) -> Any:
+        """A function from the counters' values to whether an If's condition holds."""
+        assert isinstance(self.node, If)
+        return compile_python(python_source(self.node.cond), self.counters)
+
+
+Part = Call | OnHost | Move | Around
+
+
+@dataclass
+class _Draft:
+    """A call to be."""
+
+    given: Execute | None = None
+    nodes: list[Node] = field(default_factory=list)
+    asked: Execute | None = None
+    closed: bool = False  # nothing can follow in it
+    overtaken: Names = frozenset()  # the buffers of moves that are made behind it, not in between
+
+
+class Regions:
+    """Divides a loop nest.
+
+    Args:
+        fuse: the number of iterations of an outermost loop in a call.
+
+    Attributes:
+        parts: what runs, in order.
+        calls: the calls among them.
+    """
+
+    def __init__(self, root: Node, pdg: Pdg, flow: Flow, fuse: int = 1) -> None:
+        self._pdg, self._flow, self._fuse = pdg, flow, fuse
+        self.calls: list[Call] = []
+        self.parts = self._parts([root], (), None)
+
+    def _parts(
+        self, nodes: Iterable[Node], counters: tuple[str, ...], seen: set[str] | None
+    ) -> tuple[Part, ...]:
+        """Divide nodes that follow each other.
+
+        Args:
+            seen: in a turn of an outermost loop, the buffers of that turn that have been touched.
+        """
+        found: list[Part] = []
+        for item in self._drafts(nodes, counters):
+            if isinstance(item, _Draft):
+                if item.given or item.asked or any(map(self._flow.writes, item.nodes)):
+                    found.append(self._call(item, counters, seen))
+                continue
+            if isinstance(item, Execute):
+                found.append(self._on_host(item, counters))
+            elif isinstance(item, Transfer):
+                found.append(Move(item, counters))
+            else:
+                found.append(self._around(item, counters))
+            if seen is not None and isinstance(found[-1], Around | Move):
+                seen |= self._flow.touched(item)
+        return tuple(found)
+
+    def _drafts(
+        self, nodes: Iterable[Node], counters: tuple[str, ...]
+    ) -> list[_Draft | Execute | Transfer | Loop | If]:
+        """The calls, and between them what the host runs."""
+        found: list[_Draft | Execute | Transfer | Loop | If] = []
+
+        def draft(node: Node | None = None) -> _Draft:
+            """The call that is to run a node, or to give what one on the host reads."""
+            overtaken: Names = frozenset()
+            for last in reversed(found):
+                if isinstance(last, _Draft):
+                    if last.closed:
+                        break
+                    last.overtaken |= overtaken
+                    return last
+                if node is None or not self._commute(last, node):
+                    break
+                overtaken |= self._flow.touched(last)
+            new = _Draft()
+            found.append(new)
+            return new
+
+        for node in _flat(nodes):
+            if isinstance(node, Execute) and self._hosted(node):
+                if node.guard is None and self._flow.statements.of_op(node.op_id).operands:
+                    last = draft()
+                    last.asked, last.closed = node, True
+                found.append(node)
+                if node.guard is None and self._kept(node):
+                    found.append(_Draft(given=node))
+            elif isinstance(node, Transfer | Loop | If) and self._hosted(node):
+                found.append(node)
+            elif not counters and is_repeated(node, self._fuse):
+                found.append(_Draft(nodes=[node], closed=True))
+            else:
+                draft(node).nodes.append(node)
+        return found
+
+    def _commute(self, last: Node, node: Node) -> bool:
+        """Whether a node can run before what the host does, which is to move values and no more."""
+        if any(isinstance(n, Execute | Loop) for n in inside(last)):
+            return False
+        flow = self._flow
+        return not (
+            flow.writes(last) & flow.touched(node) or flow.touched(last) & flow.writes(node)
+        )
+
+    def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
+        if node.guard is None:
+            return OnHost(node, counters)
+        asked, given = _Draft(asked=node), _Draft(given=node)
+        parts: list[Part] = [OnHost(node, counters)]
+        if self._flow.statements.of_op(node.op_id).operands:
+            parts.insert(0, self._call(asked, counters, None))
+        if self._kept(node):
+            parts.append(self._call(given, counters, None))
+        return Around(node.guard, counters, tuple(parts))
+
+    def _around(self, node: Loop | If, counters: tuple[str, ...]) -> Around:
+        if isinstance(node, Loop):
+            turn: set[str] | None = None if counters else set()
+            inner = (*counters, node.counter)
+            return Around(node, counters, self._parts([node.body], inner, turn))
+        other = () if node.other is None else self._parts([node.other], counters, None)
+        return Around(node, counters, self._parts([node.then], counters, None), other)
+
+    def _call(self, draft: _Draft, counters: tuple[str, ...], seen: set[str] | None) -> Call:
+        flow, nodes = self._flow, draft.nodes
+        node = nodes[0] if len(nodes) == 1 else Block(tuple(nodes))
+        number = len(self.calls) + 1
+        before, after = self._before(draft), self._after(draft)
+        if not counters and is_repeated(node, self._fuse):
+            assert isinstance(node, Loop)
+            kept = flow.carried(node)
+            call = Call(number, node, kept, before - kept, kept, fuse=self._fuse)
+        else:
+            writes, touched = self._touched(draft)
+            if seen is not None:
+                before -= flow.local - seen  # made in this call
+                seen |= touched
+            kept = writes & (after | before | draft.overtaken)
+            taken, constant = kept & before, (before & touched) - kept
+            call = Call(number, node, taken, constant, kept, counters, draft.given, draft.asked)
+        self.calls.append(call)
+        return call
+
+    def _before(self, draft: _Draft) -> Names:
+        if draft.given is not None:
+            return self._flow.between(draft.given)
+        first = draft.nodes[0] if draft.nodes else draft.asked
+        assert first is not None
+        return self._flow.before(first)
+
+    def _after(self, draft: _Draft) -> Names:
+        if draft.asked is not None:
+            return self._flow.between(draft.asked)
+        last = draft.nodes[-1] if draft.nodes else draft.given
+        assert last is not None
+        return self._flow.behind(last)
+
+    def _touched(self, draft: _Draft) -> tuple[Names, Names]:
+        """The buffers that a call may change, and those that it may look into besides."""
+        flow = self._flow
+        writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
+        touched: Names = frozenset({LENGTHS}).union(*map(flow.touched, draft.nodes))
+        if draft.given is not None:
+            writes |= self._kept(draft.given)
+        if draft.asked is not None:
+            touched |= flow.reads(self._pdg[draft.asked.op_id])
+        return writes, touched | writes
+
+    def _kept(self, node: Execute) -> Names:
+        """The buffers in which what the host makes is looked for."""
+        return self._flow.writes(node) & self._flow.behind(node)
+
+    def _hosted(self, node: Node) -> bool:
+        """Whether a node is, or contains, something that the host does."""
+        if isinstance(node, Execute):
+            return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
+        if isinstance(node, Deallocate):
+            return node.lifetime in self._flow.plan.swaps.away
+        if isinstance(node, Offload | Fetch):
+            return True
+        return any(map(self._hosted, children(node)))
+
+
+def _range_source(entry: Entry) -> str:
+    if isinstance(entry, Slice):
+        return f"range({python_source(entry.lo)}, {python_source(entry.hi)})"
+    return f"({python_source(entry)},)"
+
+
+def _flat(nodes: Iterable[Node]) -> Sequence[Node]:
+    """Nodes that follow each other, without sequences among them."""
+    found: list[Node] = []
+    for node in nodes:
+        found += _flat(node.parts) if isinstance(node, Block) else [node]
+    return found

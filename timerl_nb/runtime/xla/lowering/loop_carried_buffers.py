@@ -1,0 +1,250 @@
+"""Which buffers an AST node reads and writes, and which a loop must carry.
+
+A loop carries what one of its turns writes and a later turn, or what follows the loop, reads. A slot
+that every turn writes first is no carry, and neither is a buffer whose values all live within one turn
+of the outermost loop.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from timerl_nb.compiler.ir.analysis.resolved_reads import tensors
+from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
+from timerl_nb.compiler.ir.operations import Op
+from timerl_nb.compiler.loops.loop_nodes import (
+    Deallocate,
+    Execute,
+    Fetch,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Sequence,
+    children,
+)
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout
+from timerl_nb.compiler.scheduling.statements import Operand
+from timerl_nb.compiler.symbolic.array_evaluation import values
+
+LENGTHS = "lengths"  # the buffer of a dynamic bound
+
+# All buffers together may take this part more than the planned peak without having to share memory:
+# then those with several places stay from turn to turn, and need not be made anew.
+_SHARED = 8
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+
+
+class Flow:
+    """Reads, writes and carries of the nodes of one loop nest.
+
+    Args:
+        root: the whole nest.
+    """
+
+    def __init__(self, root: Node, plan: MemoryPlan, layout: Layout) -> None:
+        self.plan, self.pdg, self.layout = plan, plan.pdg, layout
+        self.statements = plan.statements
+        self._writes: dict[int, Names] = {}
+        self._carried: dict[int, Names] = {}
+        self._live: dict[int, Names] = {}
+        self._next: dict[int, Names] = {}
+        self._touched: dict[int, Names] = {}
+        self._nodes: list[Node] = []  # keeps the ids above in use
+        outer = root.parts if isinstance(root, Sequence) else (root,)
+        self._outer = [n for n in outer if isinstance(n, Loop)]
+        within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
+        found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
+        given = {layout.home(tensor).buffer.name for tensor in layout.given}
+        self.local = _NONE.union(*found) - self._shared(outer) - given
+        if layout.nbytes <= plan.peak + plan.peak // _SHARED:
+            self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
+        self.after = self._returned()
+        self._before(root, self.after)
+
+    def _shared(self, outer: tuple[Node, ...]) -> Names:
+        """What an outermost loop has in common with anything: isl puts parts of a turn outside of it."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        for part in outer:
+            touched = self.touched(part)
+            found |= touched & seen if isinstance(part, Loop) else touched
+            seen |= touched
+        return frozenset(found)
+
+    def writes(self, node: Node) -> Names:
+        """The buffers that a node may change."""
+        if id(node) not in self._writes:
+            self._nodes.append(node)
+            self._writes[id(node)] = self._written(node)
+        return self._writes[id(node)]
+
+    def carried(self, loop: Loop) -> Names:
+        """The buffers that a loop hands from turn to turn, and leaves behind."""
+        return self._carried[id(loop)]
+
+    def before(self, node: Node) -> Names:
+        """The buffers whose contents matter when a part of the nest begins."""
+        return self._live[id(node)]
+
+    def behind(self, node: Node) -> Names:
+        """The buffers whose contents matter when a part of the nest has ended."""
+        return self._next[id(node)]
+
+    def between(self, node: Execute) -> Names:
+        """The buffers whose contents matter once an operation has its operands, before it writes."""
+        after = self.behind(node)
+        return after if node.guard is not None else after - self._filled(self.pdg[node.op_id])
+
+    def touched(self, node: Node) -> Names:
+        """The buffers that a node may look into or change."""
+        if id(node) not in self._touched:
+            self._nodes.append(node)
+            found = self.writes(node).union(*map(self.touched, children(node)))
+            if isinstance(node, Execute):
+                found |= self.reads(self.pdg[node.op_id])
+            if isinstance(node, Offload):
+                found |= self._moved(node)
+            if self.pdg.dims.dynamic is not None:  # guards ask how long it is
+                found |= {LENGTHS}
+            self._touched[id(node)] = found
+        return self._touched[id(node)]
+
+    def _written(self, node: Node) -> Names:
+        if isinstance(node, Execute):
+            op = self.pdg[node.op_id]
+            if isinstance(op.attrs, BoundAttrs):
+                return frozenset({LENGTHS})
+            outs = ((op.id, k) for k in range(len(op.outputs)))
+            made = (tensor for tensor in outs if tensor not in self.layout.given)
+            homes = (home for tensor in made for home in self.layout.homes[tensor])
+            return frozenset(home.buffer.name for home in homes)
+        if isinstance(node, Deallocate):
+            return frozenset(
+                self.layout.home(t).buffer.name
+                for t in self.plan.lifetimes[node.lifetime].tensors
+                if self.pdg[t[0]].outputs[t[1]].reduce is not None
+            )
+        if isinstance(node, Fetch):
+            return self._moved(node)
+        return frozenset().union(*(self.writes(part) for part in children(node)))
+
+    def _moved(self, node: Offload | Fetch) -> Names:
+        """The buffers of what goes to the host or comes back."""
+        moved = self.plan.moved(node.lifetime)
+        return frozenset(self.layout.home(tensor).buffer.name for tensor in moved)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def reads(self, op: Op) -> Names:
+        """The buffers that an operation looks into, sums it adds to among them."""
+        found: set[str] = set()
+        for slot, operand in enumerate(self.statements.of_op(op.id).operands):
+            latest = self.layout.latest.get((op.id, slot), {})
+            behind = self._behind(operand)
+            found |= {latest[n].buffer.name if n in latest else n for n in behind}
+        for k, output in enumerate(op.outputs):
+            if output.reduce is not None:
+                found.add(self.layout.home((op.id, k)).buffer.name)
+        if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.know(op.domain):
+            found.add(LENGTHS)
+        return frozenset(found)
+
+    def _behind(self, operand: Operand) -> set[str]:
+        found = tensors(self.pdg, operand.read, self.layout.merges)
+        homes = (self.layout.merges.get(k) or self.layout.home((k, out)) for k, out in found)
+        return {home.buffer.name for home in homes}
+
+    def _returned(self) -> Names:
+        """What the run's outputs are read from."""
+        outputs = self.statements.outputs
+        found = {name for one in outputs for o in one.operands for name in self._behind(o)}
+        return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
+
+    # --- liveness --------------------------------------------------------------------------------
+
+    def _before(self, node: Node, after: Names) -> Names:
+        """What is needed before a node, given what is needed behind it."""
+        self._nodes.append(node)
+        found = self._through(node, after)
+        self._live[id(node)], self._next[id(node)] = found, after
+        return found
+
+    def _through(self, node: Node, after: Names) -> Names:
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                after = self._before(part, after)
+            return after
+        if isinstance(node, If):
+            other = after if node.other is None else self._before(node.other, after)
+            return self._before(node.then, after) | other
+        if isinstance(node, Loop):
+            return self._around(node, after)
+        asked = _NONE if node.guard is None else frozenset({LENGTHS})
+        if isinstance(node, Execute):
+            op = self.pdg[node.op_id]
+            if node.guard is None:
+                after -= self._filled(op)
+            return after | self.reads(op) | asked
+        moved = self._moved(node) if isinstance(node, Offload | Fetch) else self.writes(node)
+        return after | moved | asked
+
+    def _around(self, loop: Loop, after: Names) -> Names:
+        asked = _NONE if loop.turns is None else frozenset({LENGTHS})
+        needed: Names = _NONE
+        while True:
+            found = self._before(loop.body, after | needed | asked)
+            if any(loop is one for one in self._outer):
+                found -= self.local
+            if found <= needed:
+                break
+            needed |= found
+        self._carried[id(loop)] = self.writes(loop.body) & (needed | after)
+        return after | needed
+
+    def _filled(self, op: Op) -> Names:
+        """The buffers that an operation overwrites whole."""
+        if isinstance(op.attrs, BoundAttrs):
+            return _NONE
+        homes = [
+            home
+            for k, output in enumerate(op.outputs)
+            if output.reduce is None and (op.id, k) not in self.layout.given
+            for home in self.layout.homes[op.id, k]
+        ]
+        return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
+
+
+def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
+    """The buffers all of whose values are made and last read in one turn of an outermost loop.
+
+    It need not be the schedule's first: one that turns once is none.
+    """
+    clock, depth = plan.clock, outer.depth
+    end = len(clock)
+    loop, turn = np.full(end + 1, -1), np.full(end + 1, -1)
+    for name, around in clock.schedule.loops().items():
+        if len(around) > depth:
+            number, at = around[depth]
+            points = clock.points[name]
+            env = clock.env(clock.schedule.statements[name].domain, points)
+            loop[clock.ranks[name]] = number
+            turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
+
+    @cache  # many tensors live alike
+    def inside(lives: Lives) -> bool:
+        born, last = lives.born, lives.last
+        same = (loop[born] == loop[last]) & (turn[born] == turn[last])
+        return bool((same & (loop[last] >= 0)).all())
+
+    held: dict[str, list[Lives]] = {}
+    for tensor, homes in layout.homes.items():
+        for home in homes:
+            held.setdefault(home.buffer.name, []).append(plan.spans[tensor].lives)
+    return frozenset(name for name, lives in held.items() if all(map(inside, lives)))

@@ -1,0 +1,505 @@
+"""A program lowered to XLA: its buffers, and the jitted functions that it runs as.
+
+An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. With `fuse` above
+1 this holds for every outermost loop. The code between such loops, or between two operations on
+the host, is one call. A call gets the buffers it changes by donation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Seq
+from functools import cache, cached_property
+from itertools import starmap
+from typing import Any, Literal
+
+import jax
+from jax import lax
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError
+from timerl_nb.compiler.ir.host.iteration_io import is_given
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.loops.iteration_cuts import Cuts
+from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Guard, Loop, Node, inside
+from timerl_nb.compiler.loops.tileable_loops import Tile
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.passed_data import passed_on
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
+from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.jax_backend import jax_engine as backend
+from timerl_nb.runtime.state.iteration_counter import TurnCounter
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
+    CompiledCall,
+    CompiledCalls,
+    stated_by,
+)
+from timerl_nb.runtime.xla.lowering.device_sharding import Shards
+from timerl_nb.runtime.xla.lowering.host_regions import (
+    HOSTED,
+    Around,
+    Call,
+    Move,
+    OnHost,
+    Part,
+    Regions,
+)
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.node_lowering import Lowering, State
+
+# What XLA takes for any call (counters, scalars), which is not held against a budget.
+_OWN = 64 << 10
+
+
+class Lowered:
+    """The whole loop nest as XLA programs."""
+
+    def __init__(
+        self,
+        ast: Ast,
+        plan: MemoryPlan,
+        kernels: Mapping[int, Kernel],
+        fuse: int = 1,
+        compiled: CompiledCalls | None = None,
+        tiles: Seq[Tile] = (),
+        tile_kernel: Literal[False, True, "interpret"] = False,
+    ) -> None:
+        self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
+        self._compiled = compiled
+        self.met: set[int] = set()  # numbers of the calls that some run has made
+        self.layout = layout_of(plan)
+        self.flow = Flow(ast.root, plan, self.layout)
+        self.shards = None if plan.share is None else Shards(plan.share)
+        self.tiles = tuple(tiles)
+        how = self.layout, self.flow, self.shards, tiles, tile_kernel
+        self._lowering = Lowering(ast, plan, kernels, *how)
+        endless = plan.pdg.dims.endless
+        self.counter = None if endless is None else TurnCounter(plan, self.layout)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The bytes of all buffers, and of what is on its way between them and the host."""
+        return self.layout.nbytes + self.plan.moving
+
+    @cached_property
+    def temporaries(self) -> int:
+        """Bytes of temporaries that XLA states for a call at most, its buffers left out.
+
+        Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
+        """
+        self._begin()
+        found = [(call, self._stated(call)) for call in self.calls]
+        known = [nbytes - self._within(call) for call, nbytes in found if nbytes is not None]
+        return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries_each)
+
+    @property
+    def stated(self) -> int | None:
+        """What `temporaries` is once XLA has compiled all calls, whose figures are kept; else None.
+
+        It waits for nothing.
+        """
+        known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.ready)
+        return self.temporaries if known or "temporaries" in self.__dict__ else None
+
+    def _stated(self, call: Call) -> int | None:
+        """Bytes of temporaries that XLA states for a call; None where it states none."""
+        ready = self.ready[call.number - 1]
+        if isinstance(ready, CompiledCall):
+            return ready.temporaries
+        return stated_by(self.compiled(call.number)) if self._is_alike(call) else None
+
+    @property
+    def needed(self) -> int:
+        """Bytes of each device in all, with what XLA states, but for what every call takes of its own."""
+        return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
+
+    def _begin(self) -> None:
+        """Load all calls, or compile them, at once."""
+        CompiledCall.begin(ready for ready in self.ready if isinstance(ready, CompiledCall))
+
+    def _within(self, call: Call) -> int:
+        """The bytes of the buffers that only a call knows of."""
+        known = call.changed | call.constant | call.made | {LENGTHS}
+        names = self.flow.touched(call.node) - known
+        return sum(self.layout.buffers[name].nbytes for name in names)
+
+    @property
+    def nbytes_each(self) -> int:
+        """The bytes of buffers that one device holds."""
+        return self.nbytes if self.shards is None else self.shards.share.buffers
+
+    @cached_property
+    def regions(self) -> Regions:
+        """What runs as XLA programs, and what on the host."""
+        return Regions(self.ast.root, self.plan.pdg, self.flow, self.fuse)
+
+    @property
+    def calls(self) -> Seq[Call]:
+        """The calls, in the order in which they run first."""
+        return self.regions.calls
+
+    @property
+    def loops(self) -> Seq[Loop]:
+        """The outermost loops that are run turn by turn."""
+        called = [part.loop if isinstance(part, Call) else part.node for part in self._walked]
+        return [node for node in called if isinstance(node, Loop)]
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """Where a run can be cut in two."""
+        return Cuts(self.ast, self.plan, self.loops)
+
+    @property
+    def _walked(self) -> Seq[Call | Around]:
+        return [part for part in self.regions.parts if isinstance(part, Call | Around)]
+
+    def why_no_kernel(self, tile: Tile) -> str | None:
+        """Why a tile is no kernel of Pallas', though that is asked for; None where it is one.
+
+        Traces the call that it is in, where nobody has.
+        """
+        known = self._lowering.blocks.no_kernel
+        for call in self.calls:
+            if id(tile.loop) not in known and _has(call.node, tile.loop):
+                jax.eval_shape(self.functions[call.number - 1], *self._arguments(call.number))
+        return known[id(tile.loop)]
+
+    @cached_property
+    def hosted(self) -> Mapping[str, str]:
+        """The operations that run on the host, by name: why they do."""
+        pdg, names = self.plan.pdg, self.ast.names
+        ids = dict.fromkeys(node.op_id for node in self.ast if isinstance(node, Execute))
+        return {names[k]: HOSTED[pdg[k].kind] for k in ids if pdg[k].kind in HOSTED}
+
+    @cached_property
+    def functions(self) -> tuple[Any, ...]:
+        """A jitted function per call, from buffers to buffers: (changed, constant, seed, …) -> made.
+
+        Among the constant ones are the given arrays: XLA's compiler takes a NaN of its own constants
+        for a number where a loop computes exp of it.
+
+        That of a loop takes the counter, and the number of turns if it runs several. Any other takes
+        the counters of the loops around it and what the host made, and returns what the host asks for.
+        """
+        return tuple(self._function(call) for call in self.calls)
+
+    @cached_property
+    def ready(self) -> tuple[Callable[..., Any], ...]:
+        """The functions as runs call them: loaded, where an earlier process has compiled them."""
+        return tuple(map(self._ready, self.calls, self.functions))
+
+    def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+        if self._compiled is None or not self._is_alike(call):
+            return function
+        name = f"{call.number} of\n{self}"
+        return self._compiled.call(name, function, lambda: self._arguments(call.number))
+
+    def _is_alike(self, call: Call) -> bool:
+        """Whether all that calls it compiles the same."""
+        # what the host makes may come in other shapes, and which devices there are is this process's
+        checked = call.given is None or is_given(self.plan.pdg[call.given.op_id])
+        return checked and self.shards is None
+
+    def _function(self, call: Call) -> Callable[..., Any]:
+        lowering = self._lowering
+
+        def made(state: State) -> State:
+            return {n: state[n] if n in state else lowering.fresh(n) for n in call.made}
+
+        def region(
+            changed: State, constant: State, seed: Any, counters: Seq[Any], given: Mapping[int, Any]
+        ) -> tuple[State, tuple[Any, ...]]:
+            state = {**constant, **changed}
+            env = dict(zip(call.counters, counters, strict=True))
+            if call.given is not None:
+                lowering.give(call.given, given, state, env)
+            lowering.run(call.node, state, env, seed)
+            asked = () if call.asked is None else lowering.asked(call.asked, state, env)
+            return made(state), asked
+
+        loop = call.loop
+        placed = self._placements(call.made)
+        if loop is None:
+            placements = None if placed is None else (placed, None)
+            return jax.jit(
+                backend.as_jax_promotes(region), donate_argnums=0, out_shardings=placements
+            )
+
+        def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
+            state = {**constant, **changed}
+            lowering.run(loop.body, state, {loop.counter: counter}, seed)
+            return made(state)
+
+        def turns(changed: State, constant: State, seed: Any, first: Any, count: Any) -> State:
+            def one(k: Any, state: State) -> State:
+                return turn(state, constant, seed, first + k * loop.step)
+
+            return lax.fori_loop(0, count, one, changed)
+
+        function = turn if self.fuse == 1 else turns
+        return jax.jit(backend.as_jax_promotes(function), donate_argnums=0, out_shardings=placed)
+
+    def _placements(self, names: Iterable[str]) -> Any:
+        """By name, where a buffer lies if there are several devices."""
+        if self.shards is None:
+            return None
+        buffers = self.layout.buffers
+        return {name: self.shards.placement(buffers.get(name)) for name in sorted(names)}
+
+    def fresh(self, name: str) -> Any:
+        """A buffer before anything is written to it."""
+        given = self.given_buffers()
+        return given[name] if name in given else self._lowering.fresh(name)
+
+    def placed(self, name: str, array: Array) -> Any:
+        """A buffer with given contents, which nobody else has, where it lies."""
+        if self.shards is None:
+            return backend.copied(array)
+        placement = self.shards.placement(self.layout.buffers.get(name))
+        return backend.copied(jax.device_put(array, placement))
+
+    def taken(self, array: Any) -> Any:
+        """What the host made, as calls take it."""
+        return array if self.shards is None else self.shards.everywhere(array)
+
+    def arrays(self) -> State:
+        """The given arrays, where this thread's programs run."""
+        return self._arrays(backend.device())
+
+    @cached_property
+    def _arrays(self) -> Callable[[Any], State]:
+        place = jax.device_put if self.shards is None else self.shards.everywhere
+
+        return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
+
+    def given_buffers(self) -> State:
+        """The buffers that are given arrays, where this thread's programs run."""
+        return self._given_buffers(backend.device())
+
+    @cached_property
+    def _given_buffers(self) -> Callable[[Any], State]:
+        return cache(lambda _: dict(starmap(self._given_buffer, self.layout.given.items())))
+
+    def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
+        """A buffer's name and contents: the array itself where kernels compute with it, too."""
+        buffer, attrs = (
+            self.layout.home(tensor).buffer,
+            passed_on(self.plan.pdg[tensor[0]], tensor[1]),
+        )
+        if self.shards is not None:
+            return buffer.name, jax.device_put(array, self.shards.placement(buffer))
+        value = None if attrs is None else attrs.value
+        known = None if value is None else self._lowering.arrays.get(value)
+        if value is None or known is None or array.size != value.array.size:
+            return buffer.name, jax.device_put(array)
+        return buffer.name, self.arrays()[known]
+
+    def start(self) -> State:
+        """The buffers that calls take before anything is written to them, but for those of turns.
+
+        All calls begin to be loaded, or compiled, at once.
+        """
+        self._begin()
+        wanted: set[str] = set()
+        known: set[str] = set(self.flow.local)
+        for call in self.calls:
+            wanted |= (call.changed | call.constant) - known
+            known |= call.made
+        given = self.given_buffers()
+        return self._start(tuple(sorted(wanted - given.keys())))() | given
+
+    @cached_property
+    def _start(self) -> Callable[[tuple[str, ...]], Callable[[], State]]:
+        """What makes buffers, many in one XLA program."""
+
+        def making(names: tuple[str, ...]) -> Callable[[], State]:
+            made = jax.jit(lambda: {name: self._lowering.fresh(name) for name in names})
+            if self._compiled is None or self.shards is not None:
+                return made
+            return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
+
+        return cache(making)
+
+    @cached_property
+    def given(self) -> tuple[tuple[int, ...], ...]:
+        """By call, the outputs of the host's operation that it puts into its buffers."""
+        return tuple(self._given(call) for call in self.calls)
+
+    def _given(self, call: Call) -> tuple[int, ...]:
+        if call.given is None:
+            return ()
+        op, needed = self.plan.pdg[call.given.op_id], self.flow.behind(call.given)
+        return tuple(
+            k
+            for k in range(len(op.outputs))
+            if any(home.buffer.name in needed for home in self.layout.homes[op.id, k])
+        )
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
+        """Each line of the text, with what it can be found by besides."""
+        yield from self._lines(self.regions.parts, 0)
+        held = f"{self.nbytes:,} bytes"
+        if self.shards is not None:
+            held += f", {self.nbytes_each:,} on each of {self.shards.count} devices"
+        yield f"buffers, {held} (the plan holds at most {self.plan.peak:,} at once):", ()
+        for buffer in self.layout.buffers.values():
+            where = " in a turn" if buffer.name in self.flow.local else ""
+            yield f"  {buffer}{where}{self._share(buffer)}", ()
+
+    def _share(self, buffer: Buffer) -> str:
+        if self.shards is None:
+            return ""
+        if self.shards.axis(buffer) is None:
+            return ", on every device"
+        return f", {self.shards.nbytes(buffer):,} on each device"
+
+    def _lines(self, parts: Seq[Part], depth: int) -> Iterable[tuple[str, Seq[str]]]:
+        pad = "  " * depth
+        for part in parts:
+            if isinstance(part, Call):
+                for line, about in self._call_lines(part):
+                    yield f"{pad}{line}", about
+            elif isinstance(part, OnHost):
+                why = self.hosted[self.ast.names[part.node.op_id]]
+                for line, about in self.ast.found_in(part.node):
+                    yield f"{pad}on the host ({why}): {line}", about
+            elif isinstance(part, Move):
+                yield f"{pad}{self.ast.line(part.node)}", ()
+            else:
+                yield f"{pad}{self._head(part)}", ()
+                yield from (
+                    self._lines(part.parts, depth + 1) if part.parts else [(f"{pad}  pass", ())]
+                )
+                if part.other:
+                    yield f"{pad}else:", ()
+                    yield from self._lines(part.other, depth + 1)
+
+    def _head(self, part: Around) -> str:
+        """The line of a loop or a condition that the host runs."""
+        if isinstance(part.node, Guard):
+            return f"if {self.ast.shown(part.node)}:"
+        return self.ast.line(part.node)
+
+    def _call_lines(self, call: Call) -> Iterable[tuple[str, Seq[str]]]:
+        node, times, names = call.node, "" if call.counters else ", once", self.ast.names
+        if call.loop is not None:
+            node = call.loop.body
+            turns = (call.loop.last.const - call.loop.first.const) // call.loop.step + 1
+            each = f"every {self.fuse} turns of" if self.fuse > 1 else "each of"
+            what = "" if self.fuse > 1 else " turns"
+            times = f", for {each} {turns}{what} of {self.ast.shown(call.loop).counter}"
+        yield f"call {call.number}{times}:", ()
+        if call.given is not None:
+            yield f"  put away what {names[call.given.op_id]} made", ()
+        for line, about in self.ast.found_in(node):
+            yield f"  {line}", about
+        if call.asked is not None:
+            yield f"  return what {names[call.asked.op_id]} reads", ()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What runs where, in order."""
+        return self._json(self.regions.parts)
+
+    def _json(self, parts: Seq[Part]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for part in parts:
+            if isinstance(part, Call):
+                lines = [line for line, _ in self._call_lines(part)]
+                found.append({"runs": "xla", "call": part.number, "lines": lines})
+            elif isinstance(part, OnHost):
+                name = self.ast.names[part.node.op_id]
+                found.append({"runs": "host", "name": name, "why": self.hosted[name]})
+            elif isinstance(part, Move):
+                found.append({"runs": "host", "line": self.ast.line(part.node)})
+            else:
+                inner = {"parts": self._json(part.parts), "else": self._json(part.other)}
+                found.append({"runs": "host", "line": self._head(part), **inner})
+        return found
+
+    def jaxpr(self, call: int = 1) -> str:
+        """What JAX traced for a call, counted from 1."""
+        arguments = self._arguments(call)
+        return jax.make_jaxpr(self.functions[call - 1])(*arguments).pretty_print(use_color=False)
+
+    def hlo(self, call: int = 1) -> str:
+        """What XLA made of a call, counted from 1."""
+        return self.compiled(call).as_text()
+
+    def compiled(self, call: int = 1) -> Any:
+        """XLA's executable of a call, counted from 1, as JAX has it; compiles it anew where JAX alone keeps it."""
+        arguments = self._arguments(call)
+        ready = self.ready[call - 1]
+        if isinstance(ready, CompiledCall):
+            return ready.executable
+        return self.functions[call - 1].lower(*arguments).compile()
+
+    def _arguments(self, call: int) -> tuple[Any, ...]:
+        """The types of what a call takes."""
+        if call not in range(1, len(self.calls) + 1):
+            raise OptionError(
+                f"there is no call {call!r}.", hint=f"they are numbered 1 to {len(self.calls)}."
+            )
+        one = self.calls[call - 1]
+        takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
+        if one.loop:
+            return (
+                *takes,
+                self.words(backend.seed_words(0), 0),
+                0,
+                *([1] if self.fuse > 1 else []),
+            )
+        given: dict[int, Any] = {}
+        for k in self.given[call - 1]:
+            assert one.given is not None
+            op = self.plan.pdg[one.given.op_id]
+            kind = op.outputs[k].type
+            given[k] = jax.ShapeDtypeStruct(
+                self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
+            )
+        return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
+
+    def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
+        """What draws are made of: the words of the seed and, of a program without an end, of the turn."""
+        return seed if self.counter is None else (*seed, *self.counter.words(turn))
+
+    def _types(self, names: Names) -> dict[str, Any]:
+        """The types of buffers, and where they lie."""
+        types = jax.eval_shape(lambda: {name: self._lowering.fresh(name) for name in sorted(names)})
+        placed = self._placements(names)
+        if placed is None:
+            return types
+        return {
+            n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed[n]) for n, x in types.items()
+        }
+
+
+def why_not(plan: MemoryPlan) -> str | None:
+    """Why a program cannot be lowered; None where it can, but for what runs on the host."""
+    if plan.share is not None and plan.swaps.all:
+        return "values wait on the host, which takes from one device"
+    return None
+
+
+def too_little(lowered: Lowered) -> str | None:
+    """Why it is not worthwhile, where hardly anything runs between operations on the host."""
+    if not lowered.hosted:
+        return None
+    for call in lowered.calls:
+        nodes = inside(call.node)
+        launches = sum(isinstance(node, Execute) for node in nodes)
+        if launches > 1 or any(isinstance(node, Loop) for node in nodes):
+            return None
+    names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
+    run = "runs" if len(lowered.hosted) == 1 else "run"
+    return f"{names} {run} on the host, and nothing between is a loop or two operations"
+
+
+def _has(node: Node, loop: Loop) -> bool:
+    return any(one is loop for one in inside(node))

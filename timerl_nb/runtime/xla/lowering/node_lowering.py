@@ -1,0 +1,556 @@
+"""The loop nest in JAX: what an AST node does to the buffers.
+
+Loops become `fori_loop`s, or `while_loop`s where a dynamic bound ends them; they carry the buffers that
+one turn leaves to the next or to what follows, no others. Frees are nothing, but for sums: what begins
+anew begins from its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from timerl_nb.compiler.ir.operation_attributes import BoundAttrs
+from timerl_nb.compiler.ir.operations import Op, Read, Tensor, is_sliced
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.loops.loop_nodes import (
+    Ast,
+    Deallocate,
+    Execute,
+    Guard,
+    If,
+    Loop,
+    Node,
+    Sequence,
+    inside,
+)
+from timerl_nb.compiler.loops.tileable_loops import Tile
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout
+from timerl_nb.compiler.memory.placement.passed_data import is_free
+from timerl_nb.compiler.memory.placement.slice_reads import Part, is_picked, split
+from timerl_nb.compiler.symbolic.array_evaluation import values
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import (
+    TRUE,
+    Entry,
+    Lin,
+    Slice,
+    maximum,
+    minimum,
+    span,
+    sym,
+)
+from timerl_nb.compiler.symbolic.substitution import subst_entry
+from timerl_nb.runtime.fused_kernel import Kernel
+from timerl_nb.runtime.jax_backend.gather_scatter_rules import Picks
+from timerl_nb.runtime.jax_backend.jax_engine import fitted
+from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
+from timerl_nb.runtime.xla.lowering.buffer_access import (
+    EVERY,
+    InPlace,
+    Within,
+    clear,
+    cut,
+    look_up,
+    put,
+    put_within,
+)
+from timerl_nb.runtime.xla.lowering.device_sharding import Shards
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.lowering.tile_loops import Blocks
+
+State = dict[str, JaxArray]  # buffers by name
+Env = Mapping[str, Any]  # symbols by name, traced or not
+Change = Callable[[State], None]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Lowering:
+    """Runs AST nodes on traced buffers."""
+
+    def __init__(
+        self,
+        ast: Ast,
+        plan: MemoryPlan,
+        kernels: Mapping[int, Kernel],
+        layout: Layout,
+        flow: Flow,
+        shards: Shards | None = None,
+        tiles: Seq[Tile] = (),
+        tile_kernel: Literal[False, True, "interpret"] = False,
+    ) -> None:
+        self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
+        self.kernels, self.layout, self.flow = kernels, layout, flow
+        free = [k for k in kernels if is_free(self.pdg[k], layout.given)]
+        self.free = frozenset(free)  # operations whose results are given arrays
+        used = (kernel for k, kernel in kernels.items() if k not in self.free)
+        found = {value: None for kernel in used for value in kernel.arrays}
+        self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
+        self._loops = 0  # around what is traced
+        self.blocks = Blocks(layout, flow, shards, tiles, tile_kernel, self._loop, self._constants)
+
+    def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
+        """Do what a node does, in place in `state`."""
+        if isinstance(node, Sequence):
+            for part in node.parts:
+                self.run(part, state, env, seed)
+        elif isinstance(node, Loop):
+            tile = self.blocks.tiles.get(id(node))
+            if tile is None:
+                self._loop(node, state, env, seed)
+            else:
+                names = sorted(self.flow.carried(node))
+                state |= {name: self._buffer(name, state) for name in names}
+                state |= self.blocks.run(tile, state, env, seed)
+        elif isinstance(node, If):
+            self._branch(node, state, env, seed)
+        elif isinstance(node, Execute):
+            self._guarded(node, state, env, lambda s: self._execute(node, s, env, seed))
+        elif isinstance(node, Deallocate) and self.flow.writes(node):
+            self._guarded(node, state, env, lambda s: self._clear(node, s, env))
+
+    def fresh(self, name: str) -> JaxArray:
+        """A buffer before anything is written to it."""
+        if name == LENGTHS:
+            dim = self.pdg.dims.dynamic
+            assert dim is not None
+            sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
+            return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
+        buffer = self.layout.buffers[name]
+        block = self.blocks.now
+        here = buffer if block is None else block.begun(buffer)
+        array = jnp.full(here.whole, buffer.fill, NUMPY[buffer.dtype])
+        shards = self._dividing
+        if shards is None:
+            return array
+        return lax.with_sharding_constraint(array, shards.placement(buffer))
+
+    def _buffer(self, name: str, state: State) -> JaxArray:
+        """A buffer as it is; nothing need have been written to it."""
+        return state[name] if name in state else self.fresh(name)
+
+    @property
+    def _dividing(self) -> Shards | None:
+        """What divides arrays among devices; None where a device is by itself."""
+        now = self.blocks.now
+        return None if now is not None and now.is_apart else self.shards
+
+    def _seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+        """A buffer with the values that a block has, and where they are if the buffer is whole."""
+        return (buffer, None) if self.blocks.now is None else self.blocks.now.seen(buffer)
+
+    def _constants(self, node: Node) -> set[str]:
+        """The given arrays that operations of a node know, by name."""
+        ids = {one.op_id for one in inside(node) if isinstance(one, Execute)}
+        return {self.arrays[v] for k in ids - self.free for v in self.kernels[k].arrays}
+
+    # --- control ---------------------------------------------------------------------------------
+
+    def _inside(
+        self, names: Names, state: State, run: Change
+    ) -> tuple[State, Callable[[State], State]]:
+        """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
+        found = {n: self._buffer(n, state) for n in sorted(names)}
+        carry = {n: x for n, x in found.items() if not isinstance(x, InPlace)}
+
+        def changed(inner: State) -> State:
+            here = {**state, **inner}
+            run(here)
+            return {name: here[name] for name in carry}
+
+        return carry, changed
+
+    def _loop(self, node: Loop, state: State, env: Env, seed: Any) -> None:
+        first, last = values(node.first, env, jnp), values(node.last, env, jnp)
+        names = self.flow.carried(node)
+        counter: list[Any] = [None]
+
+        def body(inner: State) -> None:
+            self._loops += 1
+            try:
+                self.run(node.body, inner, {**env, node.counter: counter[0]}, seed)
+            finally:
+                self._loops -= 1
+
+        carry, changed = self._inside(names, state, body)
+
+        def turn(at: Any, inner: State) -> State:
+            counter[0] = at
+            return changed(inner)
+
+        turns = node.turns
+        if turns is not None and node.late:
+            first = jnp.maximum(first, self._begins(node, turns, state, env))
+        if turns is not None and not node.late:
+
+            def going(pair: tuple[Any, State]) -> JaxArray:
+                at = {**env, node.counter: pair[0]}
+                return (pair[0] <= last) & self._asks(turns, {**state, **pair[1]}, at)
+
+            begin = (jnp.asarray(first, jnp.int32), carry)
+            step = lambda pair: (pair[0] + node.step, turn(*pair))  # noqa: E731
+            _, carry = lax.while_loop(going, step, begin)
+        elif node.step == 1:
+            carry = lax.fori_loop(first, last + 1, turn, carry)
+        else:
+            count = (last - first) // node.step + 1
+            carry = lax.fori_loop(0, count, lambda k, s: turn(first + k * node.step, s), carry)
+        state |= carry
+
+    def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> JaxArray:
+        """The first turn of a loop whose guard holds from some turn on."""
+        at = {**env, turns.name: 0, node.counter: 0}
+        return values(node.begins, at, jnp) - self._length(turns.at, state, env)
+
+    def _branch(self, node: If, state: State, env: Env, seed: Any) -> None:
+        if self.flow.writes(node):
+            then, other = node.then, node.other
+            self._choose(
+                values(node.cond, env, jnp),
+                self.flow.writes(node),
+                state,
+                lambda s: self.run(then, s, env, seed),
+                lambda s: None if other is None else self.run(other, s, env, seed),
+            )
+
+    def _guarded(self, node: Execute | Deallocate, state: State, env: Env, run: Change) -> None:
+        if node.guard is None or node.guard.cond is TRUE:
+            run(state)
+        else:
+            asked = self._asks(node.guard, state, env)
+            self._choose(asked, self.flow.writes(node), state, run, lambda _: None)
+
+    def _choose(self, cond: Any, names: Names, state: State, then: Change, other: Change) -> None:
+        if isinstance(cond, bool):
+            (then if cond else other)(state)
+            return
+        carry, changed = self._inside(names, state, then)
+        _, unchanged = self._inside(names, state, other)
+        state |= lax.cond(cond, changed, unchanged, carry)
+
+    # --- dynamic bounds --------------------------------------------------------------------------
+
+    def _asks(self, guard: Guard, state: State, env: Env) -> Any:
+        return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
+
+    def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
+        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        lengths = self._buffer(LENGTHS, state)
+        if at is None:
+            return jnp.max(lengths)
+        return lengths[tuple(values(e, env, jnp) for e in at)]
+
+    # --- instructions ----------------------------------------------------------------------------
+
+    def _execute(self, node: Execute, state: State, env: Env, seed: Any) -> None:
+        if node.op_id in self.free:
+            return
+        op, at = self.pdg[node.op_id], self._point(node, state, env)
+        with jax.named_scope(self.ast.names[op.id]):
+            found = {k: self._operand(op, k, state, at) for k in range(len(op.inputs))}
+            if isinstance(op.attrs, BoundAttrs):
+                self._end(op, op.attrs, found[0], state, at)
+                return
+            kernel = self.kernels[op.id]
+            scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
+            given = {value: state[self.arrays[value]] for value in kernel.arrays}
+            division = None if self._dividing is None else self._dividing.division
+            scope = replace(scope, division=division, once=not self._loops, given=given)
+            if self.blocks.now is not None:
+                block = self.blocks.now.block
+                scope = replace(scope, block=block, capacity=block.within(scope.capacity))
+            for out, value in enumerate(kernel.compute(scope, found)):
+                self._write((op.id, out), value, state, at)
+
+    def _point(self, node: Execute, state: State, env: Env) -> Env:
+        """The symbols at the point of an operation, a dynamic bound with its value there."""
+        op = self.pdg[node.op_id]
+        at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
+        dim = self.pdg.dims.dynamic
+        if dim is not None and self.pdg.dims.know(op.domain):
+            at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
+        return {**self.plan.bounds, **at}
+
+    def asked(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
+        """The operands of an operation that runs on the host, arbitrary beyond their true lengths."""
+        op, at = self.pdg[node.op_id], self._point(node, state, env)
+        count = len(self.plan.statements.of_op(op.id).operands)
+        return tuple(self._operand(op, k, state, at) for k in range(count))
+
+    def give(self, node: Execute, found: Mapping[int, JaxArray], state: State, env: Env) -> None:
+        """Put away what an operation made on the host, by output."""
+        at = self._point(node, state, env)
+        for out, value in found.items():
+            self._write((node.op_id, out), value, state, at)
+
+    def _end(self, op: Op, attrs: BoundAttrs, ended: JaxArray, state: State, at: Env) -> None:
+        """A dynamic dimension ends here where the operand holds."""
+        lengths = self._buffer(LENGTHS, state)
+        where = tuple(at[d] for d in op.domain if d != attrs.dim)
+        length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
+        state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
+
+    def _write(self, tensor: Tensor, value: JaxArray, state: State, at: Env) -> None:
+        if tensor in self.layout.given:
+            return
+        op = self.pdg[tensor[0]]
+        reduce = op.outputs[tensor[1]].reduce
+        block = self.plan.placed.blocks.get(tensor)
+        for home in self.layout.homes[tensor]:
+            buffer, within = self._seen(home.buffer)
+            array = self._buffer(buffer.name, state)
+            coordinates = [values(e, at, jnp) for e in home.coordinates]
+            if reduce is not None:
+                value = COMBINE[reduce](look_up(array, buffer, coordinates, within), value)
+            write = put_within if block is not None and block.cut else put
+            state[buffer.name] = write(array, buffer, coordinates, value, within)
+
+    def _clear(self, node: Deallocate, state: State, env: Env) -> None:
+        """Sums that have been read begin anew."""
+        for tensor in self.plan.lifetimes[node.lifetime].tensors:
+            if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
+                continue
+            home = self.layout.home(tensor)
+            at, inside = self._range(tensor, node, state, env)
+            coordinates = [values(e, {**self.plan.bounds, **at}, jnp) for e in home.coordinates]
+            array = state.get(home.buffer.name, None)
+            if array is not None:
+                state[home.buffer.name] = clear(array, home.buffer, coordinates, inside)
+
+    def _range(
+        self, tensor: Tensor, node: Deallocate, state: State, env: Env
+    ) -> tuple[dict[str, Any], Any]:
+        """The points that a free names: each dimension's, and which of them are there."""
+        domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
+        at: dict[str, Any] = {}
+        inside: Any = True
+        slices = sum(isinstance(e, Slice) for e in node.point)
+        axis = 0
+        for d, entry in zip(domain, node.point, strict=True):
+            if isinstance(entry, Lin):
+                at[d] = values(entry, env, jnp)
+                continue
+            if node.guard is not None:
+                env = {**env, node.guard.name: self._length(node.guard.at, state, env)}
+            along = [-1 if k == axis else 1 for k in range(slices)]
+            steps = jnp.arange(self.pdg.dims[d].count(self.plan.bounds)).reshape(along)
+            at[d] = values(entry.lo, env, jnp) + steps
+            inside = inside & (at[d] < values(entry.hi, env, jnp))
+            axis += 1
+        return at, inside
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray | Picks:
+        """An operand at one point: a value, or those of a slice, arbitrary ones beyond its end."""
+        read = op.inputs[slot]
+        if not is_sliced(read):
+            latest = self.layout.latest.get((op.id, slot), {})
+            return self._points(read, self._indices(read, at), state, latest)
+        if self.blocks.now is None and is_picked(op, slot):
+            return self._picks(op, read, state, at)
+        if self.plan.parts(op, slot) and not self._home(read):
+            # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
+            parts = split(self.pdg, self.plan.bounds, read, self.layout.merges)
+            if not isinstance(parts, str):
+                return jnp.concatenate([self._part(op, part, state, at) for part in parts])
+        return self._slice(op, read, state, at)
+
+    def _picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
+        """A slice of which what stands at some positions is looked up where it lies."""
+        ((along, entry),) = [(d, e) for d, e in self._entries(read).items() if isinstance(e, Slice)]
+        value = self._point_shape(read)
+        whole = self.plan.sizes.capacity(op, entry.length), *value
+
+        def look(position: JaxArray, elements: Mapping[int, JaxArray]) -> JaxArray:
+            index = {**self._indices(read, at), along: values(entry.lo, at, jnp) + position}
+            rest = [n for k, n in enumerate(value) if k not in elements]
+            found = self._points(read, index, state, elements=elements)
+            return jnp.broadcast_to(found, (*position.shape, *rest))
+
+        return Picks(whole, NUMPY[self.pdg.output(read).type.dtype], look)
+
+    def _indices(self, read: Read, at: Env) -> dict[str, Any]:
+        """By dimension of what is read, the index at a point."""
+        return {d: values(e, at, jnp) for d, e in self._entries(read).items() if isinstance(e, Lin)}
+
+    def _entries(self, read: Read) -> dict[str, Entry]:
+        domain = self.pdg[read.source].outputs[read.out].domain
+        return dict(zip(domain, read.index, strict=True))
+
+    def _home(self, read: Read) -> Home | None:
+        """Where a tensor or a merge is found without a choice."""
+        if self.pdg[read.source].kind == "merge":
+            return self.layout.merges.get(read.source)
+        return self.layout.home(read.tensor)
+
+    def _points(
+        self,
+        read: Read,
+        at: Env,
+        state: State,
+        latest: Mapping[str, Home] = NOTHING,
+        elements: Mapping[int, JaxArray] = EVERY,
+    ) -> JaxArray:
+        """What a tensor or a merge is at a point, or at many: `at` gives its dimensions' values.
+
+        Args:
+            latest: the buffers of which it is what was written last, and where that is.
+            elements: what of each value (`look_up`).
+        """
+        env = {**self.plan.bounds, **at}
+        home = self._home(read)
+        if home is not None:
+            home = latest.get(home.buffer.name, home)
+            coordinates = [values(e, env, jnp) for e in home.coordinates]
+            buffer, within = self._seen(home.buffer)
+            return look_up(self._array(home, state), buffer, coordinates, within, elements)
+        merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
+        if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
+            env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
+        found: JaxArray = None
+        for branch, holds in reversed(self._branches(merge, env)):
+            value = self._points(branch, self._indices(branch, env), state, latest, elements)
+            if not elements:  # branches may be shorter than the merge
+                own = self._point_shape(read)
+                value = fitted(value, (*value.shape[: value.ndim - len(own)], *own))
+            if found is not None:
+                cond = jnp.asarray(holds)
+                rank = len(self.pdg.output(branch).type.shape) - len(elements) + cond.ndim
+                cond = cond.reshape((*cond.shape, *[1] * (rank - cond.ndim)))
+                value = jnp.where(cond, value, found)
+            found = value
+        return found
+
+    def _branches(self, merge: Op, env: Env) -> list[tuple[Read, Any]]:
+        """The branches of a merge that may be read, and where each is; the last one is elsewhere.
+
+        A point may be known while this is traced: others may then read what there is not.
+        """
+        found: list[tuple[Read, Any]] = []
+        for branch in merge.inputs:
+            holds = values(branch.cond, env, jnp)
+            if holds is not False:
+                found.append((branch, holds))
+            if holds is True:
+                break
+        return found
+
+    def _array(self, home: Home, state: State) -> JaxArray:
+        return self._buffer(home.buffer.name, state)
+
+    def _part(self, op: Op, part: Part, state: State, at: Env) -> JaxArray:
+        """One of the runs of values that a slice consists of."""
+        if part.along is None:
+            read = Read(*part.tensor, part.index)
+            return self._points(read, self._indices(read, at), state)[None]
+        index: list[Entry] = list(part.index)
+        first = part.index[part.along]
+        index[part.along] = span(first, first + part.count)
+        return self._slice(op, Read(*part.tensor, tuple(index)), state, at)
+
+    def _slice(self, op: Op, read: Read, state: State, at: Env) -> JaxArray:
+        """The values of a slice, up to its capacity; arbitrary ones beyond its end."""
+        entries = self._entries(read)
+        sliced = {d: e for d, e in entries.items() if isinstance(e, Slice)}
+        sizes = {d: self.plan.sizes.capacity(op, e.length) for d, e in sliced.items()}
+        value = self._point_shape(read)
+        whole = (*sizes.values(), *value)
+        if not prod(sizes.values()):
+            return jnp.zeros(whole, NUMPY[self.pdg.output(read).type.dtype])
+        home = self._home(read)
+        if home is not None:
+            starts = self._starts(op, home, entries, sizes)
+            if starts is not None:
+                return self._cut(home, starts, sizes, state, at).reshape(whole)
+        index = self._indices(read, at)
+        for axis, (d, entry) in enumerate(sliced.items()):
+            along = [-1 if k == axis else 1 for k in range(len(sizes))]
+            steps = jnp.arange(sizes[d], dtype=jnp.int32).reshape(along)
+            index[d] = values(entry.lo, at, jnp) + steps
+        return jnp.broadcast_to(self._points(read, index, state), whole)
+
+    def _starts(
+        self, op: Op, home: Home, entries: Mapping[str, Entry], sizes: Mapping[str, int]
+    ) -> list[tuple[Lin, str | None]] | None:
+        """Where a slice starts along each axis of a buffer, if its places lie side by side.
+
+        With each start the dimension along which it runs. None where some may lie outside.
+        """
+        found: list[tuple[Lin, str | None]] = []
+        for axis in home.buffer.axes:
+            coordinate = home.coordinates[axis.coordinate]
+            runs = [d for d in coordinate.symbols if d in sizes]
+            entry = subst_entry(coordinate, {d: _low(e) for d, e in entries.items()})
+            assert isinstance(entry, Lin)
+            start, along = entry - axis.first, runs[0] if runs else None
+            if axis.ring:
+                if along is not None:
+                    return None
+                if axis.kept:
+                    beyond = maximum(start - axis.kept, 0)
+                    start = minimum(start, axis.kept) + beyond % axis.turns
+                else:
+                    start = start % axis.size
+            elif along is not None:
+                shifted = len(runs) == 1 and (coordinate - sym(along)).is_const
+                if not shifted or not self._fits(op, start, sizes[along], axis.size):
+                    return None
+            found.append((start, along))
+        runs = [along for _, along in found if along is not None]
+        return found if runs == list(sizes) else None
+
+    def _fits(self, op: Op, start: Lin, count: int, size: int) -> bool:
+        """Whether a run of places lies within an axis at every point of an operation."""
+        if start.symbols <= self.plan.bounds.keys() - self._unknown():
+            low = evaluate(start, self.plan.bounds)
+            return 0 <= low <= size - count
+        if self.pdg.dims.dynamic is not None:
+            return False
+        points = self.pdg.points(op)
+        return (
+            points.greatest(start, self.plan.bounds) + count <= size
+            and points.greatest(-start, self.plan.bounds) <= 0
+        )
+
+    def _unknown(self) -> set[str]:
+        dim = self.pdg.dims.dynamic
+        return set() if dim is None else {dim.bound}
+
+    def _cut(
+        self,
+        home: Home,
+        starts: list[tuple[Lin, str | None]],
+        sizes: Mapping[str, int],
+        state: State,
+        at: Env,
+    ) -> JaxArray:
+        counts = [1 if along is None else sizes[along] for _, along in starts]
+        places = [values(e, at, jnp) for e, _ in starts]
+        return cut(self._array(home, state), places, counts, self._seen(home.buffer)[1])
+
+    def _point_shape(self, read: Read) -> tuple[int, ...]:
+        """The shape of one point's value of what is read, as far as a block has it."""
+        shape = self.plan.sizes.point_shape(read)
+        if self.blocks.now is None:
+            return shape
+        sizes, block = self.pdg.output(read).type.shape, self.blocks.now.block
+        return tuple(
+            block.size if block.is_along(size) else n for size, n in zip(sizes, shape, strict=True)
+        )
+
+
+def _low(entry: Entry) -> Lin:
+    return entry.lo if isinstance(entry, Slice) else entry

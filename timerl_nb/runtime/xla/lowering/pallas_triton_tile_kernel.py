@@ -1,0 +1,156 @@
+"""The blocks of a tile as one kernel of Pallas': a program of it has its part of every buffer, and makes all turns.
+
+What a block holds between two turns are values of the program, in registers on a GPU; buffers with a place
+for each turn stay where they are, and are read and written place by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from timerl_nb.compiler.loops.tileable_loops import Tile
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
+from timerl_nb.runtime.xla.lowering.buffer_access import InPlace
+from timerl_nb.runtime.xla.lowering.elementwise_retracing import InCells, Place, scalar
+
+State = dict[str, Any]
+# From where a block starts, its parts and what all share to its parts after all turns.
+Run = Callable[[JaxArray, State, Any], State]
+
+
+def without_gpu(how: Literal[True, "interpret"]) -> str | None:
+    """Why there are no kernels on this machine; None where there may be."""
+    platform = jax.default_backend()
+    if how == "interpret" or platform == "gpu":
+        return None
+    return f"Pallas compiles this for GPUs, and JAX runs on {platform}"
+
+
+def refused(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
+    """Why a tile cannot be a kernel, known ahead of its operations; None where it may be."""
+    if how is True and tile.size & (tile.size - 1):
+        return f"on a GPU blocks have a power of two points, and not {tile.size}"
+    return without_gpu(how)
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """One kernel for the whole blocks of a tile.
+
+    Attributes:
+        tile: what it runs.
+        count: of blocks.
+        axes: by buffer, its axis for the points, places included.
+        written: the buffers that it changes.
+        run: the turns of a block.
+        interpret: it runs as XLA's operations.
+    """
+
+    tile: Tile
+    count: int
+    axes: Mapping[str, int]
+    written: Collection[str]
+    run: Run
+    interpret: bool
+
+    def why_not(self, arrays: Mapping[str, JaxArray], shared: Any) -> str | None:
+        """Why Pallas does not lower it, as it says; None where it does."""
+        take = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (arrays, shared))
+        try:
+            jax.jit(self.__call__).lower(*take)
+        except Exception as error:  # whatever it is that it lacks
+            return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return None
+
+    def __call__(self, arrays: Mapping[str, JaxArray], shared: Any) -> State:
+        """The buffers that it has changed.
+
+        Args:
+            arrays: all that it looks into, by name.
+            shared: scalars and small arrays, which all blocks have whole.
+        """
+        try:  # few operations, where no other axis has as many elements as a block has points
+            return self._called(arrays, shared, guess=True)
+        except NotImplementedError as error:
+            try:
+                return self._called(arrays, shared, guess=False)
+            except NotImplementedError:
+                raise error from None
+
+    def _called(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
+        from jax.experimental import pallas as pl  # noqa: PLC0415 (half a second, which few programs need)
+
+        leaves, tree = jax.tree.flatten(shared)
+        names, made = list(arrays), [name for name in arrays if name in self.written]
+        taken = [*arrays.values(), *leaves]
+        axes = [self.axes.get(name) for name in names] + [None] * len(leaves)
+        parts = [
+            jax.ShapeDtypeStruct(_with(x.shape, axis, self.tile.size), x.dtype)
+            for x, axis in zip(taken, axes, strict=True)
+        ]
+        specs = [
+            pl.BlockSpec(part.shape or (1,), _which(part.shape, axis))
+            for part, axis in zip(parts, axes, strict=True)
+        ]
+        whole = {name: parts[k] for k, name in enumerate(names) if name not in self.tile.in_place}
+
+        def kernel(*refs: Any) -> None:
+            places = [Place(ref, axis) for ref, axis in zip(refs, axes, strict=False)]
+            by_name = dict(zip(names, places, strict=False))
+            outputs = zip(made, refs[len(taken) :], strict=True)
+            changed = {n: Place(ref, self.axes.get(n)) for n, ref in outputs}
+            by_name |= {n: place for n, place in changed.items() if n in self.tile.in_place}
+            in_place = {n: InPlace(by_name[n].ref) for n in names if n not in whole}
+
+            def turns(start: Any, inner: State, others: Any) -> State:
+                found = self.run(start, {**in_place, **inner}, tree.unflatten(others))
+                return {name: found[name] for name in changed if name in whole}
+
+            cells = InCells(self.tile.size, by_name.values(), guess=guess)
+            start = pl.program_id(0) * self.tile.size
+            found = cells.call(
+                turns,
+                scalar(start),
+                {name: by_name[name].all(part.shape) for name, part in whole.items()},
+                [place.all(x.shape) for place, x in zip(places[len(names) :], leaves, strict=True)],
+                like=[start, whole, leaves],
+            )
+            for name, value in found.items():
+                changed[name].put_all(cells.along(value, self.axes.get(name)))
+
+        call = pl.pallas_call(
+            kernel,
+            grid=(self.count,),
+            in_specs=specs,
+            out_specs=[specs[names.index(name)] for name in made],
+            out_shape=[jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype) for n in made],
+            input_output_aliases={names.index(name): k for k, name in enumerate(made)},
+            interpret=self.interpret,
+            **({} if self.interpret else {"compiler_params": _triton(self.tile.size)}),
+        )
+        return dict(zip(made, call(*map(_at_least_1d, taken)), strict=True))
+
+
+def _triton(size: int) -> Any:
+    """Triton's way to a GPU: JAX has others, and which it takes by itself depends on its version."""
+    from jax.experimental.pallas import triton  # noqa: PLC0415 (only where there is a GPU)
+
+    return triton.CompilerParams(num_warps=max(1, min(size // 32, 8)))
+
+
+def _with(shape: Sequence[int], axis: int | None, size: int) -> tuple[int, ...]:
+    return tuple(size if k == axis else n for k, n in enumerate(shape))
+
+
+def _which(shape: Sequence[int], axis: int | None) -> Callable[[Any], tuple[Any, ...]]:
+    """By the number of a program, its part of an array."""
+    return lambda k: tuple(k if n == axis else 0 for n in range(len(shape) or 1))
+
+
+def _at_least_1d(x: JaxArray) -> JaxArray:
+    return x if x.ndim else jnp.reshape(x, (1,))

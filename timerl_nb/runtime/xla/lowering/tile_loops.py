@@ -1,0 +1,184 @@
+"""Tiles in JAX: all turns of a loop for one block after the other, on each device for the blocks of its own points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from timerl_nb.compiler.loops.loop_nodes import Loop
+from timerl_nb.compiler.loops.tileable_loops import Tile
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import Block, JaxArray
+from timerl_nb.runtime.xla.lowering.buffer_access import Within
+from timerl_nb.runtime.xla.lowering.device_sharding import Shards
+from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow
+from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import TileKernel, refused
+
+State = dict[str, JaxArray]
+Env = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The block that is traced.
+
+    Attributes:
+        first: of the points that there are on its device.
+        start: of the block among these.
+        size: how many it has.
+    """
+
+    tile: Tile
+    first: Any
+    start: Any
+    size: int
+
+    @property
+    def block(self) -> Block:
+        """As kernels know it: by where it starts among all points."""
+        return Block(self.tile.dim, self.first + self.start, self.size)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a device runs it by itself."""
+        return self.tile.devices > 1
+
+    def seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+        """A buffer with the values that the block has, and where they are if the buffer is whole."""
+        axis = self.tile.axes.get(buffer.name)
+        if axis is None:
+            return buffer, None
+        within = None
+        if buffer.name in self.tile.in_place:
+            within = Within(axis, self.start, self.size)
+        return _along(buffer, axis, self.size), within
+
+    def begun(self, buffer: Buffer) -> Buffer:
+        """A buffer that the block makes: one in place has all points of the device."""
+        part, within = self.seen(buffer)
+        return part if within is None else _along(buffer, within.axis, self.tile.each)
+
+
+class Blocks:
+    """Runs loops block by block.
+
+    Args:
+        turns: does what all turns of a loop do, in place in a state.
+        constants: the given arrays that a loop knows, by name.
+
+    Attributes:
+        tiles: by the loop.
+        now: the block around what is traced.
+        no_kernel: by the loop of a tile that was traced, why it is no kernel.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        flow: Flow,
+        shards: Shards | None,
+        tiles: Seq[Tile],
+        kernel: Literal[False, True, "interpret"],
+        turns: Callable[[Loop, State, Env, Any], None],
+        constants: Callable[[Loop], set[str]],
+    ) -> None:
+        self.tiles = {id(tile.loop): tile for tile in tiles}
+        self.now: Inside | None = None
+        self.no_kernel: dict[int, str | None] = {}
+        self._layout, self._flow, self._shards = layout, flow, shards
+        self._kernel: Literal[False, True, "interpret"] = kernel
+        self._loop, self._constants = turns, constants
+
+    def run(self, tile: Tile, state: State, env: Env, seed: Any) -> State:
+        """What a loop changes of a state, which has all that it hands from turn to turn."""
+        if tile.devices == 1:
+            return self._all(tile, 0, state, env, seed)
+        assert self._shards is not None
+        shared = _traced(env), seed
+
+        def run(parts: State, shared: Any, device: JaxArray) -> State:
+            symbols, words = shared
+            return self._all(tile, device * tile.each, parts, {**env, **symbols}, words)
+
+        made, arrays = self._flow.carried(tile.loop), self._touched(tile, state)
+        return self._shards.apart(run, self._axes(tile), made, arrays, shared)
+
+    def _all(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
+        """What the loop changes, where buffers have the points from `first` on alone.
+
+        The last block, where it is shorter, is a program of its own: none computes a point twice.
+        """
+        apart = tile.axes.keys() - tile.in_place
+        places = {name: len(self._layout.buffers[name].axes) for name in apart}
+
+        def block(start: Any, size: int, carry: State) -> State:
+            whole = {**state, **carry}
+            parts = {name: Within(tile.axes[name], start, size) for name in apart}
+            inner = {n: parts[n].of(x, places[n]) if n in apart else x for n, x in whole.items()}
+            self._turns(Inside(tile, first, start, size), inner, env, seed)
+            return {
+                n: parts[n].put(x, inner[n], places[n]) if n in apart else inner[n]
+                for n, x in carry.items()
+            }
+
+        carry = {name: state[name] for name in sorted(self._flow.carried(tile.loop))}
+        full, rest = divmod(tile.each, tile.size)
+        made = self._in_kernel(tile, full, first, state, env, seed)
+        if made is None:
+            each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
+            made = lax.fori_loop(0, full, each, carry)
+        carry = {**carry, **made}
+        return block(full * tile.size, rest, carry) if rest else carry
+
+    def _in_kernel(
+        self, tile: Tile, count: int, first: Any, state: State, env: Env, seed: Any
+    ) -> State | None:
+        """What one kernel makes of so many blocks; None where there is none."""
+        if self._kernel is False:
+            return None
+        one = replace(tile, in_place=frozenset())  # a program has no more of a buffer than its part
+
+        def run(start: Any, inner: State, shared: Any) -> State:
+            symbols, words, first = shared
+            self._turns(Inside(one, first, start, tile.size), inner, {**env, **symbols}, words)
+            return inner
+
+        changed, interpret = self._flow.carried(tile.loop), self._kernel == "interpret"
+        kernel = TileKernel(tile, count, self._axes(tile), changed, run, interpret)
+        arrays, shared = self._touched(tile, state), (_traced(env), seed, jnp.asarray(first))
+        why = refused(tile, self._kernel) or kernel.why_not(arrays, shared)
+        self.no_kernel[id(tile.loop)] = why
+        return kernel(arrays, shared) if why is None else None
+
+    def _turns(self, block: Inside, state: State, env: Env, seed: Any) -> None:
+        """All turns of a block."""
+        self.now = block
+        try:
+            self._loop(block.tile.loop, state, env, seed)
+        finally:
+            self.now = None
+
+    def _touched(self, tile: Tile, state: State) -> State:
+        """What a tile looks into or changes, of what there is."""
+        known = self._flow.touched(tile.loop) | self._constants(tile.loop)
+        return {name: x for name, x in state.items() if name in known}
+
+    def _axes(self, tile: Tile) -> dict[str, int]:
+        """By buffer, its axis for the points, places included."""
+        return {n: len(self._layout.buffers[n].axes) + axis for n, axis in tile.axes.items()}
+
+
+def _along(buffer: Buffer, axis: int, size: int) -> Buffer:
+    """A buffer with so many positions along an axis of each value."""
+    return replace(buffer, shape=(*buffer.shape[:axis], size, *buffer.shape[axis + 1 :]))
+
+
+def _traced(env: Env) -> dict[str, JaxArray]:
+    return {name: x for name, x in env.items() if isinstance(x, jax.Array)}

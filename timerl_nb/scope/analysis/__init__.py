@@ -1,0 +1,1 @@
+"""Analyses of a recording: time breakdown, transitions, critical path, comparison."""

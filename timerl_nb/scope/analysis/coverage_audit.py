@@ -1,0 +1,285 @@
+"""Which native functions run untapped: `trl.scope.audit`, for some seconds of a program.
+
+What is on top of a thread is known from Python's own events: `sys.monitoring`, or `sys.setprofile` before Python 3.12, which
+tells of built-in functions and methods alone. These cost every call more than a tap does: to look, not to record.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import types
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final
+
+from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.compiler.language.argument_checks import is_number
+from timerl_nb.scope.recording import recorder
+from timerl_nb.scope.recording.recorder import this_lane
+from timerl_nb.scope.storage.event_format import Library
+from timerl_nb.scope.wrappers.function_wrappers import is_tap
+from timerl_nb.scope.wrappers.library_wrappers import Tapping
+
+_OURS: Final = str(Path(__file__).parents[1])
+_IMPORTING: Final = "<frozen importlib"
+_PYTHON: Final = "python"  # on top: Python, or what is tapped
+_NOTHING: Final = ""  # on top: an import, of which nothing is counted
+_ROWS: Final = 20
+
+
+class Enough(BaseException):
+    """The seconds are over; no `except Exception` of a program catches this."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A native function that is not tapped.
+
+    Attributes:
+        name: with its module.
+        calls: how often it was called from Python.
+        ns: nanoseconds that it was on top, without the Python that it calls.
+    """
+
+    name: str
+    calls: int
+    ns: int
+
+
+class audit:
+    """Look for native functions that run untapped, as a context manager; what it found is in `rows`, the most time first.
+
+    Imports are left out. What is called inside of a tapped function is the tap's. It records meanwhile, for nobody.
+
+    Args:
+        seconds: how long to look, imports left out, until `Enough` is raised in the thread that looks; None for
+            until the end.
+
+    Raises:
+        OptionError: seconds that are not positive.
+        ExecutionError: as it begins: a recording goes on, or somebody else profiles the program.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        if seconds is not None and not (is_number(seconds) and seconds > 0):
+            raise OptionError(f"seconds={seconds} is not possible.", hint="give a positive number.")
+        self._seconds = seconds
+        self._calls, self._spent = Counter[str](), Counter[str]()
+        self._own = threading.local()
+        self._tapping = Tapping()
+        self._folder = ExitStack()
+        self._names: dict[int, tuple[Any, str]] = {}
+
+    @property
+    def total(self) -> int:
+        """Nanoseconds of all threads, imports left out."""
+        return sum(self._spent.values())
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Functions, the most time first."""
+        found = (pair for pair in self._spent.most_common() if pair[0] != _PYTHON)
+        return tuple(Row(name, self._calls[name], ns) for name, ns in found)
+
+    def __str__(self) -> str:
+        total, rows = max(self.total, 1), self.rows
+        cells = [("untapped", "calls", "ms", "share")]
+        for row in rows[:_ROWS]:
+            cells.append(
+                (row.name, f"{row.calls:,}", f"{row.ns / 1e6:,.1f}", f"{row.ns / total:.2%}")
+            )
+        part = sum(row.ns for row in rows) / total
+        head = f"{total / 1e9:,.2f} s, of which {part:.1%} in {len(rows):,} native functions that are not tapped"
+        return "\n".join([head, *aligned(cells, left=(0,))])
+
+    __repr__ = __str__
+
+    def __enter__(self) -> audit:
+        if sys.getprofile() is not None or (_MONITORING and _MONITORING.get_tool(_TOOL)):
+            raise ExecutionError(
+                "somebody else profiles this program.", hint="end that first: one can at a time."
+            )
+        with ExitStack() as kept:
+            folder = tempfile.TemporaryDirectory(prefix="timerl-scope-")
+            recorder.begin(Path(kept.enter_context(folder)))
+            self._folder = kept.pop_all()
+        self._tapping.on()
+        stack = self._own.stack = _Stack()
+        stack.limit = inf if self._seconds is None else self._seconds * 1e9
+        if _MONITORING:
+            _monitor(self)
+        else:
+            threading.setprofile(self._event)
+            sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self._end()
+        self._tapping.off()
+        recorder.end()
+        self._folder.close()
+        return kind is Enough
+
+    def _end(self) -> None:
+        if _MONITORING:
+            if _MONITORING.get_tool(_TOOL):
+                _MONITORING.set_events(_TOOL, 0)
+                _MONITORING.free_tool_id(_TOOL)
+        else:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+
+    # --- what is on top ----------------------------------------------------------------------
+
+    def _stack(self) -> _Stack:
+        """That of the thread that asks."""
+        try:
+            return self._own.stack
+        except AttributeError:
+            self._own.stack = _Stack()
+            return self._own.stack
+
+    def _event(self, frame: types.FrameType, event: str, what: Any) -> None:
+        """Of `sys.setprofile`."""
+        stack = self._spend()
+        if event == "call":
+            self._framed(stack, frame.f_code)
+        elif event == "c_call":
+            self._called(stack, what, frame.f_code)
+        else:
+            stack.left(is_frame=event == "return")
+        stack.since = perf_counter_ns()
+
+    def _spend(self) -> _Stack:
+        """Give what is on top the time since the last event; the stack."""
+        now, stack = perf_counter_ns(), self._stack()
+        on_top = stack.tops[-1]
+        if on_top:
+            self._spent[on_top] += now - stack.since
+            stack.spent += now - stack.since
+            if stack.spent > stack.limit:
+                stack.limit = inf
+                self._end()
+                raise Enough
+        return stack
+
+    def _framed(self, stack: _Stack, code: types.CodeType) -> None:
+        """A frame of Python is entered."""
+        imports = not stack.tops[-1] or code.co_filename.startswith(_IMPORTING)
+        stack.entered(_NOTHING if imports else _PYTHON, is_frame=True)
+
+    def _called(self, stack: _Stack, function: Any, code: types.CodeType) -> None:
+        """A function is called that is not Python's, from some code."""
+        if not stack.tops[-1]:
+            stack.entered(_NOTHING, is_frame=False)
+        elif (
+            _is_tapped()
+            or is_tap(getattr(function, "__func__", function))
+            or code.co_filename.startswith(_OURS)
+        ):
+            stack.entered(_PYTHON, is_frame=False)
+        else:
+            name = self._named(function)
+            self._calls[name] += 1
+            stack.entered(name, is_frame=False)
+
+    def _named(self, function: Any) -> str:
+        known = self._names.get(id(function))
+        if known is None or known[0] is not function:
+            known = function, _name(function)
+            bound = getattr(function, "__self__", None)
+            if bound is None or isinstance(
+                bound, types.ModuleType
+            ):  # others are made anew for each call
+                self._names[id(function)] = known
+        return known[1]
+
+
+class _Stack:
+    """What is on top in a thread; frames of Python, and calls from them."""
+
+    __slots__ = ("frames", "limit", "since", "spent", "tops")
+
+    def __init__(self) -> None:
+        self.tops, self.frames = [_PYTHON], [True]
+        self.spent, self.limit = 0, inf  # nanoseconds, until it is enough
+        self.since = perf_counter_ns()
+
+    def entered(self, top: str, *, is_frame: bool) -> None:
+        if not is_frame and not self.frames[-1]:  # of the last call nobody has heard how it ended
+            self.left(is_frame=False)
+        self.tops.append(top)
+        self.frames.append(is_frame)
+
+    def left(self, *, is_frame: bool) -> None:
+        """The last frame is left, and the calls from it; or the last call, if there is one."""
+        if is_frame and not self.frames[-1]:
+            self.left(is_frame=False)
+        if len(self.tops) > 1 and self.frames[-1] is is_frame:
+            self.tops.pop()
+            self.frames.pop()
+
+
+def _is_tapped() -> bool:
+    """Whether this thread is inside of something tapped."""
+    lane = this_lane()
+    return lane is not None and lane.library != Library.PYTHON
+
+
+def _name(function: Any) -> str:
+    """A function's name with its module, or its class's."""
+    kind = type(function)
+    called = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    module = getattr(function, "__module__", None)
+    if not isinstance(module, str):
+        owner = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", None))
+        module = owner.__module__
+    return f"{module}.{called}" if isinstance(called, str) else f"{kind.__module__}.{kind.__name__}"
+
+
+# --- sys.monitoring ----------------------------------------------------------------------------
+
+_MONITORING: Final[Any] = getattr(sys, "monitoring", None)
+_TOOL: Final = 2  # sys.monitoring.PROFILER_ID
+
+
+def _monitor(found: audit) -> None:
+    """Have an audit hear of all threads' events."""
+
+    def told(act: Callable[..., None]) -> Callable[..., None]:
+        def hears(*event: Any) -> None:
+            stack = found._spend()
+            act(stack, *event)
+            stack.since = perf_counter_ns()
+
+        return hears
+
+    def called(code: types.CodeType, _: int, function: Any, *__: object) -> None:
+        if type(getattr(function, "__func__", function)) is not types.FunctionType:
+            calls(code, function)  # of others a frame is entered
+
+    calls = told(lambda stack, code, function: found._called(stack, function, code))
+    framed = told(lambda stack, code, *_: found._framed(stack, code))
+    left = told(lambda stack, *_: stack.left(is_frame=True))
+    returned = told(lambda stack, *_: stack.left(is_frame=False))
+    _MONITORING.use_tool_id(_TOOL, "trl.scope.audit")
+    events, which = _MONITORING.events, 0
+    for callback, names in {
+        framed: ("PY_START", "PY_RESUME", "PY_THROW"),
+        left: ("PY_RETURN", "PY_YIELD", "PY_UNWIND"),
+        called: ("CALL",),
+        returned: ("C_RETURN", "C_RAISE"),
+    }.items():
+        for name in names:
+            event = getattr(events, name)
+            _MONITORING.register_callback(_TOOL, event, callback)
+            which |= event if name[:2] != "C_" else 0  # which come with CALL
+    _MONITORING.set_events(_TOOL, which)

@@ -1,0 +1,180 @@
+"""The critical chain of a phase: what its end has waited for, back to its beginning, over threads and processes.
+
+Where a thread waits, who woke it did so by what it sent last before (a mark ahead of each send and notification), or by
+its end. Which of several was meant is not recorded: it is the last one, which is what a wait of any length ends by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.scope.analysis.blocked_time import with_waits
+from timerl_nb.scope.analysis.process_tree import Moment, processes
+from timerl_nb.scope.analysis.stack_frames import frames
+from timerl_nb.scope.analysis.state_intervals import pieces
+from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes, Readable, lanes_of
+from timerl_nb.scope.storage.event_format import INHERITED, NAME_MASK, SENDS, Kind, Library
+
+
+@dataclass(frozen=True)
+class Link:
+    """A stretch of the chain.
+
+    Attributes:
+        process, thread: whose it is.
+        begin, end: nanoseconds of CLOCK_MONOTONIC.
+        kind: it works; it waits, and nobody is known for whom; it has been woken, or started, and does not run yet.
+    """
+
+    process: int
+    thread: int
+    begin: int
+    end: int
+    kind: Literal["works", "waits", "wakes", "starts"]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Links from a phase's beginning to its end, without gaps."""
+
+    links: tuple[Link, ...]
+
+    def by_thread(self) -> dict[tuple[int, int, str], int]:
+        """Nanoseconds by process, thread and kind of link, the most first."""
+        found: dict[tuple[int, int, str], int] = {}
+        for link in self.links:
+            key = link.process, link.thread, link.kind
+            found[key] = found.get(key, 0) + link.end - link.begin
+        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    def __str__(self) -> str:
+        total = self.links[-1].end - self.links[0].begin
+        rows = [("process", "thread", "", "ms", "share")]
+        for (process, thread, kind), ns in self.by_thread().items():
+            rows.append((str(process), str(thread), kind, f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"))
+        return "\n".join(aligned(rows, left=(2,)))
+
+    __repr__ = __str__
+
+
+def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0) -> Chain:
+    """What the end of a phase has waited for, back to its beginning.
+
+    Args:
+        occurrence: which time of that phase, over all lanes in the order in which they began; -1 for the last.
+
+    Raises:
+        OptionError: there is no such phase, or not so often.
+        CallError: it is no recording.
+    """
+    recording = lanes_of(recording)
+    entered = [
+        (recording.names[top], begin, end, k)
+        for k, lane in enumerate(recording.lanes)
+        for made in (frames(lane, "phase"),)
+        for top, begin, end in zip(
+            *(x.tolist() for x in (made.top, made.begin, made.end)), strict=True
+        )
+        if end > begin and top < INHERITED
+    ]
+    found = sorted(times for name, *times in entered if name == phase)
+    if not found:
+        known = sorted({name for name, *_ in entered})
+        raise OptionError(f"there is no phase {phase!r}.", hint=one_of(phase, known))
+    if not -len(found) <= occurrence < len(found):
+        raise OptionError(
+            f"phase {phase!r} was entered {len(found)} times, and {occurrence} is none of these.",
+            hint="they are counted from 0.",
+        )
+    begin, end, k = found[occurrence]
+    return Chain(tuple(reversed([*_back(recording, k, begin, end)])))
+
+
+def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
+    names = recording.names
+    lanes = [_Waits(with_waits(lane, names), names) for lane in recording.lanes]
+    at = {(one.lane.process, one.lane.thread): number for number, one in enumerate(lanes)}
+    started: Mapping[int, Moment | None] = {
+        one.process.number: one.started for one in processes(recording)
+    }
+    now = end
+    while now > begin:
+        one = lanes[k]
+        process, thread = one.lane.process, one.lane.thread
+        if now <= one.first:  # it was not there before
+            by = started.get(process)
+            maker = None if by is None else at.get((by.process, by.thread))
+            if by is None or maker is None or by.ts >= now:
+                yield Link(process, thread, begin, now, "waits")
+                return
+            yield Link(process, thread, max(by.ts, begin), now, "starts")
+            k, now = maker, by.ts
+            continue
+        waited = one.wait_before(now)
+        if waited is None or waited[1] < now:  # it works until now
+            since = max(one.first if waited is None else waited[1], begin)
+            yield Link(process, thread, since, now, "works")
+            now = since
+            continue
+        woken = _woken_by(lanes, k, waited[0], now)
+        if woken is None:
+            yield Link(process, thread, max(waited[0], begin), now, "waits")
+            now = waited[0]
+        else:
+            k, ts = woken
+            yield Link(process, thread, max(ts, begin), now, "wakes")
+            now = ts
+
+
+def _woken_by(lanes: list[_Waits], k: int, since: int, now: int) -> tuple[int, int] | None:
+    """The lane that sent something last, or ended, within a wait; and when."""
+    found = [
+        (ts, number)
+        for number, one in enumerate(lanes)
+        if number != k and (ts := one.sent_before(now)) is not None and ts > since
+    ]
+    if not found:
+        return None
+    ts, number = max(found)
+    return number, ts
+
+
+class _Waits:
+    """When a thread waited, and when it sent something or ended."""
+
+    def __init__(self, lane: Lane, names: tuple[str, ...]) -> None:
+        self.lane, self.first = lane, int(lane.edges["ts"][0])
+        self._names = names
+
+    @cached_property
+    def _stretches(self) -> tuple[Array, Array]:
+        waits = np.concatenate([piece.on == Library.WAITING for piece in pieces(self.lane)])
+        changes = np.flatnonzero(np.diff(np.concatenate([[False], waits, [False]])))
+        moments = np.append(self.lane.edges["ts"].astype(np.int64), self.lane.end)[changes]
+        return moments[::2], moments[1::2]
+
+    @cached_property
+    def _sends(self) -> Array:
+        edges = self.lane.edges
+        name = self._names.index(SENDS) if SENDS in self._names else -1
+        sends = (edges["kind"] == Kind.MARK) & ((edges["top"] & NAME_MASK) == name)
+        return np.append(edges["ts"][sends].astype(np.int64), self.lane.end)
+
+    def wait_before(self, now: int) -> tuple[int, int] | None:
+        """The last wait that began before a moment; it may not have ended by then."""
+        begins, ends = self._stretches
+        k = int(np.searchsorted(begins, now)) - 1
+        return None if k < 0 else (int(begins[k]), int(min(ends[k], now)))
+
+    def sent_before(self, now: int) -> int | None:
+        """When it sent something last, or ended, before a moment."""
+        k = int(np.searchsorted(self._sends, now)) - 1
+        return None if k < 0 else int(self._sends[k])

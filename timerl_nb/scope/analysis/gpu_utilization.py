@@ -1,0 +1,54 @@
+"""What `nvidia-smi` would have said of the same kernels, beside what they took (RL-Scope, paper 002, section 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable, lanes_of
+from timerl_nb.scope.device_activity.busy_time import Busy
+from timerl_nb.scope.device_activity.device_operations import Sort
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """How far a device was used while anybody looked.
+
+    Attributes:
+        reported: the share of sampling periods in which some kernel ran.
+        busy: the share of time in which some kernel ran.
+    """
+
+    reported: float
+    busy: float
+
+
+def utilization(recording: Lanes | Readable, seconds: float = 1 / 6) -> dict[int, Utilization]:
+    """Of each device, by its number, over all processes: which it is taken to be the same for.
+
+    Time goes from the beginning of the first window to the end of the last one.
+
+    Args:
+        seconds: of a sampling period; NVIDIA's documentation says 1/6 to 1.
+
+    Raises:
+        OptionError: `seconds` is not positive.
+    """
+    if not seconds > 0:
+        raise OptionError(f"seconds={seconds!r} is not possible.", hint="give 1/6, for example.")
+    recording = lanes_of(recording)
+    devices, windows = recording.devices, recording.devices.traced
+    found: dict[int, Utilization] = {}
+    if not windows:
+        return found
+    begin, end = min(one.begin for one in windows), max(one.end for one in windows)
+    count = max(1, round((end - begin) / (seconds * 1e9)))
+    moments = np.linspace(begin, end, count + 1).astype(np.int64)
+    for number in range(max(len(one.devices) for one in windows)):
+        mine = (devices.device == number) & (devices.sort == Sort.KERNEL)
+        spent = np.diff(Busy.of(devices.begin[mine], devices.end[mine]).before(moments))
+        whole = max(1, end - begin)
+        found[number] = Utilization(float((spent > 0).mean()), int(spent.sum()) / whole)
+    return found

@@ -1,0 +1,46 @@
+"""Transitions between libraries (RL-Scope, paper 002, section 4.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.scope.analysis.state_intervals import WORDS, pieces, without_gaps
+from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable, lanes_of
+from timerl_nb.scope.storage.event_format import MISSED_OPERATION, Kind
+
+
+def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
+    """Count the calls of a library from another: by (operation, from, to), the most first.
+
+    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them. Calls in disabled blocks
+    count, too; waits that no wrapper saw do not.
+
+    Raises:
+        CallError: it is no recording.
+    """
+    recording = lanes_of(recording)
+    found: dict[tuple[str, str, str], int] = {}
+    for lane in recording.lanes:
+        for (operation, left, to), count in lane.missed.items():
+            if left != MISSED_OPERATION:
+                key = recording.names[operation], WORDS[left], WORDS[to]
+                found[key] = found.get(key, 0) + count
+        for piece in pieces(lane):
+            enters = piece.kind == Kind.CALL_ENTER
+            if not enters.any():
+                continue
+            columns = piece.operation[enters], piece.came_from[enters], piece.on_call[enters]
+            code, rows = without_gaps(*columns)
+            for (operation, left, to), count in zip(rows, np.bincount(code).tolist(), strict=True):
+                key = recording.names[operation], WORDS[left], WORDS[to]
+                found[key] = found.get(key, 0) + count
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def transitions_text(recording: Lanes) -> str:
+    """The same as a table."""
+    rows = [("operation", "from", "to", "times")]
+    for (operation, left, to), count in transitions(recording).items():
+        rows.append((operation or "-", left, to, f"{count:,}"))
+    return "\n".join(aligned(rows, left=(0, 1, 2)))

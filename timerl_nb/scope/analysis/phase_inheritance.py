@@ -1,0 +1,113 @@
+"""Phases that cover other threads: threads begun in a phase, and tasks submitted in one.
+
+A phase covers such a thread or task until it ends in its own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.scope.analysis.blocked_time import inserted
+from timerl_nb.scope.analysis.stack_frames import frames
+from timerl_nb.scope.analysis.thread_timelines import Lane
+from timerl_nb.scope.storage.event_format import EDGE, INHERITED, NAME_MASK, Kind
+
+_Open = tuple[int, int]  # a phase's name, and when it ends
+_SAID: Final = (Kind.PHASE_ENTER, Kind.PHASE_EXIT, Kind.TAKES)
+
+
+def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
+    """Extend the phases of lanes to threads begun and tasks submitted in them."""
+    found = list(lanes)
+    handed: dict[tuple[int, int], tuple[int, int]] = {}  # by process and number: lane, time
+    for k, lane in enumerate(lanes):
+        for ts, number, _, _ in lane.edges[lane.edges["kind"] == Kind.HANDS].tolist():
+            handed[lane.process, number] = k, ts
+    done, active = set[int](), set[int]()
+
+    def resolve(k: int) -> Lane:
+        """The lane, whose own source lanes are ready."""
+        if k in done or k in active:
+            return found[k]
+        active.add(k)
+        taken = found[k].edges[found[k].edges["kind"] == Kind.TAKES]
+        sources: dict[int, Sequence[_Open]] = {}
+        for number in np.unique(taken["top"]).tolist():
+            source = handed.get((found[k].process, number))
+            if source is not None:
+                sources[number] = _open_at(resolve(source[0]), source[1])
+        if any(sources.values()):
+            found[k] = _covered(found[k], sources)
+        active.discard(k)
+        done.add(k)
+        return found[k]
+
+    for k in range(len(found)):
+        resolve(k)
+    return found
+
+
+def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
+    """The open phases of a lane at a moment, the outermost first."""
+    made = frames(lane, "phase")
+    here = np.flatnonzero((made.begin <= ts) & (ts < made.end))
+    here = here[np.argsort(made.depth[here], kind="stable")]
+    return [(int(made.top[k]) & NAME_MASK, int(made.end[k])) for k in here]
+
+
+def _covered(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
+    """A lane with the open phases of the code that began its thread or submitted its tasks."""
+    edges = lane.edges.copy()
+    own: list[int] = []  # tops of its phases
+    given: list[_Open] = []
+    made, place = list[tuple[int, int, int, int]](), list[int]()
+
+    def add(k: int, ts: int, top: int, kind: Kind, depth: int) -> None:
+        made.append((ts, top, kind, depth))
+        place.append(k)
+
+    def close(k: int, until: int, *, every: bool = False) -> None:
+        """Leave the phases ended by a moment, or every one, before edge `k`."""
+        while given and not own and (every or given[-1][1] <= until):
+            _, end = given.pop()
+            ts = until if every else max(end, int(edges["ts"][k - 1]))
+            add(k, ts, given[-1][0] | INHERITED if given else 0, Kind.PHASE_EXIT, len(given))
+
+    for k in np.flatnonzero(np.isin(edges["kind"], _SAID)).tolist():
+        ts, top, kind = int(edges["ts"][k]), int(edges["top"][k]), int(edges["kind"][k])
+        if given and not own:
+            # phases may end between two of these edges, and have a place of their own there
+            while given and given[-1][1] <= ts:
+                at = int(np.searchsorted(edges["ts"], given[-1][1], side="right"))
+                close(max(1, min(at, k)), given[-1][1])
+        if kind == Kind.TAKES:
+            close(k, ts, every=True)
+            if not own:
+                for name, end in sources.get(top, ()):
+                    if end > ts:
+                        given.append((name, end))
+                        add(k + 1, ts, name | INHERITED, Kind.PHASE_ENTER, len(given))
+        elif kind == Kind.PHASE_ENTER:
+            own.append(top)
+            edges["depth"][k] = min(len(given) + len(own), 0xFFFF)
+        else:
+            if own:
+                own.pop()
+            under = own[-1] if own else given[-1][0] | INHERITED if given else 0
+            edges["top"][k], edges["depth"][k] = under, min(len(given) + len(own), 0xFFFF)
+            while given and not own and given[-1][1] <= ts:
+                _, _ = given.pop()
+                add(
+                    k + 1, ts, given[-1][0] | INHERITED if given else 0, Kind.PHASE_EXIT, len(given)
+                )
+    while given and not own and given[-1][1] < lane.end:
+        at = int(np.searchsorted(edges["ts"], given[-1][1], side="right"))
+        close(max(1, at), given[-1][1])
+    order = np.argsort(np.array(place), kind="stable")
+    rows: Array = np.array(made, EDGE)[order]
+    return inserted(replace(lane, edges=edges), np.array(place, np.int64)[order], rows)

@@ -1,0 +1,184 @@
+"""The processes of a recording: who made whom, and where the time of each went (RL-Scope, paper 002, section 3.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, lanes_of
+from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
+from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, RENEWED, STARTS, Kind
+
+_LONGEST: Final = 60  # characters of a process that are printed
+_START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
+_JOIN: Final = re.compile(rf"{JOINS}(\d+)")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time of a thread.
+
+    Attributes:
+        ts: nanoseconds of CLOCK_MONOTONIC.
+    """
+
+    process: int
+    thread: int
+    ts: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A process, and those that it made.
+
+    Attributes:
+        name: what its maker called it, or "".
+        started, joined: when some thread of another process made it, and had waited for its end; None where
+            nobody saw that.
+        time: where the time of its threads went.
+        children: in the order in which they began.
+    """
+
+    process: Process
+    name: str
+    started: Moment | None
+    joined: Moment | None
+    time: Breakdown
+    children: tuple[Branch, ...]
+
+    def __iter__(self) -> Iterator[Branch]:
+        """It, and all below it."""
+        yield self
+        for child in self.children:
+            yield from child
+
+    @property
+    def waiting(self) -> int:
+        """Nanoseconds in which its threads waited."""
+        return self.time.by("library").get(("waiting",), 0)
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """All processes of a recording.
+
+    Attributes:
+        roots: those that none of the recorded ones made.
+    """
+
+    roots: tuple[Branch, ...]
+
+    def __iter__(self) -> Iterator[Branch]:
+        for root in self.roots:
+            yield from root
+
+    def __str__(self) -> str:
+        rows = [("process", "ms", "waiting", "phases")]
+        for root in self.roots:
+            rows.extend(_rows(root, ""))
+        return "\n".join(aligned(rows, left=(0, 3)))
+
+    __repr__ = __str__
+
+
+def processes(recording: Lanes | Readable) -> ProcessTree:
+    """Return the tree of processes of a recording, with the times of each.
+
+    Raises:
+        CallError: it is no recording.
+    """
+    recording = lanes_of(recording)
+    starts, names, joins = _marks(recording)
+    known = {one.number for one in recording.processes}
+    below: dict[int, list[Process]] = {}
+    for one in recording.processes:
+        below.setdefault(one.parent if one.parent in known else 0, []).append(one)
+
+    def branch(one: Process) -> Branch:
+        started = starts.get(one.number)
+        if started is not None:  # it may have begun before its maker could say so
+            started = replace(started, ts=min(started.ts, one.begin))
+        elif one.forked_by:
+            started = Moment(one.parent, one.forked_by, one.begin)
+        lanes = tuple(lane for lane in recording.lanes if lane.process == one.number)
+        time = overlap_of(replace(recording, lanes=lanes))
+        children = tuple(map(branch, below.get(one.number, ())))
+        name, joined = names.get(one.number, ""), _first(joins.get(one.number, ()), started)
+        return Branch(one, name, started, joined, time, children)
+
+    return ProcessTree(tuple(map(branch, below.get(0, ()))))
+
+
+def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
+    """When a process was waited for first, by the process that started it if that did."""
+    other = -1 if started is None else started.process
+    return min(joins, key=lambda one: (one.process != other, one.ts), default=None)
+
+
+def _marks(
+    recording: Lanes,
+) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
+    """By process when it was started, what it was called, and when it was waited for."""
+    starts: dict[int, list[tuple[Moment, str]]] = {}
+    joins: dict[int, list[Moment]] = {}
+    telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
+    for lane in recording.lanes:
+        edges = lane.edges[lane.edges["kind"] == Kind.MARK]
+        for ts, top, _, _ in edges[telling[edges["top"] & NAME_MASK]].tolist():
+            moment, said = Moment(lane.process, lane.thread, ts), recording.names[top & NAME_MASK]
+            if found := _START.fullmatch(said):
+                starts.setdefault(int(found[1]), []).append((moment, found[2]))
+            elif found := _JOIN.fullmatch(said):
+                joins.setdefault(int(found[1]), []).append(moment)
+    return _by_number(recording, starts, joins)
+
+
+def _by_number(
+    recording: Lanes,
+    starts: Mapping[int, list[tuple[Moment, str]]],
+    joins: Mapping[int, list[Moment]],
+) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
+    """The same by the recording's process numbers; marks have the system's, which it reuses.
+
+    After `os.execv` a process goes on as another one.
+    """
+    alike: dict[int, list[Process]] = {}
+    for one in recording.processes:
+        alike.setdefault(one.number % RENEWED, []).append(one)
+    begun: dict[int, Moment] = {}
+    names: dict[int, str] = {}
+    joined: dict[int, Sequence[Moment]] = {}
+    for number, ones in alike.items():
+        left = sorted(starts.get(number, ()), key=lambda pair: pair[0].ts)
+        ends = [one.begin for one in ones[1:]]
+        since = 0
+        for one, until in zip(ones, [*ends, None], strict=True):
+            goes_on = one.number >= RENEWED and one.parent % RENEWED == number
+            if left and not goes_on and (until is None or left[0][0].ts < until):
+                begun[one.number], names[one.number] = left.pop(0)
+            joined[one.number] = [
+                x
+                for x in joins.get(number, ())
+                if x.ts >= since and (until is None or x.ts < until)
+            ]
+            since = one.begin if until is None else until
+    return begun, names, joined
+
+
+def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:
+    one, total = branch.process, branch.time.total
+    phases = (
+        f"{phase} {ns / 1e6:,.3f} ms" for (phase,), ns in branch.time.by("phase").items() if phase
+    )
+    called = " ".join(filter(None, (branch.name, one.command)))
+    if len(called) > _LONGEST:
+        called = f"{called[:_LONGEST]}…"
+    share = f"{branch.waiting / total:.1%}" if total else "-"
+    yield f"{indent}{one.number} {called}", f"{total / 1e6:,.3f}", share, ", ".join(phases)
+    for child in branch.children:
+        yield from _rows(child, f"{indent}  ")

@@ -1,0 +1,332 @@
+"""Where the time of each lane went: phase x operation x library on top x whether a device was busy.
+
+For every nanosecond of a lane, what is on top of its three stacks, and whether some device runs a kernel
+or a copy (RL-Scope, paper 002, section 3.3), as far as anybody looked. A stretch between two edges is of one kind
+but for devices, which are found from running sums; so edges take linear time, in pieces that stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.scope.analysis.blocked_time import with_waits
+from timerl_nb.scope.analysis.state_intervals import (
+    PIECE,
+    UNOBSERVED,
+    WORDS,
+    Piece,
+    pieces,
+    without_gaps,
+)
+from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes, Readable, lanes_of
+from timerl_nb.scope.device_activity.busy_time import NEVER, Busy
+from timerl_nb.scope.device_activity.device_operations import Devices
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
+
+Column = Literal["phase", "operation", "library", "used", "thread"]
+COLUMNS: Final = get_args(Column)
+_FAR: Final = np.array([1 << 61])
+_ALWAYS: Final = Busy.of(-_FAR, _FAR)
+
+
+class Used(IntEnum):
+    """What a nanosecond was spent on: the thread, a device beside it, or a device that it waits for."""
+
+    CPU = 0
+    BOTH = 1
+    GPU = 2
+    UNTRACED = 3  # the thread's, of which nobody knows what devices did meanwhile
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A kind of time.
+
+    Attributes:
+        phase, operation: names, "" where there was none.
+        library: the one on top, "python" where there was none, or "unobserved".
+        used: the thread's time, a device's, or both; or the thread's while nobody looked at devices.
+    """
+
+    phase: str
+    operation: str
+    library: str
+    used: Used
+
+
+def check_columns(columns: Sequence[str], *, threads: bool = True) -> None:
+    """Check the names of columns.
+
+    Raises:
+        OptionError: one of them is none.
+    """
+    for column in columns:
+        if column not in COLUMNS or (column == "thread" and not threads):
+            known = [one for one in COLUMNS if threads or one != "thread"]
+            raise OptionError(f"there is no column {column!r}.", hint=one_of(str(column), known))
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Nanoseconds by kind of time. They sum up to the wall time of the lanes, to the nanosecond.
+
+    Attributes:
+        unplaced: beside them those of kernels and copies of which nobody knows who launched them, by launch alone.
+        threads: the same of each thread, by its name with its number; the ones that do most of the user's operations first.
+    """
+
+    cells: Mapping[Cell, int]
+    unplaced: int = 0
+    threads: Mapping[str, Mapping[Cell, int]] = field(default_factory=dict, compare=False)
+
+    @property
+    def total(self) -> int:
+        """All nanoseconds."""
+        return sum(self.cells.values())
+
+    def by(self, *columns: Column) -> dict[tuple[str | Used, ...], int]:
+        """Nanoseconds by some columns, the most first.
+
+        Args:
+            columns: "phase", "operation", "library", "used" (see `Cell`), or "thread" (see `threads`).
+
+        Raises:
+            OptionError: there is no such column.
+        """
+        check_columns(columns)
+        found: dict[tuple[str | Used, ...], int] = {}
+        parts = self.threads if "thread" in columns else {"": self.cells}
+        for thread, cells in parts.items():
+            for cell, ns in cells.items():
+                key = tuple(
+                    thread if column == "thread" else getattr(cell, column) for column in columns
+                )
+                found[key] = found.get(key, 0) + ns
+        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    def __add__(self, other: Breakdown) -> Breakdown:
+        threads = {
+            name: _sum(self.threads.get(name, {}), other.threads.get(name, {}))
+            for name in dict.fromkeys((*self.threads, *other.threads))
+        }
+        return Breakdown(_sum(self.cells, other.cells), self.unplaced + other.unplaced, threads)
+
+    def threads_text(self) -> str:
+        """A table of the time of each thread by library."""
+        libraries = [word for word in WORDS if any(c.library == word for c in self.cells)]
+        rows: list[tuple[str, ...]] = [("thread", "ms", "in operations", *libraries)]
+        for name, cells in self.threads.items():
+            total, inside = sum(cells.values()), sum(ns for c, ns in cells.items() if c.operation)
+            of = [sum(ns for c, ns in cells.items() if c.library == word) for word in libraries]
+            rows.append((name, *(f"{ns / 1e6:,.3f}" for ns in (total, inside, *of))))
+        return "\n".join(aligned(rows, left=(0,)))
+
+    def __str__(self) -> str:
+        total, used = self.total, self.by("operation", "library", "used")
+        there = sorted({cell.used for cell in self.cells})
+        columns = there if there != [Used.UNTRACED] else []
+        rows: list[tuple[str, ...]] = [
+            ("operation", "library", "ms", "share", *(_WORDS[one] for one in columns))
+        ]
+        for key, ns in self.by("operation", "library").items():
+            parts = [used.get((*key, one), 0) for one in columns]
+            rows.append(
+                (str(key[0]) or "-", str(key[1]), *_ms(ns), f"{ns / total:.1%}", *_ms(*parts))
+            )
+        first = f"{total / 1e6:,.3f} ms{'' if columns else '; devices absent, not zero'}"
+        lost = [f"{self.unplaced / 1e6:,.3f} ms of devices that nobody is known to have launched"]
+        lines = [first, *aligned(rows, left=(0, 1)), *(lost if self.unplaced else [])]
+        if len(self.threads) > 1:
+            lines += ["", self.threads_text()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _sum(first: Mapping[Cell, int], second: Mapping[Cell, int]) -> Mapping[Cell, int]:
+    keys = dict.fromkeys((*first, *second))
+    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
+
+
+_WORDS: Final = {
+    Used.CPU: "CPU ms",
+    Used.BOTH: "CPU+GPU ms",
+    Used.GPU: "GPU ms",
+    Used.UNTRACED: "untraced ms",
+}
+
+
+def _ms(*ns: int) -> list[str]:
+    return [f"{one / 1e6:,.3f}" for one in ns]
+
+
+def overlap_of(
+    recording: Lanes | Readable, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
+) -> Breakdown:
+    """Where the time of all lanes of a recording went.
+
+    Args:
+        busy: when some device was, known at all times; by default what the recording holds of the devices of
+            each lane's own process, known in its windows alone.
+        by: whose a nanosecond is in which a device is busy. By "time" it is that of whatever the lane does then, as
+            in RL-Scope. By "launch" it is that of what called the launch of the kernel: only a lane's own kernels count,
+            of those that run side by side the one that began first; and only times that were observed change place.
+
+    Raises:
+        OptionError: `by` is neither.
+        CallError: it is no recording.
+    """
+    recording = lanes_of(recording)
+    if by not in ("time", "launch"):
+        raise OptionError(f"by={by!r} is not possible.", hint=one_of(str(by), ["time", "launch"]))
+    found: dict[Cell, int] = {}
+    threads: dict[str, dict[Cell, int]] = {}
+    names, devices = recording.names, recording.devices
+    seen = {
+        p: seen_of(devices, devices.process == p, p) for p in {x.process for x in devices.traced}
+    }
+    for number, recorded in enumerate(recording.lanes):
+        lane = with_waits(recorded, names)
+        if busy is not None:
+            there, known = busy, _ALWAYS
+        else:
+            there, known = seen.get(lane.process, (NEVER, NEVER))
+        launched = None
+        if by == "launch":
+            ran = seen_of(devices, devices.lane == number, lane.process, parts=True)[0]
+            there, launched = ran, devices.launched[ran.of_which]
+        own = threads.setdefault(_title(lane, len({one.process for one in recording.lanes})), {})
+        for (phase, operation, on, used), ns in _stretches(lane, there, known, launched).items():
+            cell = Cell(names[phase], names[operation], WORDS[on], Used(used))
+            found[cell] = found.get(cell, 0) + ns
+            own[cell] = own.get(cell, 0) + ns
+    unplaced = 0
+    if by == "launch":
+        for process, (_, windows) in seen.items():
+            lost = (devices.lane < 0) & (devices.process == process)
+            ends = windows.before(devices.end[lost]) - windows.before(devices.begin[lost])
+            unplaced += int(ends.sum())
+    ranked = sorted(
+        threads.items(), key=lambda pair: -sum(ns for c, ns in pair[1].items() if c.operation)
+    )
+    return Breakdown(found, unplaced, dict(ranked))
+
+
+def _title(lane: Lane, processes: int) -> str:
+    number = f"{lane.process}/{lane.thread}" if processes > 1 else f"{lane.thread}"
+    return f"{lane.name or 'thread'} ({number})"
+
+
+def seen_of(
+    devices: Devices, which: Array, process: int, *, parts: bool = False
+) -> tuple[Busy, Busy]:
+    """When some of what ran on devices did, and when those of a process were looked at.
+
+    Args:
+        which: rows of `devices`.
+        parts: each stretch belongs to one row (`of_which`), of several at once to the one that began first.
+    """
+    windows = [(one.begin, one.end) for one in devices.traced if one.process == process]
+    begin, end = np.array(windows, np.int64).reshape(-1, 2).T
+    known, rows = Busy.of(begin, end), np.flatnonzero(which)
+    made = (Busy.parts if parts else Busy.of)(devices.begin[rows], devices.end[rows])
+    there = made.within(known)
+    return replace(there, of_which=rows[there.of_which]), known
+
+
+def _stretches(
+    lane: Lane, busy: Busy, known: Busy, launched: Array | None
+) -> dict[tuple[int, ...], int]:
+    """Nanoseconds of a lane by (phase, operation, library, used).
+
+    Args:
+        launched: of each busy stretch when it was launched, where it is to be where that was.
+    """
+    found = Counter[tuple[int, ...]]()
+    starts = [int(t) for t in lane.edges["ts"][PIECE::PIECE]]
+    moved = None if launched is None else _Moved(lane, busy, launched)
+    for piece, end in zip(pieces(lane), [*starts, lane.end], strict=False):
+        moments = np.append(piece.ts, end)
+        spent, shared, seen = np.diff([moments, busy.before(moments), known.before(moments)])
+        if moved is not None:
+            spent, seen, shared = moved.taken(piece, moments, spent, seen, shared)
+        keys = piece.phase, piece.operation, piece.on
+        for (*key, on), (unseen, alone, beside) in _summed(
+            keys, spent - seen, seen - shared, shared
+        ):
+            with_device = Used.GPU if on == Library.WAITING else Used.BOTH
+            parts = (Used.UNTRACED, unseen), (Used.CPU, alone), (with_device, beside)
+            found.update({(*key, on, used): ns for used, ns in parts if ns})
+    if moved is not None:
+        found.update(dict(moved.cells()))
+    return {key: ns for key, ns in found.items() if ns}
+
+
+class _Moved:
+    """Nanoseconds that are where the kernels were launched that ran in them.
+
+    Args:
+        busy: parts of a lane's own kernels, in windows alone.
+        launched: when each was.
+    """
+
+    def __init__(self, lane: Lane, busy: Busy, launched: Array) -> None:
+        self._busy = busy
+        edges = lane.edges
+        self._edge = np.searchsorted(edges["ts"], launched.astype(np.uint64), side="right") - 1
+        last = edges[self._edge]  # of an edge of its own, a launch has the one before
+        enters = (last["kind"] == Kind.CALL_ENTER) & (last["ts"] == launched)
+        library = last["top"] >> NAME_BITS
+        self._edge -= enters & ((library == Library.API) | (library == Library.WAITING))
+        self._done = 0
+        count = len(launched)
+        self._cell = np.zeros((3, count), np.int64)
+        self._ns = np.zeros((2, count), np.int64)  # beside the thread's time, and while it waits
+
+    def taken(
+        self, piece: Piece, moments: Array, spent: Array, seen: Array, shared: Array
+    ) -> tuple[Array, Array, Array]:
+        """What is left of the time of each edge's stretch, in all, as seen, and as shared with a device."""
+        here = (self._edge >= self._done) & (self._edge < self._done + len(piece.ts))
+        edge = self._edge[here] - self._done
+        self._cell[:, here] = piece.phase[edge], piece.operation[edge], piece.on[edge]
+        self._done += len(piece.ts)
+        first = np.searchsorted(self._busy.end, moments[0], side="right")
+        some = slice(first, np.searchsorted(self._busy.begin, moments[-1], side="left"))
+        begin = np.maximum(self._busy.begin[some], moments[0])
+        end = np.minimum(self._busy.end[some], moments[-1])
+        at, until = (np.searchsorted(piece.ts, x, side="right") - 1 for x in (begin, end))
+        waits = piece.on == Library.WAITING
+        for row, which in enumerate((~waits & (piece.on != UNOBSERVED), waits)):
+            # the time of such stretches ahead of each edge, and of the one that an end is in
+            sums = np.concatenate([[0], np.cumsum(np.where(which, spent, 0))])
+            self._ns[row, some] += sums[until] + which[until] * (end - piece.ts[until])
+            self._ns[row, some] -= sums[at] + which[at] * (begin - piece.ts[at])
+        gone = np.where(piece.on == UNOBSERVED, 0, shared)
+        return spent - gone, seen - gone, shared - gone
+
+    def cells(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """What was taken, by where it is."""
+        keys = tuple(self._cell)
+        for (*key, on), sums in _summed(keys, *self._ns) if self._cell.size else ():
+            for used, ns in zip((Used.BOTH, Used.GPU), sums, strict=True):
+                yield (*key, on, used), ns
+
+
+def _summed(
+    keys: Sequence[Array], *columns: Array
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Sums of integers by keys."""
+    code, rows = without_gaps(*keys)
+    # below 2**53, which floating-point numbers hold exactly
+    sums = (np.bincount(code, x, len(rows)).astype(np.int64).tolist() for x in columns)
+    yield from zip(rows, zip(*sums, strict=True), strict=True)

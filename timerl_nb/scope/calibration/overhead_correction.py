@@ -1,0 +1,239 @@
+"""A recording's times without what recording has added to them.
+
+`corrected[cell] = measured - sum over kinds counts[cell, kind] * cost[kind]` (RL-Scope, paper 002, section 3.4 and
+appendix C). What a call costs inside of its edges leaves the callee's cell, what it costs outside the caller's: the
+very place where it was added.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.scope.analysis.blocked_time import with_waits
+from timerl_nb.scope.analysis.state_intervals import HIDDEN, WORDS, pieces, without_gaps
+from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
+from timerl_nb.scope.analysis.time_breakdown import (
+    Breakdown,
+    Cell,
+    Column,
+    Used,
+    check_columns,
+    overlap_of,
+)
+from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, interval
+from timerl_nb.scope.calibration.delta_calibration import KINDS, passed
+from timerl_nb.scope.calibration.enabled_disabled_blocks import between_blocks
+from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
+
+Place = tuple[str, str, str]  # phase, operation, library
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Nanoseconds, as they were measured and without what recording has added, and an interval of the latter."""
+
+    measured: int
+    corrected: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """Nanoseconds by kind of time without what recording has added.
+
+    Attributes:
+        measured: what was recorded.
+        breakdown: without what was added; nothing is below 0.
+        unplaced: nanoseconds of book-keeping that are more than there was where they were to be taken off.
+        calibration: what a call and an annotation cost.
+        draws: for each cell of `breakdown`, in its order, what other samples of the same calibration say.
+    """
+
+    measured: Breakdown
+    breakdown: Breakdown
+    unplaced: int
+    calibration: Calibration
+    draws: Array
+
+    @property
+    def total(self) -> Figure:
+        """All nanoseconds."""
+        return self.by().get((), Figure(0, 0, 0, 0))
+
+    def by(self, *columns: Column) -> dict[tuple[str | Used, ...], Figure]:
+        """Figures by some columns, the largest uncorrected ones first.
+
+        Args:
+            columns: "phase", "operation", "library" or "used".
+
+        Raises:
+            OptionError: there is no such column.
+        """
+        check_columns(columns, threads=False)
+        keys = [tuple(getattr(cell, column) for column in columns) for cell in self.breakdown.cells]
+        left, draws = self.breakdown.by(*columns), dict[tuple[str | Used, ...], Array]()
+        for key, row in zip(keys, self.draws, strict=True):
+            draws[key] = draws.get(key, 0) + row
+        found: dict[tuple[str | Used, ...], Figure] = {}
+        for key, ns in self.measured.by(*columns).items():
+            low, high = interval(draws[key].tolist()) if draws[key].size else (left[key],) * 2
+            found[key] = Figure(ns, left[key], round(low), round(high))
+        return found
+
+    def largest(self, *columns: Column) -> tuple[tuple[str | Used, ...], tuple[str | Used, ...]]:
+        """What contributes most of what was observed, as measured and as corrected; () where there is nothing.
+
+        Where they differ, recording moved the bottleneck (RL-Scope, paper 002, appendix C.4).
+
+        Raises:
+            OptionError: there is no such column.
+        """
+        check_columns(columns, threads=False)
+        found: list[tuple[str | Used, ...]] = []
+        for one in (self.measured, self.breakdown):
+            cells = {c: ns for c, ns in one.cells.items() if c.library != HIDDEN}
+            found.append(next(iter(Breakdown(cells).by(*columns)), ()))
+        return found[0], found[1]
+
+    def __str__(self) -> str:
+        rows = [("operation", "library", "measured ms", "corrected ms", "95 %")]
+        for (operation, library), one in self.by("operation", "library").items():
+            shown = f"{one.measured / 1e6:,.3f}", f"{one.corrected / 1e6:,.3f}"
+            rows.append((str(operation) or "-", str(library), *shown, _span(one)))
+        total, (before, after) = self.total, self.largest("operation", "library")
+        lines = [
+            f"{total.measured / 1e6:,.3f} ms, corrected {total.corrected / 1e6:,.3f} {_span(total)}",
+            *aligned(rows, left=(0, 1)),
+            str(self.calibration),
+        ]
+        if self.unplaced:
+            lines.append(f"{self.unplaced / 1e6:,.3f} ms of book-keeping found no place")
+        if before != after:
+            names = (" / ".join(str(x) or "-" for x in key) for key in (before, after))
+            lines.append("without correction most is {}, with it {}".format(*names))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _span(one: Figure) -> str:
+    return f"[{one.low / 1e6:,.3f}, {one.high / 1e6:,.3f}]"
+
+
+def corrected(
+    recording: Lanes, calibration: Calibration, measured: Breakdown | None = None
+) -> Corrected:
+    """Take off what recording has added.
+
+    Args:
+        measured: the recording's times; by default `overlap_of` it. Of a place's times with and without devices each
+            loses its share: nobody knows which of them was longer.
+
+    Raises:
+        ExecutionError: the calibration is of another program, recorder, machine or other versions.
+    """
+    calibration.check(recording)
+    measured = overlap_of(recording) if measured is None else measured
+    spent = Counter[Place]()
+    for cell, ns in measured.cells.items():
+        spent[cell.phase, cell.operation, cell.library] += ns
+    costs = [calibration.costs[kind] for kind in calibration.costs]
+    number = max((len(cost.draws) for cost in costs), default=0)
+    # nanoseconds of each count: an edge has half of a part, and what blocks took is nanoseconds already
+    halves = [x / 2 for one in costs for x in (one.inside, one.outside)]
+    each = np.array([*halves, *(calibration.silent.get(kind, 0.0) for kind in KINDS), 1.0])
+    drawn = each[:, None] * np.ones(number)
+    for k, one in enumerate(costs):
+        if one.draws and one.total:
+            drawn[2 * k : 2 * k + 2] *= np.array(one.draws) / one.total
+    counts = counted(recording, calibration)
+    none = np.zeros(len(each))
+    taken = {place: round(float(counts.get(place, none) @ each)) for place in (*spent, *counts)}
+    left = {place: max(0, ns - taken[place]) for place, ns in spent.items()}
+    kept = {
+        place: np.maximum(0, ns - counts.get(place, none) @ drawn) for place, ns in spent.items()
+    }
+    unplaced = sum(max(0, ns - spent[place]) for place, ns in taken.items())
+    cells = dict[Cell, int](_shared(measured, spent, left))
+    draws = [
+        kept[place] * (ns / max(spent[place], 1))
+        for c, ns in measured.cells.items()
+        for place in [(c.phase, c.operation, c.library)]
+    ]
+    found = Breakdown(cells, measured.unplaced)
+    table = np.array(draws).reshape(len(draws), number)
+    return Corrected(measured, found, unplaced, calibration, table)
+
+
+def _shared(
+    measured: Breakdown, spent: Mapping[Place, int], left: Mapping[Place, int]
+) -> Iterator[tuple[Cell, int]]:
+    """What is left of each cell, as much of it as of its place, whose sum it keeps."""
+    before, given = Counter[Place](), Counter[Place]()
+    for cell, ns in measured.cells.items():
+        place = cell.phase, cell.operation, cell.library
+        before[place] += ns
+        until = left[place] * before[place] // max(spent[place], 1)
+        yield cell, until - given[place]
+        given[place] = until
+
+
+def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
+    """By place, how often what was added lies there: of each kind, in order, halves of its part inside and of that
+    outside; what has passed, of `KINDS`; and last the nanoseconds of CPU time that blocks took to begin and end.
+
+    An edge that enters has half of its kind's outside ahead of it and half of its inside behind it; one that leaves
+    has them the other way round.
+    """
+    found, names = dict[Place, Array](), recording.names
+    for recorded in recording.lanes:
+        lane = with_waits(recorded, names)
+        columns = zip(*((one.phase, one.operation, one.on) for one in pieces(lane)), strict=True)
+        # ahead of each edge, and behind the last one
+        code, rows = without_gaps(*(np.concatenate([[0], *parts]) for parts in columns))
+        columns = list[Array]()
+        for enters, leaves in _edges(lane, calibration, names):
+            for edges in (enters + 1, leaves), (enters, leaves + 1):
+                columns.append(np.bincount(code[np.concatenate(edges)], minlength=len(rows)))
+        columns += (np.bincount(code[at], count, len(rows)) for at, count in passed(lane))
+        at, cpu = between_blocks(lane.edges)
+        columns.append(np.bincount(code[at + 1], cpu, len(rows)))
+        for (phase, operation, on), row in zip(rows, np.column_stack(columns), strict=True):
+            place = names[phase], names[operation], WORDS[on]
+            found[place] = found.get(place, 0) + row
+    return found
+
+
+def _edges(
+    lane: Lane, calibration: Calibration, names: Sequence[str]
+) -> Iterator[tuple[Array, Array]]:
+    """Of each kind of costs the edges that enter, and those that leave."""
+    kind, traced = lane.edges["kind"].copy(), lane.traced
+    # calls that a tracer saw, entered and left: neighbours at their depth
+    depth = lane.edges["depth"][traced].astype(np.int64) + (kind[traced] == Kind.CALL_EXIT)
+    enters, leaves = traced[np.argsort(depth, kind="stable")].reshape(-1, 2).T
+    called = lane.edges["top"][enters] & NAME_MASK
+    kind[traced] = Kind.MARK  # no tap's
+    numbers = {name: k for k, name in enumerate(names)}
+    for cost in calibration.costs:
+        if cost in _ENTERS:
+            here = np.isin(kind, _ENTERS[cost]), np.isin(kind - 1, _ENTERS[cost])
+            yield np.flatnonzero(here[0]), np.flatnonzero(here[1])
+        else:
+            here = called == numbers.get(cost.removeprefix(API), -1)
+            yield enters[here], leaves[here]
+
+
+# By what enters; what leaves is the next kind.
+_ENTERS: Final = {
+    CALL: (Kind.CALL_ENTER,),
+    ANNOTATION: (Kind.OPERATION_ENTER, Kind.PHASE_ENTER),
+}

@@ -1,0 +1,1 @@
+"""Device activity: operations and interface calls, from CUPTI, Kineto or XLA traces."""

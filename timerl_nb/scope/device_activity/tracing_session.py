@@ -1,0 +1,193 @@
+"""Looking at devices for a while, and writing down what was seen: `with trl.scope.devices():`, `record(folder, devices=3)`.
+
+It inflates what it looks at; so it is done in windows. What beginning and ending one takes is nobody's time:
+the lane of the thread that does it is not observed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from time import monotonic_ns
+from typing import Final
+
+from timerl_nb.base.errors import OptionError, TimeRLError, warn
+from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
+from timerl_nb.scope.device_activity.device_operations import Window
+from timerl_nb.scope.device_activity.trace_data import Rows, Trace, write_trace
+from timerl_nb.scope.device_activity.tracer_backends import Tracer, found, held
+from timerl_nb.scope.recording.recorder import ThreadLane, each_step, own_process, this_lane
+from timerl_nb.scope.storage.event_format import Kind
+
+_ANCHORS: Final = 5  # are taken at each end, and the closest is kept
+
+
+class devices:
+    """Trace what devices run while it is open, as a context manager, inside of a recording.
+
+    PyTorch's profiler does, where PyTorch is imported and sees a GPU; else JAX's, likewise; else CUPTI, by
+    `cupti-python`. Where there is no device the recording says why; where nothing is recorded, nothing is done.
+
+    Raises:
+        ExecutionError: as it is entered: somebody else traces devices, who is named.
+    """
+
+    def __init__(self) -> None:
+        self._lane: ThreadLane | None = None
+        self._tracer: Tracer | None = None
+        self._absent = ""
+        self._begin = 0
+        self._anchors: list[tuple[int, int, int | None, int]] = []
+
+    def __enter__(self) -> devices:
+        global _now
+        lane = this_lane()
+        if lane is None:
+            return self
+        with _SWITCH:
+            if _now is not None:
+                raise held("this recording")
+            _now = self
+        self._anchors.clear()
+        try:
+            with _unobserved(lane):
+                self._tracer, self._absent = found()
+                if self._tracer is not None:
+                    self._absent = self._tracer.start()
+                if self._absent:
+                    self._tracer = None
+                self._compare(0)
+        except BaseException:
+            _now = None
+            raise
+        self._lane, self._begin = lane, monotonic_ns()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _now
+        lane, self._lane = self._lane, None
+        if lane is None or _now is not self:  # nothing was recorded, or this is a forked child
+            return
+        end = monotonic_ns()
+        try:
+            with _unobserved(this_lane()):
+                self._compare(_ANCHORS)
+                trace = self._trace(end)
+                try:
+                    write_trace(lane.recorder.folder, trace)
+                except OSError as error:
+                    lane.recorder.fail(error)
+        finally:
+            _now = None
+
+    def _compare(self, first: int) -> None:
+        """Read both clocks, some times."""
+        tracer = self._tracer
+        if tracer is None:
+            return
+        for number in range(first, first + _ANCHORS):
+            before = monotonic_ns()
+            theirs = tracer.now(number)
+            self._anchors.append((number, before, theirs, monotonic_ns()))
+
+    def _trace(self, end: int) -> Trace:
+        """What was seen, by our clock."""
+        if self._tracer is None:
+            nobody = "no tracer"
+            trace = Rows().trace(own_process(), nobody, self._begin, end, {}, self._absent)
+            return replace(trace, window=replace(trace.window, drift=0))
+        trace = self._tracer.stop()
+        marks = {name.split()[2]: mark for name, mark in trace.marks.items()}
+        both: dict[bool, list[Anchor]] = {False: [], True: []}
+        for number, before, theirs, after in self._anchors:
+            took = 0
+            if theirs is None:
+                _, theirs, until = marks[str(number)]
+                took = until - theirs
+            both[number >= _ANCHORS].append(Anchor.between(before, theirs, after, took))
+        first, last = (min(some, key=lambda anchor: anchor.width) for some in both.values())
+        joined = trace.joined(Joint(first, last))
+        window: Window = replace(joined.window, process=own_process(), begin=self._begin, end=end)
+        return replace(joined, window=window)
+
+
+@contextmanager
+def _unobserved(lane: ThreadLane | None) -> Iterator[None]:
+    """Say that what a thread does meanwhile is none of the program's."""
+    if lane is None or lane.silent:
+        yield
+        return
+    lane.put(0, Kind.OFF, 0)
+    try:
+        yield
+    finally:
+        lane.put(0, Kind.ON, 0)
+
+
+class Steps:
+    """Traces devices in some steps of the first thread that makes any, behind its first one, in which things are compiled.
+
+    Args:
+        count: of steps: outermost phases, and as long as there was none, outermost operations.
+
+    Raises:
+        OptionError: the count is no number of steps.
+    """
+
+    def __init__(self, count: int) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise OptionError(
+                f"devices={count!r} is not possible.",
+                hint="give the number of steps in which devices are traced, 0 for none.",
+            )
+        self.count = self._left = count
+        self._thread: int | None = None
+        self._phases = False
+        self._devices: devices | None = None
+
+    def begin(self) -> None:
+        """Be told of steps of the recording that goes on."""
+        if self._left:
+            each_step(self._ended)
+
+    def _ended(self, lane: ThreadLane, is_phase: bool) -> None:
+        self._thread = self._thread or lane.thread
+        if self._left <= 0 or lane.thread != self._thread:
+            return
+        self._phases |= is_phase or bool(lane.phases)
+        if self._phases and not is_phase:
+            return
+        if self._devices is None:
+            self._devices = devices()
+            self._told(self._devices.__enter__)
+            return
+        self._left -= 1
+        if not self._left:
+            self.end()
+
+    def end(self) -> None:
+        """No more steps come."""
+        self._left = 0
+        if self._devices is not None:
+            self._told(self._devices.__exit__)
+
+    def _told(self, switch: Callable[[], object]) -> None:
+        try:
+            switch()
+        except Exception as error:  # the program goes on, whatever a library's profiler says
+            self._left = 0
+            warn(error.what if isinstance(error, TimeRLError) else f"devices are lost: {error!r}")
+
+
+def _forked() -> None:
+    global _now, _SWITCH
+    _now, _SWITCH = None, Lock()
+
+
+_SWITCH = Lock()
+_now: devices | None = None
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

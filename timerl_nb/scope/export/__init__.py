@@ -1,0 +1,1 @@
+"""Export of recordings to other formats."""

@@ -1,0 +1,1 @@
+"""Recording of a run: sessions, annotations, child processes and threads."""

@@ -1,0 +1,90 @@
+"""Runs of compiled programs in recordings: their turns and launches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from timerl_nb.base.runtime_events import Event
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.program_hooks import listen
+from timerl_nb.driver.run_observation import Names
+from timerl_nb.scope.recording.annotations import operation, phase
+from timerl_nb.scope.recording.recorder import ThreadLane, this_lane
+from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
+from timerl_nb.scope.wrappers.function_wrappers import is_tap
+
+TURN: Final = "turn"
+WAIT: Final = "wait for the device"
+
+
+class Launches:
+    """Writes the events of a run into its thread's lane: launches are calls.
+
+    Where no phase is open a turn is one, and where no operation is open a launch is one.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._names, self._tops = Names(program), dict[str, int]()
+        self._lane: ThreadLane | None = None
+        self._turn: phase | None = None
+        self._runs: operation | None = None
+        self._is_called = False
+
+    def __call__(self, event: Event) -> None:
+        lane = self._lane
+        if lane is None or lane is not this_lane():
+            # the run begins; or the recording has ended, or begun anew, and knows nothing of what is open
+            lane = self._lane = this_lane()
+            self._turn, self._runs, self._is_called = None, None, False
+        if lane is None:
+            return
+        if event.kind == "execute":
+            self._end(lane)  # what computes nothing has no end of its own
+            self._begin(lane, event.name, event.point)
+        elif event.kind in ("launch", "done"):
+            self._end(lane)
+        elif event.kind == "wait" and not is_tap(sys.modules["jax"].block_until_ready):
+            # else that has told of it, and nothing may be written ahead of it any more
+            begun = time.monotonic_ns() - round(event.seconds * 1e9)
+            lane.called(lane.recorder.top(Library.WAITING, WAIT), begun)
+            lane.returned()
+        elif event.kind == "end":
+            self.turned()
+
+    def turned(self, count: int = 1) -> None:
+        """A turn has ended, or several of them, which were one launch."""
+        if (lane := self._lane) is not None:
+            self._end(lane)
+            if self._turn is not None:
+                self._turn.__exit__()
+            self._turn = None
+
+    def _begin(self, lane: ThreadLane, name: str, point: Sequence[int]) -> None:
+        if name not in self._tops:
+            library = Library.PYTHON if self._names.sort(name) == "host" else Library.BACKEND
+            self._tops[name] = lane.recorder.top(library, name)
+            lane.recorder.say({"launch": name, "op_ids": list(self._names.op_ids(name))})
+        if self._turn is None and not lane.phases:
+            self._turn = phase(TURN).__enter__()
+        if not lane.operations:
+            self._runs = operation(name).__enter__()
+            for k, coordinate in enumerate(() if lane.silent else point):
+                lane.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
+        self._is_called = self._tops[name] >> NAME_BITS != Library.PYTHON
+        if self._is_called:
+            lane.called(self._tops[name])
+
+    def _end(self, lane: ThreadLane) -> None:
+        if self._is_called:
+            lane.returned()
+        if self._runs is not None:
+            self._runs.__exit__()
+        self._runs, self._is_called = None, False
+
+
+def heard() -> None:
+    """Have launches of all runs recorded from now on, while a recording goes on."""
+    listen(Launches)

@@ -1,0 +1,28 @@
+"""A run of a compiled program, recorded: `program.scope()`."""
+
+from __future__ import annotations
+
+import os
+
+from timerl_nb.base.entry_points import register_entry_point
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.driver.run_observation import observed
+from timerl_nb.scope.recording.recording_session import record
+
+
+def scope(
+    program: Program,
+    seed: int = 0,
+    turns: int | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    devices: int = 0,
+) -> record:
+    """Run a program, and record where its time goes: see `Program.scope`."""
+    a_program(program)
+    with record(folder, taps=False, devices=devices) as rec:
+        observed(program, seed, turns, waits=False)
+    return rec
+
+
+register_entry_point("program.scope", scope)

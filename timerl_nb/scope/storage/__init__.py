@@ -1,0 +1,1 @@
+"""Files of a recording: event format, writer, reader, archive."""

@@ -1,0 +1,105 @@
+"""A recording as one file, to share: `rec.save("ppo.scope.zip")`, or as a Parquet table where `pyarrow` is."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from timerl_nb.base.atomic_files import user_path, write_whole
+from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError
+from timerl_nb.scope.analysis.thread_timelines import Lanes
+from timerl_nb.scope.calibration.enabled_disabled_blocks import cpu_of
+from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
+from timerl_nb.scope.storage.json_validation import cause
+
+_OURS: Final = re.compile(r"\d+[.-].*")  # files of a process
+
+
+def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) -> Path:
+    """Write what was recorded as one file: see `Recorded.save`.
+
+    Args:
+        source: the folder, or a zip of it, that was read.
+    """
+    path = user_path(path)
+    ending = path.suffix.lower()
+    if ending not in (".zip", ".parquet"):
+        raise OptionError(
+            f"a recording is saved as a zip, or as Parquet, not as {path.name!r}.",
+            hint=f"save it as {path.with_suffix('.scope.zip').name!r}; .perfetto(path) writes a trace.",
+        )
+    if ending == ".zip" and (source is None or not source.exists()):
+        gone = "was not read from a folder" if source is None else f"was in {source}, which is gone"
+        raise ExecutionError(
+            f"this recording {gone}.", hint="record into a folder of your own, and save that."
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile() as file:
+            if ending == ".parquet":
+                _parquet(recording, file)
+            elif source is not None and source.is_file():
+                file.write(source.read_bytes())
+            elif source is not None:
+                _zip(source, file)
+            file.seek(0)
+            write_whole(path, iter(lambda: file.read(1 << 20), b""))
+    except OSError as error:
+        raise ExecutionError(
+            f"{path} cannot be written: {cause(error)}.",
+            hint="choose a folder that exists, with space left.",
+        ) from None
+    return path
+
+
+def _zip(folder: Path, into: IO[bytes]) -> None:
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for file in sorted(folder.iterdir()):
+            if _OURS.fullmatch(file.name):
+                archive.write(file, file.name)
+
+
+def _parquet(recording: Lanes, into: IO[bytes]) -> None:
+    """A row for each edge, a group of rows for each lane: what it says, with names and libraries as words."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingPartError(
+            "Parquet is written by pyarrow, which is not installed.",
+            hint="pip install pyarrow; or save a zip.",
+        ) from None
+    numbers = ["process", "thread", "ts", "kind", "library", "name", "depth", "value"]
+    sorts = [arrow.int64()] * 3 + [arrow.dictionary(arrow.int32(), arrow.string())] * 3
+    schema = arrow.schema(list(zip(numbers, [*sorts, arrow.int32(), arrow.int64()], strict=True)))
+    words = ([one.name.lower() for one in which] for which in (Kind, Library))
+    kinds, libraries, names = (arrow.array(x) for x in (*words, list(recording.names)))
+
+    def told(codes: Any, of: Any) -> Any:
+        return arrow.DictionaryArray.from_arrays(arrow.array(codes, arrow.int32()), of)
+
+    with parquet.ParquetWriter(into, schema) as writer:
+        for lane in recording.lanes:
+            edges, kind = lane.edges, lane.edges["kind"]
+            named = ~np.isin(kind, NAMELESS)
+            top = np.where(named, edges["top"], 0)
+            is_cpu = np.isin(kind, (Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))
+            value = np.where(is_cpu, cpu_of(edges), edges["top"].view(np.int32))
+            columns = [
+                arrow.array(np.full(len(edges), lane.process)),
+                arrow.array(np.full(len(edges), lane.thread)),
+                arrow.array(edges["ts"].astype(np.int64)),
+                told(kind, kinds),
+                told(top >> NAME_BITS, libraries),
+                told(top & NAME_MASK, names),
+                arrow.array(np.where(is_cpu, 0, edges["depth"]), arrow.int32()),
+                arrow.array(value, arrow.int64(), mask=named),
+            ]
+            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))

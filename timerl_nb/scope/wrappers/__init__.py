@@ -1,0 +1,1 @@
+"""Function wrappers that record calls of native libraries, in C or Python."""

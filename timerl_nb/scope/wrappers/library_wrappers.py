@@ -1,0 +1,388 @@
+"""Functions to wrap in each library during a recording, whether it is imported before or later.
+
+Nothing is imported here: a library that a program does without is not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial, wraps
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+from timerl_nb.base.errors import warn
+from timerl_nb.scope.recording import thread_parents as handing
+from timerl_nb.scope.recording.recorder import known_thread, this_lane
+from timerl_nb.scope.storage.event_format import JOINS, SENDS, STARTS, Library
+from timerl_nb.scope.storage.json_validation import cause
+from timerl_nb.scope.wrappers import c_or_python_recorder as native
+from timerl_nb.scope.wrappers import pytorch_wrappers as pytorch
+from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, untapped
+
+SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
+_RECEIVES: Final = (
+    "accept",
+    "connect",
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "recvmsg",
+    "recvmsg_into",
+)
+_SELECTORS: Final = (
+    "SelectSelector",
+    "PollSelector",
+    "EpollSelector",
+    "DevpollSelector",
+    "KqueueSelector",
+)
+_OPERATOR: Final = re.compile(
+    "__[ri]?(add|and|divmod|floordiv|lshift|matmul|mod|mul|or|pow|rshift|sub|truediv|xor)__"
+    "|__(abs|eq|ge|getitem|gt|invert|le|lt|ne|neg|pos|round)__"
+)
+# Objects of JAX that call jitted functions outside of any module's namespace.
+_CALLED: Final = (
+    ("jax._src.numpy.ufunc_api", "ufunc"),
+    ("jax._src.custom_derivatives", "custom_jvp"),
+    ("jax._src.custom_derivatives", "custom_vjp"),
+)
+_STEPS: Final = ("step", "reset", "step_async", "step_wait", "reset_async", "reset_wait")
+
+
+def _native(library: Library, taps: Taps, module: ModuleType) -> None:
+    taps.module(module, library)
+
+
+def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Functions that wait for another thread, process or device; `Class.method` or `function`."""
+    for name in names:
+        owner, method = _owner(module, name)
+        if owner is not None:
+            taps.method(owner, method, Library.WAITING)
+
+
+def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
+    """The module or class that has what is called `Class.method` or `function`, None where nothing has; and its name there."""
+    cls, _, method = name.rpartition(".")
+    owners = getattr(getattr(module, cls, None), "__mro__", ()) if cls else (module,)
+    return next((owner for owner in owners if method in vars(owner)), None), method
+
+
+def _marks(
+    owner: Any,
+    name: str,
+    says: Callable[[Any, Any], str | None],
+    taps: Taps,
+    *,
+    before: bool = False,
+) -> None:
+    """Have calls of a function mark a moment: what `says` of its first argument and its result, after or before it."""
+    function = vars(owner)[name]
+
+    @wraps(function)
+    def marking(*args: Any, **named: Any) -> Any:
+        lane = this_lane() if known_thread() else None  # one that starts says so by an event
+        if lane is None:
+            return function(*args, **named)
+        if before:
+            lane.mark(says(args[0], None) or "")
+            return function(*args, **named)
+        found = function(*args, **named)
+        if (said := says(args[0] if args else None, found)) is not None:
+            lane.mark(said)
+        return found
+
+    taps.replace(owner, name, marking)
+
+
+def _sends(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Methods that wake another thread or process."""
+    for name in names:
+        owner, method = _owner(module, name)
+        _marks(owner, method, lambda *_: SENDS, taps, before=True)
+
+
+def _processes(taps: Taps, module: ModuleType) -> None:
+    """Those of `multiprocessing` that start, and are waited for."""
+    cls = module.BaseProcess
+    _waits(("BaseProcess.join",), taps, module)
+    _marks(cls, "start", lambda made, _: f"{STARTS}{made.pid} {made.name}", taps)
+    _marks(cls, "join", lambda one, _: _joined(one.pid, one.exitcode), taps)
+
+
+def _subprocesses(taps: Taps, module: ModuleType) -> None:
+    _waits(("Popen.wait", "Popen.communicate"), taps, module)
+    _marks(module.Popen, "__init__", lambda made, _: f"{STARTS}{made.pid} ", taps)
+    _marks(module.Popen, "wait", lambda one, status: _joined(one.pid, status), taps)
+
+
+def _sockets(taps: Taps, module: ModuleType) -> None:
+    """Calls to wait for another end; most are inherited from an immutable class."""
+    cls = module.socket
+    for name in _RECEIVES:
+        if callable(function := getattr(cls, name, None)):
+            called = f"socket.socket.{name}"
+            taps.replace(cls, name, taps.made(function, called, Library.WAITING))
+
+
+def _os(taps: Taps, module: ModuleType) -> None:
+    _waits(("read", "wait", "wait3", "wait4", "waitid", "waitpid"), taps, module)
+    _marks(module, "waitpid", lambda _, found: _joined(found[0], found[0] or None), taps)
+
+
+def _connections(taps: Taps, module: ModuleType) -> None:
+    names = ("Connection.recv", "Connection.recv_bytes", "Connection.poll", "wait")
+    _waits(names, taps, module)
+    _sends(("Connection.send", "Connection.send_bytes"), taps, module)
+
+
+def _threads(taps: Taps, module: ModuleType) -> None:
+    handing.of_threads(taps, module)
+    _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
+    _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
+
+
+def _joined(process: int | None, status: int | None) -> str | None:
+    return None if status is None else f"{JOINS}{process}"
+
+
+def _jax(taps: Taps, module: ModuleType) -> None:
+    """Calls of jitted functions, those there are and those to come; and waiting for arrays."""
+    _waits(("block_until_ready", "device_get"), taps, module)
+    array = sys.modules["jaxlib._jax"].ArrayImpl
+    taps.method(array, "block_until_ready", Library.WAITING)
+    _eager(taps, array)
+    jit = module.jit
+
+    def named(jitted: Any) -> tuple[str, str | None]:
+        """What it is called, and the operation that a call is: none of what JAX has jitted itself."""
+        name = f"jit {getattr(jitted, '__name__', '?')}"
+        package = str(getattr(jitted, "__module__", "")).partition(".")[0]
+        return name, None if package in ("jax", "jaxlib") else name
+
+    def to_come(jitted: Any) -> Any:  # which goes when its user lets go of it
+        name, guessed = named(jitted)
+        if guessed is None:  # JAX's own, which it caches: a wrapper would outlive the recording
+            return jitted
+        return taps.tap(jitted, name, Library.BACKEND, guessed=guessed)
+
+    @wraps(jit)
+    def jitting(*args: Any, **options: Any) -> Any:
+        made = jit(*args, **options)
+        if _is_jitted(made):
+            return to_come(made)
+        return lambda function: to_come(made(function))  # `made` is a decorator
+
+    taps.stand_in(jit, jitting)
+
+    def bound(thing: Any) -> Any:
+        if not _is_jitted(thing):
+            return None
+        name, guessed = named(thing)
+        return taps.made(thing, name, Library.BACKEND, guessed=guessed)
+
+    taps.matchers.append(bound)
+
+
+def _eager(taps: Taps, array: Any) -> None:
+    """Wrap operations outside of jitted functions, and copies of arrays to the host, which wait."""
+    dispatch = sys.modules.get("jax._src.dispatch")
+    find = getattr(dispatch, "xla_primitive_callable", None)
+    if find is not None:  # of a primitive and its parameters: a jitted function that JAX keeps
+
+        @wraps(find)
+        def finding(primitive: Any, **parameters: Any) -> Any:
+            found = find(primitive, **parameters)
+            return taps.made(untapped(found), f"jax {primitive}", Library.BACKEND)
+
+        taps.replace(dispatch, "xla_primitive_callable", finding)
+    if is_native(function := getattr(sys.modules["jaxlib._jax"], "batched_device_put", None)):
+        taps.made(function, "jax batched_device_put", Library.BACKEND)
+    for name, method in list(vars(array).items()):
+        if _is_jitted(method) or (_OPERATOR.fullmatch(name) and callable(method)):
+            taps.method(array, name, Library.BACKEND)
+    for module, name in _CALLED:
+        if (cls := getattr(sys.modules.get(module), name, None)) is not None:
+            _when_eager(taps, cls)
+    values = vars(array).get("_value")
+    if isinstance(values, property) and values.fget is not None:
+        read = taps.made(values.fget, "jax.Array._value", Library.WAITING)
+        taps.replace(array, "_value", property(read, values.fset, values.fdel, values.__doc__))
+
+
+def _when_eager(taps: Taps, cls: Any) -> None:
+    """Wrap calls of objects of JAX, but not as JAX traces them."""
+    call, is_eager = cls.__call__, sys.modules["jax._src.core"].trace_state_clean
+    tap = taps.made(call, f"{cls.__module__}.{cls.__name__}.__call__", Library.BACKEND)
+
+    @wraps(call)
+    def calling(self: Any, *args: Any, **named: Any) -> Any:
+        return (tap if is_eager() else call)(self, *args, **named)
+
+    taps.replace(cls, "__call__", calling)
+
+
+def _is_jitted(thing: Any) -> bool:
+    return type(thing).__name__ == "PjitFunction"
+
+
+def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Steps and resets of environments, of any class under some, are operations of the outermost one."""
+
+    def tapped(cls: type) -> None:
+        for name in _STEPS:
+            taps.method(cls, name, Library.PYTHON, SIMULATION)
+
+    for base in (getattr(module, name) for name in classes):
+        found, known = [base], {base}
+        while found:
+            cls = found.pop()
+            tapped(cls)
+            more = [sub for sub in cls.__subclasses__() if sub not in known]
+            known.update(more)
+            found += more
+
+        def to_come(cls: type, base: type = base, **named: Any) -> None:
+            super(base, cls).__init_subclass__(**named)  # pyrefly: ignore[invalid-argument]
+            tapped(cls)
+
+        taps.replace(base, "__init_subclass__", classmethod(to_come))
+
+
+def _timerl(taps: Taps, module: ModuleType) -> None:
+    """Launches of compiled programs, which say so themselves."""
+    importlib.import_module("timerl_nb.scope.recording.program_launches").heard()
+
+
+_Libraries = Mapping[str, Callable[[Taps, ModuleType], None]]
+LIBRARIES: Final[_Libraries] = {
+    "ale_py._ale_py": partial(_native, Library.SIMULATION),
+    "Box2D.Box2D": partial(_native, Library.SIMULATION),
+    "mujoco._functions": partial(_native, Library.SIMULATION),
+    "gymnasium": partial(_environments, ("Env",)),
+    "gymnasium.vector": partial(_environments, ("VectorEnv",)),
+    "jax": _jax,
+    "multiprocessing.connection": _connections,
+    "multiprocessing.pool": handing.of_pools,
+    "multiprocessing.process": _processes,
+    "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
+    "concurrent.futures": partial(_waits, ("Future.result", "wait")),
+    "concurrent.futures.thread": handing.of_executors,
+    "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
+    "os": _os,
+    "select": partial(_waits, ("select",)),
+    "selectors": partial(_waits, [f"{name}.select" for name in _SELECTORS]),
+    "signal": partial(_waits, ("pause", "sigtimedwait", "sigwait", "sigwaitinfo")),
+    "socket": _sockets,
+    "stable_baselines3.common.vec_env.base_vec_env": partial(_environments, ("VecEnv",)),
+    "subprocess": _subprocesses,
+    "threading": _threads,
+    "time": partial(_waits, ("sleep",)),
+    "timerl_nb": _timerl,
+    "torch": pytorch.tapped,
+    "torch._dynamo.trace_rules": pytorch.skipped,
+    "torch._inductor.output_code": pytorch.compiled,
+    "torch.accelerator": partial(_waits, ("synchronize",)),
+    "zmq.sugar.poll": partial(_waits, ("Poller.poll",)),
+    "torch.cuda": partial(_waits, ("synchronize", "Event.synchronize", "Stream.synchronize")),
+}
+
+
+# Without other wrappers.
+HANDING: Final[_Libraries] = {
+    "concurrent.futures.thread": handing.of_executors,
+    "multiprocessing.pool": handing.of_pools,
+    "threading": handing.of_threads,
+}
+
+
+class ToCome:
+    """A finder of modules, to wrap libraries as soon as they are imported."""
+
+    def __init__(self, taps: Taps, which: _Libraries) -> None:
+        self._taps, self._which = taps, which
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec that others find, whose loader also taps."""
+        if name not in self._which:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)  # Python skips finders without it
+            if finder is self or find is None or (spec := find(name, path, target)) is None:
+                continue
+            if _can_execute(spec.loader):
+                spec.loader = _Loader(spec.loader, self._taps, self._which)
+            return spec
+        return None
+
+
+def _can_execute(loader: Any) -> bool:
+    """Whether a loader has both methods called by `_Loader`; Python also takes one with `load_module` alone."""
+    return hasattr(loader, "exec_module") and hasattr(loader, "create_module")
+
+
+class _Loader(Loader):
+    """Loads a module as another loader does, and taps it."""
+
+    def __init__(self, loader: Any, taps: Taps, which: _Libraries) -> None:
+        self._loader, self._taps, self._which = loader, taps, which
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None
+        spec.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if module.__name__ in self._which:
+            set_on(self._taps, self._which, module.__name__, module)
+            self._taps.rebind()
+
+
+_TAPS: Final[dict[ModuleType, Taps]] = {}  # by what makes them, for all recordings of this process
+
+
+class Tapping:
+    """The wrappers of a recording, from `on` to `off`.
+
+    Args:
+        libraries: whether to wrap functions of libraries; else only threads and tasks say who began them.
+    """
+
+    def __init__(self, libraries: bool = True) -> None:
+        # without libraries none that an earlier recording has wrapped
+        self._taps = _TAPS.setdefault(native.module, Taps()) if libraries else Taps()
+        which = LIBRARIES if libraries else HANDING
+        self._to_come = ToCome(self._taps, which)
+        self._which = which
+
+    def on(self) -> None:
+        for name in self._which:
+            if (module := sys.modules.get(name)) is not None:
+                set_on(self._taps, self._which, name, module)
+        self._taps.rebind()
+        sys.meta_path.insert(0, self._to_come)
+
+    def off(self) -> None:
+        with suppress(ValueError):  # the program may have replaced the list, or taken us out
+            sys.meta_path.remove(self._to_come)
+        self._taps.off()
+
+
+def set_on(taps: Taps, which: _Libraries, name: str, module: Any) -> None:
+    """Wrap the functions of a library, as far as the module has them: a program may have replaced it."""
+    try:
+        which[name](taps, module)
+    except Exception as error:  # the program goes on
+        warn(f"calls of {name} are not all told apart: {cause(error)}.")

@@ -1,0 +1,1 @@
+"""Comparison of programs: differences, shared figures, sweeps over an argument."""

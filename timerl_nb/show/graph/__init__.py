@@ -1,0 +1,1 @@
+"""Graph view: dependence graphs with layout and region hierarchy."""

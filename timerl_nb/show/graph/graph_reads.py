@@ -1,0 +1,106 @@
+"""The reads of a graph between the places of its operations, through kernels' doors and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from timerl_nb.compiler.ir.analysis.resolved_reads import Access, accesses
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_rewriting import compose
+from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Read, is_own
+from timerl_nb.compiler.symbolic.index_expressions import TRUE, index_text
+from timerl_nb.show.graph.region_hierarchy import Clusters, Leaf
+from timerl_nb.show.view_model import HIDDEN
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One operation's read of another: keys of leaves, the index expression φ and the condition ψ.
+
+    φ is empty where the source is read at the reader's own point, ψ where it always is.
+    `chosen` says that a merge stood between them, or reads; `orders` that nothing is read: the user
+    has the one run before the other.
+    """
+
+    tail: Annotated[str, HIDDEN]
+    head: Annotated[str, HIDDEN]
+    index: str
+    cond: str
+    chosen: Annotated[bool, HIDDEN]
+    orders: Annotated[bool, HIDDEN] = False
+
+    @property
+    def label(self) -> str:
+        return " ".join(part for part in (self.index, f"if {self.cond}" * bool(self.cond)) if part)
+
+
+def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
+    """Every read, reader by reader, then the orders; merges that have no place are looked through."""
+    for leaf in clusters.leaves.values():
+        for read in leaf.op.inputs:
+            if leaf.kernel is None:
+                yield from _into(pdg, clusters, leaf, read)
+            elif read.source == OPERAND:
+                yield from _into(pdg, clusters, leaf, pdg[leaf.kernel].inputs[read.out])
+            else:
+                yield Flow(clusters.places[leaf.kernel, read.source], leaf.key, "", "", False)
+
+    yield from _orders(pdg, clusters)
+
+
+def _orders(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
+    for order in pdg.orders:
+        before, after = pdg[order.before], pdg[order.after]
+        waits = Read(before.id, 0, order.index(pdg.dims, before.domain, after.domain))
+        for real in _behind(pdg, clusters, waits):
+            domain = pdg[real.source].domain
+            index = "" if is_own(real.index, domain) else index_text(real.index)
+            cond = "" if real.cond is TRUE else str(real.cond)
+            tail, head = _place(clusters, real.source), _place(clusters, after.id)
+            yield Flow(tail, head, index, cond, False, orders=True)
+
+
+def _place(clusters: Clusters, op_id: int) -> str:
+    """The leaf of an operation; of a kernel the first that is in it."""
+    known = clusters.places.get((None, op_id))
+    return known or next(key for key, leaf in clusters.leaves.items() if leaf.kernel == op_id)
+
+
+def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow]:
+    for real in _behind(pdg, clusters, read):
+        index = "" if is_own(real.index, pdg.output(real).domain) else index_text(real.index)
+        cond = "" if real.cond is TRUE else str(real.cond)
+        chosen = leaf.op.kind == "merge" or real is not read
+        for tail in _makers(pdg, clusters, real):
+            yield Flow(tail, leaf.key, index, cond, chosen)
+
+
+def _behind(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
+    """The reads of statements' outputs that a read is."""
+    return [_shown(pdg, access) for access in accesses(pdg, read, clusters.standing)]
+
+
+def _shown(pdg: Pdg, access: Access) -> Read:
+    """What is read behind the merges: where a slice goes across branches, seen from the branch."""
+    read, *rest = access.way
+    for branch in rest:
+        read = compose(read, pdg[read.source].domain, branch) or branch
+    return read
+
+
+def _makers(
+    pdg: Pdg, clusters: Clusters, read: Read, seen: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """The leaves that compute what is read: inside of kernels, or before those that hand it on."""
+    op = pdg[read.source]
+    if not isinstance(op.attrs, DataflowAttrs):
+        yield clusters.places[None, op.id]
+        return
+    source, out = op.attrs.results[read.out]
+    if source != OPERAND:
+        yield clusters.places[op.id, source]
+    elif op.id not in seen:
+        for handed in _behind(pdg, clusters, op.inputs[out]):
+            yield from _makers(pdg, clusters, handed, seen | {op.id})

@@ -1,0 +1,1 @@
+"""Memory views: live bytes over time, whole runs, storage of tensors."""

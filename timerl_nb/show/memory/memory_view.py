@@ -1,0 +1,351 @@
+"""The memory of a turn: which tensor holds how many bytes at every instant, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.memory_timeline import GATHERED, Away, Span
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
+from timerl_nb.driver.program import Program
+from timerl_nb.show.colours import Numbers, of_tensors
+from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.memory.store_view import readers as readers_of
+from timerl_nb.show.memory.whole_run_memory import WholeRun
+from timerl_nb.show.schedule.points_of_one_iteration import (
+    EXACT,
+    Turn,
+    first_instants,
+    last_instants,
+)
+from timerl_nb.show.view_model import View, amounts, ints, shown
+
+
+@dataclass(frozen=True, eq=False)
+class Life:
+    """The values of tensors that live and die together, those that live during the turn.
+
+    Of very many, or where a column stands for several instants, those that are the oldest in one.
+
+    Attributes:
+        born, dies: int32 (n,), the first and last instant of each value; -1 where it is born before
+            the turn, the number of instants where it outlives it.
+        reader: int32 (n,), which of the view's `readers` reads it last; -1 where it stays to the end.
+        points: int32 (n, dimensions).
+        offloads, fetches: int32 (m,), the instants at which values leave for the host, and return.
+        moved: bytes of one such value.
+    """
+
+    name: str
+    domain: tuple[str, ...]
+    born: Array
+    dies: Array
+    reader: Array
+    points: Array
+    offloads: Array
+    fetches: Array
+    moved: int
+
+
+@dataclass(frozen=True, eq=False)
+class HeldTensor:
+    """What one tensor holds during a turn.
+
+    Attributes:
+        op_ids: the operation that computes it, and the statement that makes it.
+        read_by: the statements that read it.
+        life: which of the view's lives.
+        last_read_by: the statements that read its values for the last time.
+        value_bytes: bytes of one value (or block).
+        held: int32 (columns,), how many of them are on the device.
+    """
+
+    tensor: Tensor
+    name: str
+    op_ids: tuple[int, ...]
+    read_by: tuple[int, ...]
+    colour: str
+    life: int
+    store: str
+    value_bytes: int
+    held: Array
+    last_read_by: tuple[int, ...]
+
+    @property
+    def bytes(self) -> Array:
+        """Live bytes on the device, float64 (columns,)."""
+        return amounts(self.held.astype(np.float64) * self.value_bytes)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A statement that may read a value last."""
+
+    op_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class HeldAt:
+    """The bytes of so many values of a tensor."""
+
+    name: str
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that is live in a turn, at which instant, and who holds it."""
+
+    bytes: int
+    instant: int
+    holders: tuple[HeldAt, ...]
+
+
+@dataclass(frozen=True)
+class ProgramPeak:
+    """The most that is live in a run: the executed point, and the moment in words."""
+
+    bytes: int
+    time: int
+    moment: str
+    holders: tuple[HeldAt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryView(View):
+    """Predicted live bytes at every instant of a turn, by tensor.
+
+    Each instant is a column; of a turn of many instants one stands for several, from `first` on, and
+    is of the one `at` which most is live. A tensor's bytes in a column are `held` times `value_bytes`; `bytes` are those of all tensors
+    and of the operands that are gathered meanwhile. `run` is the whole run that the turn is of, where
+    there is more of it.
+    """
+
+    view = "memory"
+
+    turn: Turn
+    first: Array
+    at: Array
+    tensors: tuple[HeldTensor, ...]
+    lives: tuple[Life, ...]
+    readers: tuple[Reader, ...]
+    bytes: Array
+    host: Array
+    gathered: Array
+    budget: int | None
+    run: WholeRun | None
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        dim: str | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> MemoryView:
+        """The memory of a turn; the arguments are those of `Turn.of`."""
+        return cls.of_turn(Turn.of(program, dim, fixed))
+
+    @classmethod
+    def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> MemoryView:
+        """The memory of a turn.
+
+        Args:
+            colours: numbers by tensor's name; the program's own by default.
+        """
+        plan = turn.plan
+        assert plan is not None
+        colours = colours or of_tensors(plan)
+        line, exactly = plan.timeline(), plan.point_by_point
+        first, at = turn.columns(line.bytes_at(turn.ranks))
+        shown = turn.ranks[at]
+        # of a long run the turns that are looked at say how many values live in any other
+        known = line.held_at(shown) if isinstance(plan, FoldedPlan) else None
+        ops, names = plan.statements.ops, turn.schedule.names
+        readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
+        who = _who(plan)
+        users = readers_of(plan)
+        tensors: list[HeldTensor] = []
+        lives: list[Life] = []
+        spans = _spans(turn, EXACT if len(at) == len(turn) else 0)
+        pairs = zip(plan.lifetimes.values(), spans, strict=True) if len(turn) else ()
+        for k, (life, span) in enumerate(pairs):
+            lives.append(_life(turn, life.name, life.domain, span, who, at))
+            last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
+            count = _held(shown, span.born, span.dies)
+            away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
+            whole = zip(life.tensors, span.tensors, span.moves, strict=True)
+            for tensor, (name, _), moves in whole:
+                nbytes = plan.value_bytes[tensor]
+                held = count - away * moves if known is None else known[name] // max(nbytes, 1)
+                tensors.append(
+                    HeldTensor(
+                        tensor,
+                        name,
+                        tuple(dict.fromkeys((plan.behind(*tensor).id, tensor[0]))),
+                        users.get(tensor, ()),
+                        colour_of(colours[name]),
+                        k,
+                        plan.stores[tensor].shape,
+                        nbytes,
+                        ints(held),
+                        last,
+                    )
+                )
+        return cls(
+            turn,
+            first,
+            at,
+            tuple(tensors),
+            tuple(lives),
+            readers,
+            amounts(line.bytes_at(shown)),
+            amounts(exactly.host[shown] if known is None else np.zeros(len(shown))),
+            amounts(exactly.transient[shown] if known is None else known[GATHERED]),
+            turn.budget,
+            WholeRun.of(plan, turn.ranks),
+        )
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """The program's own plan."""
+        assert self.turn.plan is not None
+        return self.turn.plan
+
+    def column(self, instant: int) -> int:
+        """The column that an instant is in."""
+        return int(np.searchsorted(self.first, instant, side="right")) - 1
+
+    def live_at(self, instant: int) -> dict[str, int]:
+        """The tensors that hold something, and how many bytes, the largest first.
+
+        As in the column of the instant: where one stands for several, at the greatest moment of it.
+        """
+        k = self.column(instant)
+        found = {t.name: int(t.held[k]) * t.value_bytes for t in self.tensors}
+        return {n: b for n, b in sorted(found.items(), key=lambda item: (-item[1], item[0])) if b}
+
+    @shown
+    def peak(self) -> Peak:
+        """The turn's."""
+        if not len(self.at):
+            return Peak(0, 0, ())
+        k = int(self.bytes.argmax())
+        count = {t.name: int(t.held[k]) for t in self.tensors}
+        live = self.live_at(int(self.at[k]))
+        holders = tuple(HeldAt(name, held, count[name]) for name, held in live.items())
+        return Peak(int(self.bytes[k]), int(self.at[k]), holders)
+
+    @shown
+    def program_peak(self) -> ProgramPeak:
+        """That of the whole run under the program's bounds."""
+        line = self.plan.timeline()
+        moment = self.plan.moment(line.peak_time) if len(self.plan.clock) else ""
+        holders = tuple(HeldAt(h.tensor, h.nbytes, h.points) for h in line.holders)
+        return ProgramPeak(line.peak, line.peak_time, moment, holders)
+
+    @shown
+    def saved_by(self) -> Mapping[str, str]:
+        """What keeps the peak of the run down, and why."""
+        return self.plan.saved_by
+
+    @shown
+    def host_peak(self) -> int:
+        return self.plan.timeline().host_peak
+
+    def __str__(self) -> str:
+        held = sorted(self.tensors, key=lambda t: (-float(t.bytes.max(initial=0)), t.name))
+        peak = int(self.bytes.max(initial=0))
+        told = ", ".join((f"peak {peak:,} bytes", *self.plan.saved_by))
+        lines = [f"memory of a turn: {counted(len(self.turn), 'instant')}, {told}"]
+        lines += [self.turn.problem] * bool(self.turn.problem)
+        names = {one.op_id: one.name for one in self.readers}
+        for t in held:
+            read = ", ".join(names[op_id] for op_id in t.last_read_by)
+            most = int(t.bytes.max(initial=0))
+            lines.append(f"  {t.name}: at most {most:,} bytes, last read by {read or 'nobody'}")
+        return "\n".join(lines)
+
+
+def _who(plan: MemoryPlan) -> Callable[[Array], Array]:
+    """The numbers of the statements that run at times; -1 behind the last of them."""
+    if isinstance(plan, FoldedPlan):
+        return plan.points.statements
+    found = np.full(len(plan.clock) + 1, -1, np.int32)
+    for k, ranks in enumerate(plan.clock.ranks.values()):
+        found[ranks] = k
+    return lambda times: found[times]
+
+
+def _spans(turn: Turn, few: int) -> Iterator[Span]:
+    """When values live, at least those that live during a turn, and no more than are shown."""
+    plan = turn.plan
+    assert plan is not None
+    for name, span in zip(plan.lifetimes, plan.point_by_point.spans, strict=True):
+        if isinstance(plan, FoldedPlan):
+            first, last = (int(turn.ranks[k]) for k in (0, -1))
+            yield replace(span, lives=plan.living(name, first, last, few))
+        else:
+            yield span
+
+
+def _held(shown: Array, born: Array, dies: Array) -> Array:
+    """How many of what lasts from `born` to `dies`, both included, there are at some ranks."""
+    begun = np.searchsorted(np.sort(born), shown, side="right")
+    return begun - np.searchsorted(np.sort(dies), shown, side="left")
+
+
+def _away(shown: Array, away: Away) -> Array:
+    """How many values are on the host alone at some ranks."""
+    return _held(shown, away.gone, np.maximum(away.gone, away.back) - 1)
+
+
+def _oldest(born: Array, dies: Array, shown: Array) -> Array:
+    """Which values are the oldest that live at some ranks."""
+    order = np.argsort(born, kind="stable")
+    reach = np.maximum.accumulate(dies[order]) if len(order) else dies
+    found = np.unique(np.searchsorted(reach, shown))
+    return np.sort(order[found[found < len(order)]])
+
+
+def _life(
+    turn: Turn,
+    name: str,
+    domain: tuple[str, ...],
+    span: Span,
+    who: Callable[[Array], Array],
+    at: Array,
+) -> Life:
+    (here,) = np.nonzero((span.born <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
+    if len(here) > EXACT or len(at) < len(turn):
+        here = here[_oldest(span.born[here], span.dies[here], turn.ranks[at])]
+    last = span.last[here]
+    reader = who(last)
+    leave = [first_instants(turn, one.gone[one.back > one.gone]) for one in span.away]
+    back = [first_instants(turn, one.back[one.back > one.gone]) for one in span.away]
+    return Life(
+        name,
+        domain,
+        first_instants(turn, span.born[here]),
+        last_instants(turn, span.dies[here]),
+        ints(reader),
+        ints(span.points[here]),
+        _within(turn, leave),
+        _within(turn, back),
+        sum(nbytes for (_, nbytes), moves in zip(span.tensors, span.moves, strict=True) if moves),
+    )
+
+
+def _within(turn: Turn, instants: list[Array]) -> Array:
+    """The instants that are in the turn, in order."""
+    if not instants:
+        return ints([])
+    found = np.sort(np.concatenate(instants))
+    return ints(found[(found >= 0) & (found < len(turn))])

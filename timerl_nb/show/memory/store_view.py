@@ -1,0 +1,328 @@
+"""Where all values are kept: the places of the executor that runs, what shares them and why, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.placement.buffer import Buffer
+from timerl_nb.compiler.memory.placement.buffer_layout import Layout, buffer_name, latest_name
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis
+from timerl_nb.compiler.memory.placement.shared_buffers import (
+    How,
+    Sharing,
+    by_donation,
+    holders,
+    in_buffers,
+    not_given,
+)
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.execution.telemetry.live_view_frames import Frame
+from timerl_nb.show.amount_text import human_bytes
+from timerl_nb.show.colours import Numbers, of_tensors
+from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.stages.operation_inspector import last_readers
+from timerl_nb.show.view_model import HIDDEN, View, shown
+
+Known = Literal["planned", "laid out", "estimated", "given", "stated", "measured"]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Bytes of a part of a program's memory, and how they are known.
+
+    Attributes:
+        part: `carried` between kernels, `temporaries` within them, `constants`, what is `needed` in
+            all, and what the whole `process` occupies.
+        known: `planned` exactly, `laid out` in XLA's buffers, `estimated` before XLA compiles,
+            `given` to the program, `stated` by XLA, or `measured` in a run.
+        about: what it is of.
+    """
+
+    part: Literal["carried", "temporaries", "constants", "needed", "process"]
+    bytes: int
+    known: Known
+    about: str
+
+
+@dataclass(frozen=True)
+class PlaceAxis:
+    """Places along a dimension: `size` of them from the point `first` on, used in turns where `ring`.
+
+    The first `kept` places of a ring have one point each, since only what is behind them leaves the device.
+    """
+
+    dim: str
+    size: int
+    first: int
+    ring: bool
+    kept: int
+
+    def __str__(self) -> str:
+        if self.ring and not self.kept:
+            return f"ring of {self.size:,} along {self.dim}"
+        begin = f" from {self.first}" if self.first else ""
+        behind = f", then a ring of {self.size - self.kept:,}" if self.kept else ""
+        return f"{self.kept or self.size:,} places along {self.dim}{begin}{behind}"
+
+
+@dataclass(frozen=True)
+class KeptTensor:
+    """A tensor that lies in a place.
+
+    Attributes:
+        op_ids: the operation that computes it, and the statement that makes it.
+        read_by: the statements that read it.
+        last_read_by: those of them that read its values for the last time, by name.
+        kind: of its store in the plan, with the size where there is one.
+        values: how many of its values (or blocks) the plan holds at once, of `value_bytes` each.
+        why: the reason for the kind.
+        waits: from when until when it is on the host alone; nothing where it never is.
+        not_given: why kernels that read it do not take over its memory, where they run one by one.
+    """
+
+    tensor: Tensor
+    name: str
+    op_ids: tuple[int, ...]
+    read_by: tuple[int, ...]
+    last_read_by: tuple[str, ...]
+    colour: str
+    kind: str
+    values: int
+    value_bytes: int
+    why: str
+    waits: tuple[str, ...]
+    not_given: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SharedPlace:
+    """A tensor whose values lie in the same place before others, how, and why they may.
+
+    Attributes:
+        how: see `timerl_nb.compiler.memory.placement.shared_buffers`.
+        op_ids: the operation behind the tensor, and the statement that makes it.
+    """
+
+    how: How
+    name: str
+    op_ids: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer of XLA's, or a store of the interpreter's.
+
+    Attributes:
+        name: of the buffer; of a store, the tensor's.
+        tensors: whose values lie there, the one that it was made for first.
+        axes: outermost first; none for one place, and for a map from points to values.
+        bytes: of the buffer, or of as many values as the store holds at once.
+        why: the reason for the axes.
+        shared: what had the place before.
+    """
+
+    name: str
+    tensors: tuple[KeptTensor, ...]
+    axes: tuple[PlaceAxis, ...]
+    bytes: int
+    why: str
+    shared: tuple[SharedPlace, ...]
+
+    @shown
+    def layout(self) -> str:
+        """The axes in words."""
+        if not self.axes and self.tensors[0].kind == "point" and self.tensors[0].values > 1:
+            return f"by point, at most {self.tensors[0].values:,}"
+        return " × ".join(str(axis) for axis in self.axes if axis.size > 1) or "one place"
+
+
+@dataclass(frozen=True)
+class StoresView(View):
+    """What a program keeps where, the largest first, and what all of it comes to.
+
+    Attributes:
+        how: what runs the program, and why.
+        executor: whose places these are.
+    """
+
+    view = "stores"
+
+    program: Annotated[Program, HIDDEN]
+    how: str
+    executor: Literal["xla", "interpreter"]
+    places: tuple[Place, ...]
+    amounts: tuple[Amount, ...]
+
+    @classmethod
+    def of(cls, program: Program, colours: Numbers | None = None) -> StoresView:
+        """The places of a program, by the executor that runs it.
+
+        Args:
+            colours: numbers by tensor's name; the program's own by default.
+        """
+        executable = a_program(program).executable
+        lowered = executable.lowered
+        found = _Places(program, colours or of_tensors(program.memory))
+        places = found.stores() if lowered is None else found.buffers(lowered.layout)
+        return cls(
+            program,
+            executable.how,
+            "interpreter" if lowered is None else "xla",
+            tuple(sorted(places, key=lambda place: (-place.bytes, place.name))),
+            tuple(predicted(program)),
+        )
+
+    @shown
+    def bytes(self) -> int:
+        """Of all places; the stores of the interpreter are never all full at once."""
+        return sum(place.bytes for place in self.places)
+
+    def __str__(self) -> str:
+        lines = [f"{self.executor}: {self.how}", *map(amount_text, self.amounts)]
+        for place in self.places:
+            names = " and ".join(one.name for one in place.tensors)
+            named = "" if place.name == place.tensors[0].name else f"{place.name}: "
+            lines.append(f"{named}{names}: {place.layout}, {place.bytes:,} bytes ({place.why})")
+            lines += [f"  {one.how} {one.name}: {one.why}" for one in place.shared]
+            for one in place.tensors:
+                lines += [f"  on the host {text}" for text in one.waits]
+                lines += [f"  not taken over: {text}" for text in one.not_given]
+        return "\n".join(lines)
+
+
+def amount_text(amount: Amount) -> str:
+    """`carried: 12.3 KiB planned, at sample(i = 1, t = 3)`."""
+    about = f", {amount.about}" if amount.about else ""
+    return f"{amount.part}: {human_bytes(amount.bytes)} {amount.known}{about}"
+
+
+def predicted(program: Program) -> Iterator[Amount]:
+    """What is known of a program before it has run; nothing is waited for."""
+    plan, lowered = program.memory, program.executable.lowered
+    line = plan.timeline()
+    moment = f"at {plan.moment(line.peak_time)}" if len(plan.clock) else ""
+    yield Amount("carried", line.peak, "planned", moment)
+    if lowered is not None:
+        away = ", and on the way to the host and back" if plan.moving else ""
+        yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, all at once{away}")
+    where = f"the most in {plan.temporaries_in}" if plan.temporaries else "no kernel stores any"
+    if plan.unknown_in:
+        where += f"; what libraries take of their own in {', '.join(plan.unknown_in)} is not known"
+    yield Amount("temporaries", plan.temporaries, "estimated", where)
+    yield Amount("constants", plan.constants, "given", "arrays that the program was given")
+    yield Amount("needed", plan.needed, "estimated", "carried, temporaries and constants")
+    yield from stated(program)
+
+
+def stated(program: Program) -> Iterator[Amount]:
+    """What XLA says, where it has compiled the program and what it says is kept."""
+    plan, lowered = program.memory, program.executable.lowered
+    temporaries = None if lowered is None else lowered.stated
+    if lowered is not None and temporaries is not None:
+        yield Amount("temporaries", temporaries, "stated", "by XLA, of a call at most")
+        total = lowered.nbytes + temporaries + plan.constants
+        yield Amount("needed", total, "stated", "buffers, temporaries and constants")
+
+
+def measured(frame: Frame) -> Iterator[Amount]:
+    """What a run has shown up to a frame."""
+    if frame.held is not None:
+        yield Amount("carried", frame.held.peak, "measured", "by the run's ledger, at most")
+    process = frame.process
+    if process.resident is not None:
+        about = "resident: Python, XLA and all arrays"
+        yield Amount("process", process.resident, "measured", about)
+    if process.on_device is not None:
+        yield Amount("process", process.on_device, "measured", "of its arrays on the device")
+
+
+class _Places:
+    """The places of a program, with names for all that is in them."""
+
+    def __init__(self, program: Program, colours: Numbers) -> None:
+        self.program, self.plan, self._colours = program, program.memory, colours
+
+    def buffers(self, layout: Layout) -> Iterator[Place]:
+        shared = in_buffers(layout)
+        for (name, buffer), held in zip(layout.buffers.items(), holders(layout), strict=True):
+            own = held[0]
+            axes = self._axes(own, buffer.axes)
+            kept = tuple(self._kept(tensor, ()) for tensor in held)
+            yield Place(
+                name, kept, axes, buffer.nbytes, self._why(own, buffer), self._shared(shared[name])
+            )
+
+    def stores(self) -> Iterator[Place]:
+        taken, kept = by_donation(self.plan), not_given(self.plan)
+        names = self.plan.pdg.names
+        for tensor, store in self.plan.stores.items():
+            axes = () if store.kind == "point" else self._axes(tensor, store.axes)
+            why = [f"{names[op_id]}: {text}" for op_id, text in kept.get(tensor, {}).items()]
+            yield Place(
+                store.name,
+                (self._kept(tensor, why),),
+                axes,
+                store.most * store.unit,
+                store.why,
+                self._shared(taken.get(tensor, ())),
+            )
+
+    def _why(self, own: Tensor, buffer: Buffer) -> str:
+        """Why a buffer has its places: what the plan says, and what it has more or less."""
+        store = self.plan.stores[own]
+        if buffer.name == latest_name(buffer_name(own)):
+            return f"beside {buffer_name(own)}, what was written last"
+        if store.kind == "ring" and not buffer.axes and not buffer.beyond:
+            return "each value is made of the one before as a whole"
+        return "; ".join(filter(None, (store.why, buffer.beyond)))
+
+    def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[PlaceAxis, ...]:
+        domain = self.plan.stores[tensor].domain
+        return tuple(
+            PlaceAxis(domain[one.coordinate], one.size, one.first, one.ring, one.kept)
+            for one in axes
+        )
+
+    def _ids(self, tensor: Tensor) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((self.plan.behind(*tensor).id, tensor[0])))
+
+    def _kept(self, tensor: Tensor, why: Sequence[str]) -> KeptTensor:
+        store = self.plan.stores[tensor]
+        return KeptTensor(
+            tensor,
+            store.name,
+            self._ids(tensor),
+            self._readers.get(tensor, ()),
+            last_readers(self.program, store.lifetime),
+            colour_of(self._colours[store.name]),
+            store.shape,
+            store.most,
+            store.unit,
+            store.why,
+            self.plan.waits(tensor),
+            tuple(why),
+        )
+
+    def _shared(self, found: Sequence[Sharing]) -> tuple[SharedPlace, ...]:
+        names = self.plan.names
+        return tuple(
+            SharedPlace(one.how, names[one.before], self._ids(one.before), one.why) for one in found
+        )
+
+    @cached_property
+    def _readers(self) -> Mapping[Tensor, tuple[int, ...]]:
+        return readers(self.plan)
+
+
+def readers(plan: MemoryPlan) -> Mapping[Tensor, tuple[int, ...]]:
+    """The statements that read each tensor."""
+    found: dict[Tensor, dict[int, None]] = {}
+    for use in plan.constraints.uses:
+        found.setdefault(use.tensor, {})[use.reader] = None
+    return {tensor: tuple(ones) for tensor, ones in found.items()}

@@ -1,0 +1,1 @@
+"""Recording views: breakdowns, timelines and figures of a profile."""

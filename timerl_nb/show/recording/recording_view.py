@@ -1,0 +1,398 @@
+"""A recording as it is drawn: processes, operations by library, transitions, and lanes.
+
+The sums are those of `Recording.table()`, process by process; the page adds up what it shows of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.base.text_tables import aligned
+from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.scope import Breakdown, Recording, processes
+from timerl_nb.scope.analysis.process_tree import Branch
+from timerl_nb.scope.analysis.stack_frames import Stack, entered
+from timerl_nb.scope.analysis.state_intervals import WORDS
+from timerl_nb.scope.recording.annotations import GUESSED
+from timerl_nb.scope.recording.recorder import INTERLEAVED
+from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
+from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor
+from timerl_nb.show.recording.device_downsampling import SORTS
+from timerl_nb.show.recording.timeline_downsampling import Stretches, StretchView
+from timerl_nb.show.view_model import View
+
+MOST_OPERATIONS: Final = 60  # that are told apart
+MOST_PHASES: Final = 20
+_DRAWN: Final = 600  # columns of the lanes in a static picture
+_MOST_NAMES: Final = 30  # of what ran on a device
+
+
+@dataclass(frozen=True)
+class ScopeProcess:
+    """A process, in the order of the tree: children behind their parent, `depth` levels below the first.
+
+    Attributes:
+        begin, end: nanoseconds since the recording began; None where it was killed, or goes on.
+    """
+
+    number: int
+    parent: int
+    depth: int
+    command: str
+    threads: int
+    begin: int
+    end: int | None
+
+
+@dataclass(frozen=True)
+class ScopeTransition:
+    """How often a library was left for another."""
+
+    left: str
+    to: str
+    count: int
+
+
+@dataclass(frozen=True)
+class ScopeOperation:
+    """What the time of an operation is told by; "" is what lies outside of all.
+
+    Attributes:
+        is_guessed: nobody annotated it.
+        count: how often it was entered.
+        op_ids: of a compiled program's launch, the operations that run there.
+    """
+
+    name: str
+    is_guessed: bool
+    count: int
+    transitions: tuple[ScopeTransition, ...]
+    op_ids: tuple[int, ...]
+    colour: str
+
+
+@dataclass(frozen=True)
+class ScopePhase:
+    """A phase; "" is what lies outside of all."""
+
+    name: str
+    count: int
+    colour: str
+
+
+@dataclass(frozen=True)
+class ScopeTime:
+    """Nanoseconds of one kind: the positions of a process, a phase, an operation, and whose time it was.
+
+    Attributes:
+        used: "cpu", "both" where a device was busy meanwhile, "gpu" where the thread waited for it, or "untraced"
+            where nobody looked at devices.
+    """
+
+    process: int
+    phase: int
+    operation: int
+    library: str
+    used: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class ScopeLane:
+    """A thread: the position of its process, and how many edges it has."""
+
+    process: int
+    thread: int
+    name: str
+    edges: int
+
+
+@dataclass(frozen=True)
+class ScopeRan:
+    """What ran on a device, by name."""
+
+    sort: str
+    name: str
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class ScopeDevice:
+    """A device, as a process had it traced: the position of that, and its number there.
+
+    Attributes:
+        looked: nanoseconds in which anybody looked.
+        busy: of these, in which something ran.
+        ran: the longest first; on several streams at once it takes more than `busy`.
+    """
+
+    process: int
+    number: int
+    name: str
+    looked: int
+    busy: int
+    ran: tuple[ScopeRan, ...]
+
+
+@dataclass(frozen=True)
+class ScopeKey:
+    """What a colour says, and the hatch that doubles it, as plotly calls it: a library, or a sort of what devices run."""
+
+    name: str
+    colour: str
+    hatch: str
+
+
+LIBRARY_KEYS: Final = tuple(
+    ScopeKey(*one)
+    for one in zip(
+        WORDS,
+        (SERIES[0], SERIES[1], SERIES[2], SERIES[5], SERIES[4], GREY),
+        ("", "/", "\\", "|", "-", "x"),
+        strict=True,
+    )
+)
+SORT_KEYS: Final = tuple(
+    ScopeKey(*one)
+    for one in zip(
+        SORTS, (SERIES[3], SERIES[6], TENSORS[4], GREY), ("", "\\", "|", "x"), strict=True
+    )
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ScopeView(View):
+    """Where the time of a recording went.
+
+    Attributes:
+        total: nanoseconds of all threads.
+        end: nanoseconds from its beginning to its end.
+        times: sum up to the total, the most first.
+        lanes: in the recording's order.
+        devices: those that were traced.
+        sorts: of what they run, and where nobody looked.
+        overview: all of it.
+        remark: what else there is to say of it.
+    """
+
+    view = "scope"
+
+    total: int
+    end: int
+    processes: tuple[ScopeProcess, ...]
+    phases: tuple[ScopePhase, ...]
+    operations: tuple[ScopeOperation, ...]
+    libraries: tuple[ScopeKey, ...]
+    sorts: tuple[ScopeKey, ...]
+    times: tuple[ScopeTime, ...]
+    lanes: tuple[ScopeLane, ...]
+    devices: tuple[ScopeDevice, ...]
+    overview: StretchView
+    remark: str
+
+    @classmethod
+    def of(cls, recording: Recording) -> ScopeView:
+        """The view of a recording."""
+        return with_stretches(recording)[0]
+
+    def __str__(self) -> str:
+        rows = [("operation", "times", "library", "ms", "share")]
+        sums: dict[tuple[int, str], int] = {}
+        for one in self.times:
+            key = one.operation, one.library
+            sums[key] = sums.get(key, 0) + one.ns
+        for (k, library), ns in sorted(sums.items(), key=lambda pair: -pair[1]):
+            operation = self.operations[k]
+            times = f"{operation.count:,}" if operation.count else ""
+            share = f"{ns / self.total:.1%}"
+            rows.append((operation.name or "-", times, library, f"{ns / 1e6:,.3f}", share))
+        return "\n".join([f"{self.total / 1e6:,.3f} ms", *aligned(rows, left=(0, 2))])
+
+
+def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
+    """The view of a recording, and any stretch of its lanes, of whose tracks the kinds are the view's positions.
+
+    Raises:
+        CallError: it is no recording.
+    """
+    taken(recording, Recording, "a recording", "trl.scope.read(folder) gives one.")
+    sums: dict[tuple[int, str, str, str, str], int] = {}
+    shown: list[ScopeProcess] = []
+    for process, table in _processes(recording):
+        for cell, ns in table.cells.items():
+            used = cell.used.name.lower()
+            sums[len(shown), cell.phase, cell.operation, cell.library, used] = ns
+        shown.append(process)
+    phases = _Kinds({}, MOST_PHASES)
+    operations = _Kinds({}, MOST_OPERATIONS)
+    for (_, phase, operation, _, _), ns in sums.items():
+        phases.sums[phase] = phases.sums.get(phase, 0) + ns
+        operations.sums[operation] = operations.sums.get(operation, 0) + ns
+    told: dict[tuple[int, int, int, str, str], int] = {}
+    for (k, phase, operation, library, used), ns in sums.items():
+        key = k, phases.place(phase), operations.place(operation), library, used
+        told[key] = told.get(key, 0) + ns
+    stretches = Stretches(recording, phases.known, operations.known)
+    numbers = {process.number: k for k, process in enumerate(shown)}
+    view = ScopeView(
+        sum(sums.values()),
+        stretches.end,
+        tuple(shown),
+        _phases(recording, phases),
+        _operations(recording, operations),
+        LIBRARY_KEYS,
+        SORT_KEYS,
+        tuple(
+            ScopeTime(*key, ns)
+            for key, ns in sorted(told.items(), key=lambda pair: (-pair[1], pair[0]))
+        ),
+        tuple(
+            ScopeLane(numbers[one.process], one.thread, one.name, len(one.edges))
+            for one in recording.lanes
+        ),
+        tuple(_devices(recording, stretches, numbers)),
+        stretches.view(width=_DRAWN),
+        _remark(recording, sums),
+    )
+    return view, stretches
+
+
+class _Kinds:
+    """What is told apart: "" first, then what took most; all else is one, the last.
+
+    Args:
+        sums: the nanoseconds of each.
+    """
+
+    def __init__(self, sums: dict[str, int], most: int) -> None:
+        self.sums, self._most = sums, most
+
+    @cached_property
+    def known(self) -> list[str]:
+        """All but "" and what is told as one."""
+        ranked = sorted(self.sums.items(), key=lambda pair: (-pair[1], pair[0]))
+        return [name for name, _ in ranked if name][: self._most]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(("", *self.known))}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By place, what it is called."""
+        others = len(self.sums.keys() - self._places.keys())
+        return ("", *self.known, *((f"{others:,} others",) if others else ()))
+
+    def place(self, name: str) -> int:
+        return self._places.get(name, len(self._places))
+
+
+def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]:
+    """With the times of each, in the order of the tree; those that only lanes know of come last."""
+    origin = min((int(one.edges["ts"][0]) for one in recording.lanes), default=0)
+    threads = Counter(lane.process for lane in recording.lanes)
+
+    def below(branch: Branch, depth: int) -> Iterator[tuple[ScopeProcess, Breakdown]]:
+        one, count = branch.process, threads.pop(branch.process.number, 0)
+        called = f"{branch.name}: {one.command}" if branch.name else one.command
+        times = one.begin - origin, None if one.end is None else one.end - origin
+        yield ScopeProcess(one.number, one.parent, depth, called, count, *times), branch.time
+        for child in branch.children:
+            yield from below(child, depth + 1)
+
+    for root in processes(recording).roots:
+        yield from below(root, 0)
+    for number, count in threads.items():
+        own = tuple(lane for lane in recording.lanes if lane.process == number)
+        table = replace(recording, lanes=own).table()
+        yield ScopeProcess(number, 0, 0, "", count, 0, None), table
+
+
+def _counts(recording: Recording, stack: Stack) -> Counter[str]:
+    """How often each name was entered, also in disabled blocks."""
+    found: Counter[str] = Counter()
+    for lane in recording.lanes:
+        for name, count in entered(lane, stack).items():
+            found[recording.names[name]] += count
+    return found
+
+
+def _phases(recording: Recording, kinds: _Kinds) -> tuple[ScopePhase, ...]:
+    counts = _counts(recording, "phase")
+    return tuple(
+        ScopePhase(name, counts[name], GREY if not name else tensor(-k))
+        for k, name in enumerate(kinds.names)
+    )
+
+
+def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ...]:
+    counts, places = Counter[int](), Counter[tuple[int, str, str]]()
+    for name, count in _counts(recording, "operation").items():
+        counts[kinds.place(name)] += count
+    for (name, left, to), count in recording.transitions().items():
+        places[kinds.place(name), left, to] += count
+    found: list[ScopeOperation] = []
+    for k, name in enumerate(kinds.names):
+        moves = [ScopeTransition(left, to, n) for (at, left, to), n in places.items() if at == k]
+        colour = GREY if not name else tensor(k - 1)
+        is_guessed, op_ids = name.endswith(GUESSED), recording.op_ids.get(name, ())
+        found.append(ScopeOperation(name, is_guessed, counts[k], tuple(moves), op_ids, colour))
+    return tuple(found)
+
+
+def _devices(
+    recording: Recording, stretches: Stretches, numbers: Mapping[int, int]
+) -> Iterator[ScopeDevice]:
+    devices = recording.devices
+    for one in stretches.devices:
+        name = next(
+            window.devices[one.number]
+            for window in devices.traced
+            if window.process == one.process and one.number < len(window.devices)
+        )
+        names = recording.names
+        keys, code = np.unique(
+            devices.sort[one.ran] * len(names) + devices.name[one.ran], return_inverse=True
+        )
+        took = np.bincount(code, devices.end[one.ran] - devices.begin[one.ran], len(keys))
+        columns = keys.tolist(), np.bincount(code, minlength=len(keys)).tolist(), took.tolist()
+        rows = [
+            ScopeRan(SORTS[key // len(names)], names[key % len(names)], count, int(ns))
+            for key, count, ns in zip(*columns, strict=True)
+        ]
+        rows.sort(key=lambda row: (-row.ns, row.sort, row.name))
+        rest = rows[_MOST_NAMES:]
+        del rows[_MOST_NAMES:]
+        for sort in dict.fromkeys(row.sort for row in rest):
+            count, ns = np.sum([(x.count, x.ns) for x in rest if x.sort == sort], 0).tolist()
+            rows.append(ScopeRan(sort, "others", count, ns))
+        yield ScopeDevice(numbers[one.process], one.number, name, one.looked, one.busy, tuple(rows))
+
+
+def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]) -> str:
+    """What is not seen, or not sure."""
+    said = list[str]()
+    if all(used == "untraced" for *_, used in sums):
+        said.append("no device was traced: its time is absent, not zero")
+    left = Counter[str]()
+    for lane in recording.lanes:
+        edges = lane.edges[lane.edges["kind"] == Kind.MARK]
+        for name, count in zip(
+            *np.unique(edges["top"] & NAME_MASK, return_counts=True), strict=True
+        ):
+            left[recording.names[name]] += int(count)
+    out = [
+        f"{name.removeprefix(INTERLEAVED)} ({count:,} times)"
+        for name, count in left.items()
+        if name.startswith(INTERLEAVED)
+    ]
+    if out:
+        said.append(f"left out of order, and so not drawn as one stretch: {', '.join(out)}")
+    return "; ".join(said)

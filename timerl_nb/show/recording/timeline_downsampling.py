@@ -1,0 +1,319 @@
+"""Lanes and devices of a recording over a stretch of time, as many columns wide as there are pixels.
+
+Running sums are kept at every 64th edge of a lane; what lies between is added up where a column begins. So a
+stretch of any length costs the same, whatever the lane has of edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.text_tables import counted
+from timerl_nb.scope.analysis.blocked_time import with_waits
+from timerl_nb.scope.analysis.stack_frames import KINDS
+from timerl_nb.scope.analysis.state_intervals import WORDS, pieces
+from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
+from timerl_nb.scope.storage.event_format import NAME_MASK
+from timerl_nb.show.recording.device_downsampling import DeviceSums
+from timerl_nb.show.view_model import View, amounts, ints
+
+TrackName = Literal["phase", "operation", "library"]
+TRACKS: Final[tuple[TrackName, ...]] = ("phase", "operation", "library")
+FEW: Final = 2_000  # edges of a lane in a stretch, of which each is told
+MOST_LANES: Final = 12
+MOST_DEVICES: Final = 8
+WIDEST: Final = 4_096  # columns
+_BLOCK: Final = 16  # edges between running sums
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """What was on top of a track, one thing after the other; nothing where there are too many of them.
+
+    Attributes:
+        name: of each, among the stretch's names; 0 where there was nothing.
+    """
+
+    begin: Array
+    end: Array
+    name: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """One track of a lane.
+
+    Attributes:
+        shares: kind by kind of the track, column by column, how much of the column it has: 255 is all.
+        spans: each thing that was there.
+    """
+
+    kind: TrackName
+    shares: Array
+    spans: Spans
+
+
+@dataclass(frozen=True, eq=False)
+class StretchLane:
+    """A lane in a stretch: its position among the recording's, and its tracks."""
+
+    lane: int
+    tracks: tuple[Track, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StretchDevice:
+    """A device in a stretch: its position among the recording's, and what ran there.
+
+    Attributes:
+        shares: as of a track, of `SORTS`.
+        spans: what ran, on all of its streams; nothing where it is too much.
+        operations: of each of these the operation, among the track's kinds, that launched it; -1 where that is not
+            known.
+    """
+
+    device: int
+    shares: Array
+    spans: Spans
+    operations: Array
+
+
+@dataclass(frozen=True, eq=False)
+class StretchView(View):
+    """Lanes from one moment to another, in nanoseconds since the recording began.
+
+    Attributes:
+        width: columns.
+        names: of spans; the first is nothing.
+    """
+
+    view = "stretch"
+
+    begin: float
+    end: float
+    width: int
+    lanes: tuple[StretchLane, ...]
+    devices: tuple[StretchDevice, ...]
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{counted(len(self.lanes), 'lane')} over {(self.end - self.begin) / 1e6:,.3f} ms"
+
+
+class LaneSums:
+    """The running sums of one lane.
+
+    Args:
+        kinds: of phases and operations, by the number of a name which of the track's kinds it is.
+        sizes: how many kinds each track has.
+        origin: the moment that counts as 0.
+    """
+
+    def __init__(
+        self, lane: Lane, kinds: Mapping[TrackName, Array], sizes: Sequence[int], origin: int
+    ) -> None:
+        self._lane = lane
+        count = len(lane.edges)
+        self.ts = np.empty(count + 1, np.int64)
+        self.ts[:-1] = lane.edges["ts"]
+        self.ts[-1] = lane.end
+        self.ts -= origin
+        self._codes = [np.empty(count, np.uint8) for _ in TRACKS]
+        blocks = -(-count // _BLOCK)
+        self._sums = [np.zeros((blocks + 1, size)) for size in sizes]
+        # ahead of each block, the last edge that said something of a track
+        self._before = [np.full(blocks + 1, -1, np.int64) for _ in TRACKS]
+        at = 0
+        for piece in pieces(lane):
+            part = slice(at, at + len(piece.ts))
+            spent = np.diff(self.ts[at : part.stop + 1])
+            row = np.arange(len(spent)) // _BLOCK
+            rows, first = int(row[-1]) + 1, at // _BLOCK + 1  # pieces begin with blocks
+            columns = kinds["phase"][piece.phase], kinds["operation"][piece.operation], piece.on
+            for code, sums, column, size in zip(
+                self._codes, self._sums, columns, sizes, strict=True
+            ):
+                code[part] = column
+                found = np.bincount(row * size + column, spent, rows * size).reshape(rows, size)
+                sums[first : first + rows] = found
+            for track, before in zip(TRACKS, self._before, strict=True):
+                said = np.where(
+                    _said(piece.kind, track), np.arange(at, part.stop), before[first - 1]
+                )
+                held = np.maximum.accumulate(said)
+                before[first : first + rows] = np.append(held[_BLOCK - 1 : -1 : _BLOCK], held[-1])
+            at = part.stop
+        for sums in self._sums:
+            np.cumsum(sums, axis=0, out=sums)
+
+    def shares(self, moments: Array) -> list[Array]:
+        """By track, how much of what lies between each two moments each of its kinds has."""
+        last = len(self.ts) - 2
+        at = np.clip(np.searchsorted(self.ts[:-1], moments, side="right") - 1, 0, last)
+        block = at // _BLOCK
+        inside = np.minimum(block[:, None] * _BLOCK + np.arange(_BLOCK), last)
+        until = np.minimum(self.ts[inside + 1], moments[:, None])
+        spent = np.maximum(until - self.ts[inside], 0).astype(np.float64)
+        spent[:, 1:][inside[:, 1:] == inside[:, :-1]] = 0  # behind the last edge, told once
+        wide = np.maximum(np.diff(moments), 1)[:, None]
+        found: list[Array] = []
+        for code, sums in zip(self._codes, self._sums, strict=True):
+            size = sums.shape[1]
+            place = np.arange(len(moments))[:, None] * size + code[inside]
+            part = np.bincount(place.ravel(), spent.ravel(), len(moments) * size)
+            done = sums[block] + part.reshape(len(moments), size)
+            share = np.rint(np.diff(done, axis=0) / wide * 255)
+            found.append(np.ascontiguousarray(share.T, np.uint8).ravel())
+        return found
+
+    def operations(self, moments: Array) -> Array:
+        """The operation, among the track's kinds, at each of some moments."""
+        at = np.searchsorted(self.ts[:-1], moments, side="right") - 1
+        return self._codes[TRACKS.index("operation")][np.maximum(at, 0)]
+
+    def between(self, begin: float, end: float) -> slice:
+        """The edges whose stretches meet one from a moment to another."""
+        ends = np.array([begin, end]).astype(np.int64)  # others would have all of `ts` converted
+        first, last = np.searchsorted(self.ts[:-1], ends, side="right")
+        return slice(max(int(first) - 1, 0), int(last))
+
+    def spans(self, track: int, part: slice) -> tuple[Array, Array, Array]:
+        """When each thing began and ended, and by which edge's `top` it is known; -1 for nothing."""
+        edges, start = self._lane.edges, part.start // _BLOCK * _BLOCK
+        inside = start + np.flatnonzero(_said(edges["kind"][start : part.stop], TRACKS[track]))
+        before = self._before[track][start // _BLOCK]
+        known = inside if before < 0 else np.append(before, inside)
+        begin = self.ts[known]
+        end = np.append(begin[1:], self.ts[-1])[: len(begin)]
+        top = np.where(edges["depth"][known] > 0, edges["top"][known], 0)
+        return begin, end, top
+
+
+class Stretches:
+    """Any stretch of a recording's lanes, and of its devices.
+
+    Args:
+        phases, operations: what is told apart, each once; all else is `others`, the last of a track's kinds.
+
+    Attributes:
+        devices: each process's, where they were traced, in the order of process and number.
+    """
+
+    def __init__(self, lanes: Lanes, phases: Sequence[str], operations: Sequence[str]) -> None:
+        self._lanes = [with_waits(lane, lanes.names) for lane in lanes.lanes]
+        self._names = lanes.names
+        self.origin = min((int(one.edges["ts"][0]) for one in self._lanes), default=0)
+        self.end = max((one.end for one in self._lanes), default=self.origin) - self.origin
+        shown: Mapping[TrackName, Sequence[str]] = {"phase": phases, "operation": operations}
+        self._kinds: Mapping[TrackName, Array] = {
+            track: _kinds(lanes.names, known) for track, known in shown.items()
+        }
+        self._sizes = (len(phases) + 2, len(operations) + 2, len(WORDS))
+        self._sums: dict[int, LaneSums] = {}
+        traced = {
+            (one.process, k)
+            for one in lanes.devices.traced
+            for k in range(len(one.devices))
+            if any(lane.process == one.process for lane in self._lanes)
+        }
+        self.devices = tuple(DeviceSums(lanes.devices, *key, self.origin) for key in sorted(traced))
+        self._busiest = sorted(
+            range(len(self._lanes)), key=lambda k: (-len(self._lanes[k].edges), k)
+        )
+
+    def view(
+        self,
+        begin: float = 0.0,
+        end: float | None = None,
+        width: int = 600,
+        process: int | None = None,
+        most: int = MOST_LANES,
+    ) -> StretchView:
+        """A stretch of the lanes with the most edges, and of the devices that ran most.
+
+        Args:
+            process: whose lanes and devices alone are shown, by its id.
+
+        Raises:
+            OptionError: it is none, or wider than any page.
+        """
+        end = float(max(self.end, 1)) if end is None else end
+        if not (0 <= begin < end and end - begin >= 1 and 1 <= width <= WIDEST):
+            raise OptionError(
+                f"from {begin:,.0f} to {end:,.0f} ns in {width} columns is no stretch.",
+                hint=f"begin with 0 or later, end at least 1 ns after it, in 1 to {WIDEST} columns.",
+            )
+        chosen = [k for k in self._busiest if process is None or self._lanes[k].process == process]
+        moments = np.rint(np.linspace(begin, end, width + 1)).astype(np.int64)
+        table: dict[str, int] = {"": 0}
+        lanes = tuple(self._lane(k, begin, end, moments, table) for k in sorted(chosen[:most]))
+        mine = [k for k, one in enumerate(self.devices) if process in (None, one.process)]
+        ranked = sorted(mine, key=lambda k: -len(self.devices[k]))[:MOST_DEVICES]
+        devices = tuple(self._device(k, begin, end, moments, table) for k in sorted(ranked))
+        return StretchView(begin, end, width, lanes, devices, tuple(table))
+
+    def _lane_sums(self, k: int) -> LaneSums:
+        sums = self._sums.get(k)
+        if sums is None:
+            lane = self._lanes[k]
+            sums = self._sums[k] = LaneSums(lane, self._kinds, self._sizes, self.origin)
+        return sums
+
+    def _device(
+        self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
+    ) -> StretchDevice:
+        sums = self.devices[k]
+        ran = sums.between(begin, end, FEW)
+        operations = np.full(len(ran.begin), -1)
+        for lane in np.unique(ran.lane[ran.lane >= 0]).tolist():
+            mine = ran.lane == lane
+            operations[mine] = self._lane_sums(lane).operations(ran.launched[mine])
+        spans = self._named(ran.begin, ran.end, ran.name, table)
+        return StretchDevice(k, sums.shares(moments), spans, ints(operations))
+
+    def _lane(
+        self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
+    ) -> StretchLane:
+        sums = self._lane_sums(k)
+        part = sums.between(begin, end)
+        few = part.stop - part.start <= FEW
+        tracks: list[Track] = []
+        for number, shares in enumerate(sums.shares(moments)):
+            spans = self._spans(sums, number, part, table) if few else _NO_SPANS
+            tracks.append(Track(TRACKS[number], shares, spans))
+        return StretchLane(k, tuple(tracks))
+
+    def _spans(self, sums: LaneSums, track: int, part: slice, table: dict[str, int]) -> Spans:
+        begin, end, top = sums.spans(track, part)
+        return self._named(begin, end, top & NAME_MASK, table)
+
+    def _named(self, begin: Array, end: Array, name: Array, table: dict[str, int]) -> Spans:
+        names = [self._names[one] for one in name.tolist()]
+        numbers = [table.setdefault(name, len(table)) for name in names]
+        return Spans(amounts(begin), amounts(end), ints(numbers))
+
+
+def _said(kind: Array, track: TrackName) -> Array:
+    """Which edges, by their kind, say something of a track."""
+    enter, leave = KINDS["call" if track == "library" else track]
+    return (kind == enter) | (kind == leave)
+
+
+_NO_SPANS: Final = Spans(amounts([]), amounts([]), ints([]))
+
+
+def _kinds(names: Sequence[str], known: Sequence[str]) -> Array:
+    """By the number of a name: 0 for nothing, 1 on for what is known, and the last for all else."""
+    found = np.full(len(names), len(known) + 1, np.uint8)
+    found[0] = 0
+    places = {name: k for k, name in enumerate(known, 1)}
+    for number, name in enumerate(names):
+        if name in places:
+            found[number] = places[name]
+    return found

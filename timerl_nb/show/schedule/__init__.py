@@ -1,0 +1,1 @@
+"""Schedule views: loop nest and iteration space."""

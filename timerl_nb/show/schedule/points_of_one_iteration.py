@@ -1,0 +1,232 @@
+"""One turn of the outer loops: the executed points that pictures of time count in.
+
+A picture of a whole run shows nothing: one turn is drawn, under the program's own bounds. The
+iteration space, the memory and the loop nest count in its instants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Annotated, Any, Final
+
+import numpy as np
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.errors import DomainError
+from timerl_nb.compiler.loops.loop_nodes import Ast
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
+from timerl_nb.compiler.scheduling.enumerated_schedule_points import most_points
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule, StatementPoints
+from timerl_nb.compiler.symbolic.dimensions import Dims
+from timerl_nb.driver.compile_pipeline import device_limit
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.show.view_model import HIDDEN, ints, shown
+
+EXACT: Final = 4096  # instants that views have one by one
+COLUMNS: Final = 1024  # or else parts of a turn, as many as a screen has columns
+MOST: Final = 20_000_000  # executed points of a program whose turns are drawn
+
+
+def main_dimension(schedule: Schedule) -> str | None:
+    """The innermost dimension that some statement varies over, or that some counts blocks of."""
+    dims = schedule.constraints.pdg.dims
+    used = {dims[d].bound for op in schedule.statements.values() for d in op.domain}
+    order = [d.name for d in dims if d.bound in used and d.step == 1]
+    return order[-1] if order else None
+
+
+def outer_dimensions(schedule: Schedule, dim: str | None) -> tuple[str, ...]:
+    """The other dimensions that most statements over one vary over: those of the loops around it."""
+    dims = schedule.constraints.pdg.dims
+    domains = [op.domain for op in schedule.statements.values() if dim in op.domain]
+    return tuple(
+        d for d in dims.names if d != dim and 2 * sum(d in one for one in domains) > len(domains)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """The executed points of one turn of the loops around a dimension, in order.
+
+    An instant is the position of a point in this order. Statements that do not vary over all that is
+    held (what runs once, before) have none.
+
+    Attributes:
+        dim: the dimension that goes up; None where the program has none.
+        fixed: the values at which those of the loops around it are held.
+        points: the statements' points, those without left out.
+        problem: why it cannot be drawn; empty where it can.
+    """
+
+    schedule: Annotated[Schedule, HIDDEN]
+    dim: str | None
+    fixed: Mapping[str, int]
+    points: Annotated[tuple[StatementPoints, ...], HIDDEN]
+    problem: str = ""
+    plan: Annotated[MemoryPlan | None, HIDDEN] = None
+    ast: Annotated[Ast | None, HIDDEN] = None
+    budget: Annotated[int | None, HIDDEN] = None
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        dim: str | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> Turn:
+        """A turn of a program.
+
+        Args:
+            dim: the dimension that goes up; the innermost by default.
+            fixed: values at which those of the loops around it (`outer_dimensions`) are held; by
+                default the turn in which the run's peak is, if that is not yet reached at 1.
+
+        Raises:
+            DomainError: there is no such dimension, or no such point of it.
+        """
+        schedule, plan, ast = a_program(program).schedule, program.memory, program.ast
+        made = cls.under(schedule, plan, dim, fixed)
+        return replace(made, ast=ast, budget=device_limit(program.options))
+
+    @classmethod
+    def under(
+        cls,
+        schedule: Schedule,
+        plan: MemoryPlan | None = None,
+        dim: str | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> Turn:
+        """A turn of a schedule, with a plan of its memory where there is one; see `of`."""
+        dims = schedule.constraints.pdg.dims
+        dims.check(*([] if dim is None else [dim]), *(fixed or ()))
+        dim = dim or main_dimension(schedule)
+        held = _usual(schedule, plan, outer_dimensions(schedule, dim))
+        for name, value in (fixed or {}).items():
+            checked = _inside(dims, name, value, schedule.bounds)
+            if name in held:
+                held[name] = checked
+        count = _count(schedule, plan, held)
+        if count > MOST:
+            return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
+        points = _listed(schedule, plan, held)
+        if not points and not fixed:  # nothing runs at 1
+            held = dict.fromkeys(held, 0)
+            points = _listed(schedule, plan, held)
+        return cls(schedule, dim, held, points, plan=plan)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @shown
+    def bounds(self) -> Mapping[str, int]:
+        return {name: int(value) for name, value in self.schedule.bounds.items()}
+
+    @shown
+    def size(self) -> int:
+        """How many points the dimension that goes up has."""
+        return self.dims[self.dim].count(self.schedule.bounds) if self.dim is not None else 1
+
+    @property
+    def dims(self) -> Dims:
+        return self.schedule.constraints.pdg.dims
+
+    @cached_property
+    def ranks(self) -> Array:
+        """For every instant, the place of its point in the order of all points."""
+        parts = [p.rank for p in self.points]
+        return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    @cached_property
+    def statement(self) -> Array:
+        """For every instant, which of `points` runs."""
+        found = np.full(len(self), -1, np.int32)
+        for k, one in enumerate(self.points):
+            found[one.time] = k
+        return found
+
+    def columns(self, amounts: Array) -> tuple[Array, Array]:
+        """The parts that views draw: their first instants, and in each the one of the greatest amount.
+
+        Each instant is a part of its own where there are not too many.
+        """
+        count = len(self)
+        if count <= EXACT:
+            return ints(np.arange(count)), ints(np.arange(count))
+        first = np.linspace(0, count, COLUMNS, endpoint=False).astype(int)
+        parts = np.split(amounts, first[1:])
+        return ints(first), ints([k + part.argmax() for k, part in zip(first, parts, strict=True)])
+
+    @shown
+    def count(self) -> int:
+        """How many instants it has."""
+        return len(self)
+
+
+def _count(schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]) -> int:
+    """How many points are looked at to find those of a turn, at most."""
+    if plan is not None and not isinstance(plan, FoldedPlan):
+        return len(plan.clock)
+    most, dims = most_points(schedule.tree, schedule.bounds), schedule.constraints.pdg.dims
+    if plan is None:
+        return sum(most.values())
+    inside = {domain: count for domain, count in most.items() if held.keys() <= set(domain)}
+    return sum(inside.values()) // prod(dims[d].count(schedule.bounds) for d in held)
+
+
+def _listed(
+    schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]
+) -> tuple[StatementPoints, ...]:
+    """The points of a turn."""
+    if isinstance(plan, FoldedPlan):
+        points = schedule.in_order(held, plan.points.chosen)
+    else:
+        known = None if plan is None else plan.clock
+        points = Schedule(schedule.constraints, schedule.tree, schedule.bounds, known).points(
+            **held
+        )
+    return tuple(p for p in points if len(p))
+
+
+def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) -> dict[str, int]:
+    """A turn that stands for a run: one with its peak."""
+    dims = schedule.constraints.pdg.dims
+    held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
+    if plan is None:
+        return held
+    line = plan.timeline()
+    if line.outer in held and _count(schedule, plan, {line.outer: 0}) <= MOST:
+        points = _listed(schedule, plan, {line.outer: held[line.outer]})
+        if not any((line.bytes_at(one.rank) == line.peak).any() for one in points):
+            held[line.outer] = max(line.turn_at(line.peak_time), 0)
+    return held
+
+
+def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:
+    count = dims[name].count(bounds)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < count:
+        raise DomainError(
+            f"{name} = {value!r} is no point of {name}.", hint=f"0 <= {name} < {count}."
+        )
+    return int(value)
+
+
+def first_instants(turn: Turn, ranks: Array) -> Array:
+    """The first instants at or behind places in the order of all points; -1 before the turn.
+
+    What is behind the last instant has the number of instants.
+    """
+    at = np.searchsorted(turn.ranks, ranks)
+    return ints(np.where(ranks < turn.ranks[0], -1, at)) if len(turn) else ints(at)
+
+
+def last_instants(turn: Turn, ranks: Array) -> Array:
+    """The last instants at or before places in the order of all points; -1 before the turn.
+
+    What is behind the last instant has the number of instants.
+    """
+    at = np.searchsorted(turn.ranks, ranks, side="right") - 1
+    return ints(np.where(ranks > turn.ranks[-1], len(turn), at)) if len(turn) else ints(at)

@@ -1,0 +1,1 @@
+"""Stage views: pipeline, rewrite steps, operations and their lineage."""

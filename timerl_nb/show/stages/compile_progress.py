@@ -1,0 +1,115 @@
+"""A compilation that is under way: what it does next, and the views of what is there by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timerl_nb.base.options import Options
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, Stage
+from timerl_nb.show.amount_text import human_bytes
+from timerl_nb.show.graph.graph_view import GraphView, graph_view
+from timerl_nb.show.stages.pipeline_view import PipelineView
+from timerl_nb.show.stages.rewrite_steps import StepsView
+
+LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a compilation has come.
+
+    Attributes:
+        stages: those that are there, by name, the latest last.
+        options, bounds: of the program to be.
+    """
+
+    stages: Mapping[str, Stage]
+    options: Options
+    bounds: Mapping[str, int]
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that was made last."""
+        return list(self.stages.values())[-1]
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether all passes have just run."""
+        return self.stage.name in LAST
+
+    @property
+    def pipeline(self) -> PipelineView:
+        return PipelineView.of_stages(self.stages, self.options, self.bounds)
+
+    @property
+    def graph(self) -> GraphView | None:
+        """The graph that the last stage made; None where that is no pass."""
+        graph = self.stage.artifact
+        return graph_view(graph, bounds=self.bounds) if isinstance(graph, Pdg) else None
+
+    @property
+    def steps(self) -> StepsView:
+        """What the last stage did."""
+        return StepsView.of(self.stage)
+
+    @property
+    def text(self) -> str:
+        """What is done next, and of how much."""
+        artifact: Any = self.stage.artifact
+        match self.stage.name:
+            case "fuse" | "separate":
+                count = sum(op.kind not in ("merge", "output") for op in artifact)
+                return f"scheduling {counted(count, 'statement')} …"
+            case "schedule":
+                return f"planning the memory of {counted(len(artifact.statements), 'statement')} …"
+            case "memory":
+                return "generating the loops …"
+            case "ast":
+                return "preparing what runs …"
+            case _:
+                return "compiling …"
+
+
+def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
+    """What a search within a budget has tried last."""
+    of = "" if budget is None else f" within {human_bytes(budget)}"
+    found = tried[-1].forecast
+    if isinstance(found, str):
+        told = found
+    else:
+        fits = budget is None or found.needed <= budget
+        told = f"peak {human_bytes(found.peak)}{'' if fits else ', too much'}"
+    return f"{len(tried)} tried{of}: {tried[-1].doc}: {told}"
+
+
+def following(
+    program: Program,
+    bounds: Mapping[str, int],
+    options: Mapping[str, Any],
+    see: Callable[[Progress], None],
+) -> See:
+    """Shows how far a compilation has come, after every stage; for `program.again`.
+
+    Args:
+        program: what is compiled again,
+        bounds, options: with these changed. Stages behind the passes are its own as long as there
+            are no others.
+
+    Raises:
+        OptionError: there is no such option, or it does not take that value.
+    """
+    kept = {n: stage for n, stage in program.stages.items() if stage.previous is None}
+    under, changed = {**program.bounds, **bounds}, program.options.with_(**options)
+
+    def made(stage: Stage) -> None:
+        kept.pop(stage.name, None)
+        kept[stage.name] = stage
+        see(Progress(dict(kept), changed, under))
+
+    return made

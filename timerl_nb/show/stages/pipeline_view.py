@@ -1,0 +1,311 @@
+"""The pipeline of a compilation: its stages with what they cost, the options, and the bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from inspect import cleandoc
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.symbolic.dimensions import Ceiling
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.driver.stages import Stage
+from timerl_nb.show.view_model import View, shown
+
+# Passes in the order in which they run, by name; `separate` runs in place of `fuse`.
+PASSES: Final = (
+    "dynamic_bounds",
+    "simplify",
+    "lift",
+    "vectorize",
+    "windows",
+    "accumulate",
+    "contract",
+    "rematerialize",
+    "incrementalize",
+    "fuse",
+)
+# The stage at which an option counts; those of a stage's own name switch it.
+STAGE_OF: Final[Mapping[str, str]] = {
+    "simplify": "simplify",
+    "vectorize": "vectorize",
+    "trial": "vectorize",
+    "lift": "lift",
+    "accumulate": "accumulate",
+    "contract": "contract",
+    "tile": "tile",
+    "tile_kernel": "executable",
+    "rematerialize": "rematerialize",
+    "tune": "rematerialize",
+    "incrementalize": "incrementalize",
+    "fuse": "fuse",
+    "donate": "memory",
+    "stores": "memory",
+    "device_memory": "memory",
+    "swap": "memory",
+    "executor": "executable",
+    "fuse_iterations": "executable",
+    "devices": "executable",
+    "backend": "executable",
+    "isl_operations": "schedule",
+    "check_nan": "executable",
+}
+SWITCH_OF: Final[Mapping[str, str]] = {"windows": "lift", "separate": "fuse"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        kind: `bool`; `choice` of `choices`; `dims`, which is True, False or names of dimensions among
+            `choices`; `blocks`, which is "auto", False, a number, or numbers by dimension; `bytes`, a
+            number, a text with a unit, or None; `int`, a positive number.
+        value, default: as JSON has them.
+        stage: the first stage that it concerns.
+    """
+
+    name: str
+    kind: Literal["bool", "choice", "dims", "blocks", "bytes", "int"]
+    value: Any
+    default: Any
+    choices: tuple[Any, ...]
+    doc: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage as a tab.
+
+    Attributes:
+        ran: False for a pass that an option leaves out; it costs nothing and says nothing.
+        seconds: what it cost.
+        known: whether a trial had found its result: it cost nothing here.
+        changed: whether a pass changed anything; None where nothing is compared.
+        operations: how many its graph has; None where it is no graph.
+        option: the option that switches the pass, and
+        is_on: whether it does not leave it out; None where there is none.
+        off, on: the values of that option that switch it.
+    """
+
+    name: str
+    ran: bool
+    seconds: float
+    known: bool
+    summary: str
+    changed: bool | None
+    operations: int | None
+    option: str | None
+    is_on: bool | None
+    off: Any
+    on: Any
+
+    @property
+    def cost(self) -> str:
+        """What it cost, or why it did not run."""
+        if self.known:
+            return "known"
+        if self.ran:
+            return f"{self.seconds * 1e3:.1f} ms"
+        return "not needed" if self.is_on else "off"
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """A bound: its dimensions, and what ends it earlier where it is dynamic."""
+
+    name: str
+    value: int
+    dims: tuple[str, ...]
+    until: str | None
+
+    @shown
+    def dynamic(self) -> bool:
+        return self.until is not None
+
+
+@dataclass(frozen=True)
+class PipelineView(View):
+    """A program's stages, options and bounds.
+
+    Passes that did not run, because they are off or not needed, stand at their places.
+    """
+
+    view = "pipeline"
+
+    stages: tuple[StageRow, ...]
+    options: tuple[Option, ...]
+    bounds: tuple[BoundRow, ...]
+
+    @classmethod
+    def of(cls, program: Program) -> PipelineView:
+        return cls.of_stages(a_program(program).stages, program.options, program.bounds)
+
+    @classmethod
+    def of_stages(
+        cls, stages: Mapping[str, Stage], given: Options, actual: Mapping[str, int]
+    ) -> PipelineView:
+        """The pipeline of a program that may not be compiled to its end.
+
+        Args:
+            given: its options.
+            actual: its bounds.
+        """
+        written: Any = stages["pdg"].artifact
+        dims = written.dims
+        known = options(given, dims.names)
+        found = {name: _row(stage, known) for name, stage in stages.items()}
+        rows = [found.pop(name) for name in ("source", "pdg")]
+        for name in PASSES:
+            if name == "fuse" and "separate" in found:
+                rows.append(found.pop("separate"))
+            elif name in found:
+                rows.append(found.pop(name))
+            elif name != "dynamic_bounds":
+                rows.append(
+                    StageRow(name, False, 0.0, False, "", None, None, *_switch(name, known))
+                )
+        bounds = tuple(
+            BoundRow(
+                name,
+                int(value),
+                tuple(dim.name for dim in dims if dim.bound == name),
+                value.until if isinstance(value, Ceiling) else None,
+            )
+            for name, value in actual.items()
+        )
+        return cls((*rows, *found.values()), known, bounds)
+
+    @shown
+    def seconds(self) -> float:
+        """What all stages cost together."""
+        return sum(row.seconds for row in self.stages)
+
+    @property
+    def switches(self) -> tuple[dict[str, Any], ...]:
+        """The changes of options that are one click away, those of the last stages first."""
+        found: list[dict[str, Any]] = []
+        tiled = any(option.name == "tile" and option.value for option in self.options)
+        # one runs the program, one is another device's, and one is of tiles alone
+        left_out = ("tune", "backend", *["tile_kernel"] * (not tiled))
+        for option in self.options:
+            if option.name not in left_out:
+                found += [{option.name: value} for value in _others(option)]
+        order = [row.name for row in self.stages]
+
+        def place(change: dict[str, Any]) -> int:
+            (stage,) = (STAGE_OF[name] for name in change)
+            return order.index(stage) if stage in order else len(order)
+
+        return tuple(sorted(found, key=place, reverse=True))
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.stages)
+        lines = [
+            f"{row.name:<{width}}  {row.cost:>10}  {row.summary}".rstrip() for row in self.stages
+        ]
+        given = [f"{o.name}={o.value!r}" for o in self.options if o.value != o.default]
+        bounds = ", ".join(f"{row.name} = {row.value}" for row in self.bounds)
+        return "\n".join(
+            [*lines, f"bounds: {bounds}", f"options: {', '.join(given) or 'defaults'}"]
+        )
+
+
+def _row(stage: Stage, known: Sequence[Option]) -> StageRow:
+    count, changed = None, None
+    if isinstance(stage.artifact, Pdg):
+        count = len(stage.artifact)
+        if stage.previous is not None:
+            changed = dict(stage.artifact.ops) != dict(stage.previous.ops)
+    switch = _switch(stage.name, known)
+    cost = stage.seconds, stage.known
+    return StageRow(stage.name, True, *cost, stage.summary, changed, count, *switch)
+
+
+def _switch(name: str, known: Sequence[Option]) -> tuple[str | None, bool | None, Any, Any]:
+    """The option that leaves a pass out, whether it does not, and the values that switch it."""
+    found = SWITCH_OF.get(name, name)
+    if STAGE_OF.get(found) != found:
+        return None, None, None, None
+    option = next(one for one in known if one.name == found)
+    is_on = option.value is not False
+    return found, is_on, False, option.value if is_on else option.default
+
+
+def _others(option: Option) -> tuple[Any, ...]:
+    """The values that a click gives an option."""
+    if option.kind in ("bool", "choice"):
+        return tuple(value for value in option.choices if value != option.value)
+    if option.kind in ("dims", "blocks"):
+        value = option.default if option.value is False else False
+        return () if value == option.value else (value,)
+    return ()
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
+    """Every option with its value, and what it may be."""
+    docs, hints = option_docs(), get_type_hints(Options)
+    found: list[Option] = []
+    for field in fields(Options):
+        kind, choices = _kind(field.name, hints[field.name], dims)
+        default = None if field.default is MISSING else field.default
+        value = getattr(given, field.name)
+        if field.name == "executor":
+            default = Options().executor
+        found.append(
+            Option(
+                field.name,
+                kind,
+                json_value(value),
+                default,
+                choices,
+                docs[field.name],
+                STAGE_OF[field.name],
+            )
+        )
+    return tuple(found)
+
+
+def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, ...]]:
+    special = {
+        "vectorize": ("dims", dims),
+        "incrementalize": ("blocks", dims),
+        "tile": ("blocks", dims),
+        "device_memory": ("bytes", ()),
+    }
+    if name in special:
+        return special[name]
+    if hint is bool:
+        return "bool", (True, False)
+    if hint is int:
+        return "int", ()
+    literals = [hint] if get_origin(hint) is Literal else get_args(hint)
+    chosen = [one for part in literals if get_origin(part) is Literal for one in get_args(part)]
+    if not chosen:
+        raise OptionError(f"the option {name} is of no kind that is shown.")
+    return "choice", tuple(chosen)
+
+
+def json_value(value: Any) -> Any:
+    """An option's value as JSON has it: block sizes by dimension as an object."""
+    if isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def option_docs() -> Mapping[str, str]:
+    """What each option decides, from the documentation of `Options`."""
+    _, _, listed = cleandoc(Options.__doc__ or "").partition("Attributes:\n")
+    parts = re.split(r"^ {4}(\w+): ", listed, flags=re.M)[1:]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return {name: re.sub(r"\s+", " ", text).strip() for name, text in pairs}

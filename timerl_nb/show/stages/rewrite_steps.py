@@ -1,0 +1,147 @@
+"""What a pass did: its named rewrites in order, what it refused and why, and its choices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from timerl_nb.base.text_tables import counted
+from timerl_nb.compiler.ir.graph_rewriting import Step
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
+from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.driver.stages import Stage
+from timerl_nb.show.view_model import View, shown
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How often a rule was used."""
+
+    rule: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A step: the ids that it took, `before`, and those that it made."""
+
+    number: int
+    rule: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    note: str
+    text: str
+
+    @shown
+    def op_ids(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((*self.before, *self.after)))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a pass left alone, and why."""
+
+    reason: str
+    op_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NoForecast:
+    """Why there is no forecast."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class Way:
+    """A candidate of a choice; without a `forecast` (in bytes and seconds) where nobody asked."""
+
+    name: str
+    doc: str
+    taken: bool
+    forecast: Forecast | NoForecast | None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a pass chose between."""
+
+    what: str
+    taken: str
+    why: str
+    candidates: tuple[Way, ...]
+
+
+@dataclass(frozen=True)
+class StepsView(View):
+    """The rewrites of a stage in order, its refusals by reason, and its choices."""
+
+    view = "steps"
+
+    stage: str
+    rules: tuple[Rule, ...]
+    steps: tuple[Rewrite, ...]
+    refused: tuple[Refusal, ...]
+    choices: tuple[Chosen, ...]
+
+    @classmethod
+    def of(cls, stage: Stage, *, forecast: bool = False) -> StepsView:
+        """What a stage did.
+
+        Args:
+            forecast: also forecast the candidates that the pass had no need to; each takes a trial
+                of the rest of the compilation.
+        """
+        taken(stage, Stage, "a stage", 'program.stages["fuse"] is one.')
+        why: dict[str, list[int]] = {}
+        for op_id, reason in stage.rewritten.refused.items() if stage.rewritten else ():
+            why.setdefault(reason, []).append(op_id)
+        counts = Counter(step.rule for step in stage.steps)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls(
+            stage.name,
+            tuple(Rule(*item) for item in ranked),  # the most used first
+            tuple(
+                Rewrite(k, step.rule, step.before, step.after, step.note, step_text(step))
+                for k, step in enumerate(stage.steps)
+            ),
+            tuple(Refusal(reason, tuple(sorted(ids))) for reason, ids in sorted(why.items())),
+            tuple(_chosen(choice, always=forecast) for choice in stage.choices),
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.stage}: {counted(len(self.steps), 'step')}"]
+        lines += [f"  {step.text}" for step in self.steps]
+        for choice in self.choices:
+            lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")
+        lines += [f"left alone: {ids_text(one.op_ids)}: {one.reason}" for one in self.refused]
+        return "\n".join(lines)
+
+
+def _chosen(choice: Choice, *, always: bool) -> Chosen:
+    def way(one: Candidate) -> Way:
+        found = one.forecast if always or one.is_forecast else None
+        told = NoForecast(found) if isinstance(found, str) else found
+        return Way(one.name, one.doc, one is choice.taken, told)
+
+    return Chosen(choice.what, choice.taken.name, choice.why, tuple(map(way, choice.candidates)))
+
+
+def step_text(step: Step, about: Collection[int] = ()) -> str:
+    """A step in a line: the rule, what it took and what it made, the first few of many.
+
+    Args:
+        about: the ids to name first.
+    """
+    note = f" ({step.note})" if step.note else ""
+    before, after = (ids_text(ids, about) for ids in (step.before, step.after))
+    return f"{step.rule}: {before} -> {after or 'nothing'}{note}"
+
+
+def ids_text(ids: tuple[int, ...], about: Collection[int] = (), most: int = 8) -> str:
+    """`%1, %2 and 5 more`; where it is about some, those and how many others there are."""
+    mine = tuple(k for k in ids if k in about)
+    shown = ids if len(ids) <= most else mine[:most] or ids[: most - 1]
+    more = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
+    return ", ".join(f"%{k}" for k in shown) + more

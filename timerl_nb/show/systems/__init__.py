@@ -1,0 +1,1 @@
+"""Views of runs, kernel streams, collectors, replay and device assignments."""

@@ -1,0 +1,169 @@
+"""Which primitive runs where as it is drawn: a cell for each assignment, with the terms of its iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from timerl_nb.base.errors import CallError
+from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compose.device_assignment import Choice, Iteration, choose
+from timerl_nb.compose.setting_sweep import Sweep
+from timerl_nb.show.view_model import View, shown
+
+Form = Literal["prose", "published"]
+FORMULAS = {
+    "prose": "T = sample + max(learn, insert) + update + comm + actors + memory",
+    "published": "T = sample + max(update + insert, learn)",
+}
+
+
+@dataclass(frozen=True)
+class MappingTerm:
+    """A part of an iteration, or of what experience costs in a place: seconds.
+
+    Attributes:
+        counts: whether it is part of the sum; what runs beside something longer is not.
+    """
+
+    name: str
+    seconds: float
+    counts: bool
+
+
+@dataclass(frozen=True)
+class MappingCell:
+    """An assignment.
+
+    Attributes:
+        seconds, speed: of an iteration, and rows learnt from a second; None where it cannot be.
+        why_not: why it cannot; empty where it can.
+    """
+
+    manager: str
+    learner: str
+    seconds: float | None
+    speed: float | None
+    terms: tuple[MappingTerm, ...]
+    is_chosen: bool
+    is_modelled: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
+class MappingSetting:
+    """A setting, and at which of its values it stands."""
+
+    name: str
+    values: tuple[str, ...]
+    at: int
+
+
+@dataclass(frozen=True, repr=False)
+class MappingView(View):
+    """All assignments at one setting.
+
+    Attributes:
+        formula: by which terms make an iteration (Eq. 6).
+        cells: by the learner's device, then the manager's, in the order of `devices`.
+        memory: where experience is kept.
+        traffic: what that would cost in each place.
+        told: what was chosen.
+    """
+
+    view = "mapping"
+
+    formula: str
+    devices: tuple[str, ...]
+    settings: tuple[MappingSetting, ...]
+    cells: tuple[MappingCell, ...]
+    memory: str
+    traffic: tuple[MappingTerm, ...]
+    told: str
+
+    @classmethod
+    def of(cls, sweep: Sweep, at: tuple[int, ...] = (), form: Form = "prose") -> MappingView:
+        """The view of a sweep at the positions of its settings' values; by default the first.
+
+        Raises:
+            CallError: it is no sweep, or has no such positions.
+        """
+        taken(sweep, Sweep, "a sweep of tables", "trl.compose.sweep(…), or Sweep.of(table, links).")
+        at = at or (0,) * len(sweep.values)
+        if len(at) != len(sweep.values) or not all(
+            0 <= k < len(some) for k, some in zip(at, sweep.values.values(), strict=True)
+        ):
+            raise CallError(f"a sweep of {dict(sweep.values)} has no positions {at}.")
+        key = tuple(some[k] for k, some in zip(at, sweep.values.values(), strict=True))
+        table, links = sweep.tables[key]
+        choice = choose(table, links, form)
+        known = {(one.manager, one.learner): one for one in choice.all}
+        settings = tuple(
+            MappingSetting(name, tuple(_said(name, one) for one in some), k)
+            for k, (name, some) in zip(at, sweep.values.items(), strict=True)
+        )
+        devices = tuple(table.devices)
+        return cls(
+            FORMULAS[form],
+            devices,
+            settings,
+            tuple(
+                _cell(known[manager, learner], choice, form)
+                for learner in devices
+                for manager in devices
+            ),
+            choice.memory,
+            tuple(
+                MappingTerm(name, seconds, name == choice.memory)
+                for name, seconds in choice.traffic.items()
+            ),
+            f"replay on {choice.best.manager}, learner on {choice.best.learner}: "
+            f"{choice.best.seconds * 1e3:.4g} ms; experience on {choice.memory}",
+        )
+
+    @shown
+    def text(self) -> str:
+        """The same in lines."""
+        return str(self)
+
+    def __str__(self) -> str:
+        lines = [f"{one.name}: {one.values[one.at]}" for one in self.settings]
+        lines += [self.formula]
+        for cell in self.cells:
+            mark = "*" if cell.is_chosen else " "
+            where = f"{mark} replay on {cell.manager}, learner on {cell.learner}"
+            if cell.seconds is None:
+                lines.append(f"{where}: {cell.why_not}")
+                continue
+            said = ", ".join(f"{one.name} {one.seconds * 1e3:.4g}" for one in cell.terms)
+            modelled = ", modelled" * cell.is_modelled
+            lines.append(f"{where}: {cell.seconds * 1e3:.4g} ms ({said}){modelled}")
+        return "\n".join([*lines, self.told])
+
+
+def _said(name: str, value: object) -> str:
+    if name == "bandwidth" and isinstance(value, float):
+        return f"{value / 1e9:g} GB/s"
+    return str(value)
+
+
+def _cell(one: Iteration, choice: Choice, form: Form) -> MappingCell:
+    if one.why_not:
+        return MappingCell(one.manager, one.learner, None, None, (), False, False, one.why_not)
+    t = one.terms
+    if form == "published":
+        learns = t["learn"] >= t["update"] + t["insert"]
+        beside = {"learn": learns, "insert": not learns, "update": not learns, "comm": False}
+    else:
+        learns = t["learn"] >= t["insert"]
+        beside = {"learn": learns, "insert": not learns}
+    return MappingCell(
+        one.manager,
+        one.learner,
+        one.seconds,
+        one.experiences(choice.batch),
+        tuple(MappingTerm(name, value, beside.get(name, True)) for name, value in t.items()),
+        one is choice.best,
+        one.is_modelled,
+        "",
+    )

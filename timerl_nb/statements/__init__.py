@@ -1,1 +1,0 @@
-"""A fused graph as what runs: statements, and what they read."""

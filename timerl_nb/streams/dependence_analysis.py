@@ -1,0 +1,469 @@
+"""Who must wait for whom: finders of a new kernel's upstream kernels (Algorithm 1, repaired, and two that are faster).
+
+A finder knows the kernels of a window's slots, and speaks of them in masks: bit k is slot k. Two kernels keep their order
+where one writes what the other reads or writes. The masks of two finders may differ where a kernel is waited for
+by way of another; who waits in the end does not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.memory_segments import ANY, Segment
+
+KEPT: Final = 4_096  # segments; beyond this number those of finished kernels are dropped
+
+MOST_KEYS: Final = 64  # address ranges under which a group is found
+
+_Key: TypeAlias = tuple[int, int, int]
+_NUMBERED: Final[Any] = ()  # keys of a numbered buffer
+_Touched: TypeAlias = tuple[int, int, list[int]]  # from where, to where, and by whom
+
+
+class Finder(Protocol):
+    def add(self, slot: int, kernel: Kernel) -> int:
+        """Take a kernel in, and say for which slots it waits."""
+        ...
+
+    def remove(self, slot: int) -> None:
+        """Forget the kernel of a slot: it has run."""
+        ...
+
+
+def slots(mask: int) -> list[int]:
+    """The slots of a mask, the lowest first."""
+    found: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
+
+
+class Printed:
+    """Algorithm 1 as the paper prints it: *wrong*, it compares the new kernel's writes alone, and misses what the new
+    kernel reads of the others' writes. For a lesson, and for a test that must fail.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Kernel] = {}
+
+    def add(self, slot: int, kernel: Kernel) -> int:
+        waits = self._waits
+        upstream = sum(1 << s for s, held in self._held.items() if waits(kernel, held))
+        self._held[slot] = kernel
+        return upstream
+
+    def remove(self, slot: int) -> None:
+        del self._held[slot]
+
+    def _waits(self, new: Kernel, held: Kernel) -> bool:
+        return _meet(held.reads, new.writes) or _meet(held.writes, new.writes)
+
+
+class Pairwise(Printed):
+    """Algorithm 1 with the half that it lacks: the new kernel's reads against the writes in the window."""
+
+    def _waits(self, new: Kernel, held: Kernel) -> bool:
+        return super()._waits(new, held) or _meet(held.writes, new.reads)
+
+
+def _key(s: Segment) -> _Key:
+    return s.buffer, s.start, s.stop
+
+
+def _meet(some: tuple[Segment, ...], others: tuple[Segment, ...]) -> bool:
+    return any(a.overlaps(b) for a in some for b in others)
+
+
+class _Few:
+    """Segments of a buffer that were read, and written: few enough to compare each with a new one. Each has a list of its
+    kernel's bit, which is 0 when that has run.
+    """
+
+    __slots__ = "read", "wrote"
+
+    def __init__(self) -> None:
+        self.read: list[_Touched] = []
+        self.wrote: list[_Touched] = []
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream = 0
+        for first, last, by in self.wrote:
+            if first < hi and lo < last:
+                upstream |= by[0]
+        self.read.append((lo, hi, bit))
+        return upstream
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream = 0
+        for part in self.read, self.wrote:
+            if part:
+                kept: list[_Touched] = []
+                for one in part:
+                    first, last, by = one
+                    if by[0]:
+                        if first < hi and lo < last:
+                            upstream |= by[0]
+                            if lo <= first and last <= hi:
+                                continue  # who must wait for it waits for this
+                        kept.append(one)
+                part[:] = kept
+        self.wrote.append((lo, hi, bit))
+        return upstream
+
+    def tidied(self, few: int) -> _Few | _Many | None:
+        """Drop kernels that have run. Return None if none is left, and cells for more than a `few` segments."""
+        self.read = [one for one in self.read if one[2][0]]
+        self.wrote = [one for one in self.wrote if one[2][0]]
+        count = len(self.read) + len(self.wrote)
+        return _Many(self) if count > few else self if count else None
+
+
+class _Whole(_Few):
+    """As `_Few`, but every segment counts as all bytes of its group."""
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        return super().reads(0, ANY.stop, bit)
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        return super().writes(0, ANY.stop, bit)
+
+    def tidied(self, few: int) -> _Few | _Many | None:
+        return super().tidied(len(self.read) + len(self.wrote))
+
+
+class _Many:
+    """The same as disjoint cells in order, which are found by bisection: [from, to, who wrote it, who has read it since]."""
+
+    def __init__(self, few: _Few) -> None:
+        self._starts: list[int] = []
+        self._cells: list[list[Any]] = []
+        for one in few.wrote:
+            self.writes(*one)
+        for one in few.read:
+            self.reads(*one)
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream, first, end = 0, *self._cut(lo, hi)
+        for cell in self._cells[first:end]:
+            upstream |= cell[2][0]
+            cell[3].append(bit)
+        return upstream
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream, first, end = 0, *self._cut(lo, hi)
+        for _, _, writer, readers in self._cells[first:end]:
+            for by in writer, *readers:
+                upstream |= by[0]
+        self._starts[first:end], self._cells[first:end] = [lo], [[lo, hi, bit, []]]
+        return upstream
+
+    def _cut(self, lo: int, hi: int) -> tuple[int, int]:
+        """From which cell to which a segment is, cut where it begins and ends, and made where there are none."""
+        starts, cells = self._starts, self._cells
+        for at in lo, hi:
+            before = bisect_left(starts, at) - 1
+            if before >= 0 and (cell := cells[before])[1] > at:
+                starts.insert(before + 1, at)
+                cells.insert(before + 1, [at, cell[1], cell[2], [*cell[3]]])
+                cell[1] = at
+        first = k = bisect_left(starts, lo)
+        while lo < hi:
+            after = starts[k] if k < len(starts) else hi
+            if after > lo or k == len(starts):
+                starts.insert(k, lo)
+                cells.insert(k, [lo, min(after, hi), [0], []])
+            lo = cells[k][1]
+            k += 1
+        return first, k
+
+    def extend(self, other: _Many) -> None:
+        """Append cells of higher addresses."""
+        self._starts += other._starts
+        self._cells += other._cells
+
+    def tidied(self, _: int) -> _Many | None:
+        for cell in self._cells:
+            cell[3] = [by for by in cell[3] if by[0]]
+        self._cells = [cell for cell in self._cells if cell[2][0] or cell[3]]
+        self._starts = [cell[0] for cell in self._cells]
+        return self if self._cells else None
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Accesses to a numbered buffer, or to ranges of addresses that overlap, directly or through others.
+
+    Attributes:
+        wrote, read: masks of the last writer and of its readers since, while there is a single range.
+        parts: accesses by range, otherwise.
+        lo, hi: the single range.
+        first, end: all bytes, of addresses.
+        keys: of the ranges, of addresses.
+    """
+
+    wrote: int
+    read: int
+    parts: _Few | _Many | None
+    lo: int
+    hi: int
+    first: int = 0
+    end: int = 0
+    keys: list[_Key] = _NUMBERED
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.wrote or self.read or self.parts)
+
+
+class _Groups(dict["int | _Key", _Group]):
+    """Groups by the number of a buffer, or by a range of addresses; `enter` makes missing groups."""
+
+    def __init__(self, enter: Callable[[Any], _Group]) -> None:
+        self._enter = enter
+
+    def __missing__(self, key: int | _Key) -> _Group:
+        return self._enter(key)
+
+
+class Buffers:
+    """Finder by group: its last writer, and the readers since, of any ranges.
+
+    A range of addresses that a kernel in the window has used before is found by a lookup. Groups of a name space are
+    disjoint and sorted, so bisection finds the overlaps of a new range.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Kernel] = {}
+        self._bits: dict[int, list[int]] = {}  # by slot, of kernels in groups that keep ranges
+        self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # first addresses and groups
+        self._all = self._group(ANY.start, ANY.stop)
+        self._all.parts = None
+        self._none = self._group(0, 0)
+        self._groups = _Groups(self._enter)
+        self._groups[_key(ANY)] = self._all
+        self._few, self._most = 0, KEPT
+
+    def _group(self, lo: int, hi: int) -> _Group:
+        return _Group(0, 0, None, lo, hi)
+
+    def _parts(self) -> _Few:
+        return _Whole()
+
+    def add(self, slot: int, kernel: Kernel) -> int:
+        bit, groups, upstream = 1 << slot, self._groups, 0
+        for s in kernel.reads:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None:
+                upstream |= group.wrote
+                group.read |= bit
+            else:
+                upstream |= group.parts.reads(s.start, s.stop, self._bit(slot))
+        for s in kernel.writes:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None:
+                upstream |= group.read or group.wrote  # the readers have waited for the writer
+                group.wrote = bit
+                group.read = 0
+            else:
+                upstream |= group.parts.writes(s.start, s.stop, self._bit(slot))
+        self._held[slot] = kernel
+        if self._all.wrote or self._all.read:
+            upstream |= self._barriers(kernel, bit)
+        return upstream & ~bit  # a kernel's own reads and writes may overlap
+
+    def remove(self, slot: int) -> None:
+        keep, groups, kernel = ~(1 << slot), self._groups, self._held.pop(slot)
+        for s in kernel.reads:
+            if s.buffer >= 0:
+                groups[s.buffer].read &= keep
+            else:
+                groups.get((s.buffer, s.start, s.stop), self._none).read &= keep
+        for s in kernel.writes:
+            if s.buffer >= 0:
+                groups[s.buffer].wrote &= keep
+            else:
+                groups.get((s.buffer, s.start, s.stop), self._none).wrote &= keep
+        if self._bits:
+            self._bits.pop(slot, [0])[0] = 0
+        if len(groups) > self._most:
+            self._tidy()
+
+    def _enter(self, key: int | _Key) -> _Group:
+        """Make the group of a buffer, or the group of a range, joined with all groups it overlaps."""
+        if isinstance(key, int):
+            found = self._groups[key] = self._group(0, 0)
+            return found
+        space, lo, hi = key
+        starts, groups = self._spaces.setdefault(space, ([], []))
+        first = bisect_right(starts, lo) - 1
+        if first < 0 or groups[first].end <= lo:
+            first += 1
+        end = bisect_left(starts, hi, first)
+        live = groups[first:end]
+        if len(live) == 1 and live[0].parts and live[0].first <= lo and hi <= live[0].end:
+            made = live[0]
+        else:
+            for one in live:
+                if one.is_idle:
+                    self._drop(one)
+            live = [one for one in live if not one.is_idle]
+            made = self._joined(live) if live else self._group(lo, hi)
+            made.keys = [*made.keys]
+            made.first = min([lo, *(one.first for one in live)])
+            made.end = max([hi, *(one.end for one in live)])
+            starts[first:end], groups[first:end] = [made.first], [made]
+        made.keys.append(key)
+        self._groups[key] = made
+        return made
+
+    def _joined(self, groups: list[_Group]) -> _Group:
+        """Make one group of several, given by ascending addresses, that keeps ranges."""
+        made = groups[0]
+        parts = [one.parts or self._cut(one) for one in groups]
+        if any(isinstance(one, _Many) for one in parts):
+            cells = _Many(_Few())
+            for one in parts:
+                cells.extend(one if isinstance(one, _Many) else _Many(one))
+            made.parts = cells
+        else:
+            made.parts = self._parts()
+            for one in parts:
+                assert isinstance(one, _Few)
+                made.parts.wrote += one.wrote
+                made.parts.read += one.read
+        for one in groups[1:]:
+            made.keys = [*made.keys, *one.keys]
+            for key in one.keys:
+                self._groups[key] = made
+        return made
+
+    def _cut(self, group: _Group) -> _Few:
+        """Let a group keep ranges."""
+        parts = group.parts = self._parts()
+        parts.wrote = [(group.lo, group.hi, self._bit(by)) for by in slots(group.wrote)]
+        parts.read = [(group.lo, group.hi, self._bit(by)) for by in slots(group.read)]
+        group.wrote = group.read = group.lo = group.hi = 0
+        return parts
+
+    def _bit(self, slot: int) -> list[int]:
+        return self._bits.setdefault(slot, [1 << slot])
+
+    def _drop(self, group: _Group) -> None:
+        for key in group.keys:
+            del self._groups[key]
+        group.keys = []
+
+    def _tidy(self) -> None:
+        """Drop kernels that have run, and groups without others. Of many ranges of a group, later accesses enter again."""
+        for buffer, one in list(self._groups.items()):
+            if one.parts is not None:
+                one.parts = one.parts.tidied(self._few)
+            if isinstance(buffer, int) and one.is_idle:
+                del self._groups[buffer]
+        for space, (starts, groups) in list(self._spaces.items()):
+            for one in groups:
+                if one.is_idle or len(one.keys) > MOST_KEYS:
+                    self._drop(one)
+            groups[:] = [one for one in groups if not one.is_idle]
+            starts[:] = [one.first for one in groups]
+            if not groups:
+                del self._spaces[space]
+        self._most = max(KEPT, 2 * len(self._groups))
+
+    def _barriers(self, kernel: Kernel, bit: int) -> int:
+        """Return the upstream of a kernel by accesses to all memory, others' and its own."""
+        writers, readers = self._all.wrote, self._all.read
+        upstream = writers if kernel.reads or kernel.writes else 0
+        if kernel.writes:
+            upstream |= readers
+        if (writers | readers) & bit:
+            for slot, other in self._held.items():
+                if other.writes or (other.reads and writers & bit):
+                    upstream |= 1 << slot
+        return upstream
+
+
+class Ranges(Buffers):
+    """Finder by range: the accesses to each group, by their bytes.
+
+    Args:
+        whole: a group is two masks until it has two different ranges; otherwise it keeps ranges from the beginning.
+        few: accesses by range are compared one by one with a new one, and found by bisection if there are more.
+        every: kernels that have run are dropped after so many accesses by range.
+    """
+
+    def __init__(self, whole: bool = False, few: int = 16, every: int = 4_096) -> None:
+        self._is_whole = whole
+        super().__init__()
+        self._few, self._due, self._every = few, every, every
+
+    def _group(self, lo: int, hi: int) -> _Group:
+        return _Group(0, 0, None if self._is_whole else _Few(), lo, hi)
+
+    def _parts(self) -> _Few:
+        return _Few()
+
+    def add(self, slot: int, kernel: Kernel) -> int:
+        bit, groups, upstream = 1 << slot, self._groups, 0
+        own: list[int] = []
+        for s in kernel.reads:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+                upstream |= group.wrote
+                group.read |= bit
+            elif group.parts or group.wrote or group.read:
+                own = own or self._bit(slot)
+                upstream |= (group.parts or self._cut(group)).reads(s.start, s.stop, own)
+            else:
+                group.read, group.lo, group.hi = bit, s.start, s.stop
+        for s in kernel.writes:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+                upstream |= group.read or group.wrote
+                group.wrote = bit
+                group.read = 0
+            elif group.parts or group.wrote or group.read:
+                own = own or self._bit(slot)
+                upstream |= (group.parts or self._cut(group)).writes(s.start, s.stop, own)
+            else:
+                group.wrote, group.lo, group.hi = bit, s.start, s.stop
+        self._held[slot] = kernel
+        if self._all.wrote or self._all.read:
+            upstream |= self._barriers(kernel, bit)
+        if own:
+            self._due -= len(kernel.reads) + len(kernel.writes)
+            if self._due <= 0:
+                self._tidy()
+        return upstream & ~bit
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._due = max(self._every, len(self._groups))
+
+
+FINDERS: Final[Mapping[str, Callable[[], Finder]]] = {
+    "auto": partial(Ranges, whole=True),
+    "buffers": Buffers,
+    "ranges": Ranges,
+    "pairwise": Pairwise,
+    "printed": Printed,
+}
+
+
+def finder(name: str) -> Finder:
+    """A new finder.
+
+    Raises:
+        OptionError: there is none of that name.
+    """
+    if not isinstance(name, str) or name not in FINDERS:
+        raise OptionError(f"{name!r} finds no dependences.", hint=one_of(str(name), tuple(FINDERS)))
+    return FINDERS[name]()

@@ -1,0 +1,214 @@
+"""Memory that kernels read and write: ranges of addresses, in one name space per device (004_5c654ad594bcdc3c, §III-C, §IV-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.base.errors import CallError, ShapeError
+from timerl_nb.compiler.language.argument_checks import integer
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A range of bytes, `start` inclusive and `stop` exclusive, within a name space.
+
+    Attributes:
+        buffer: the name space. `HOST` is main memory, and other negative numbers are memories of devices:
+            there `start` and `stop` are addresses. A number from 0 on is a buffer that the user or a recording
+            numbered: there they count from its first byte. `ANY` has a number of its own.
+    """
+
+    buffer: int
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        if self.buffer == ANY.buffer:
+            return "ANY"
+        if self.buffer >= 0:
+            return f"{self.buffer:#x}[{self.start}:{self.stop}]"
+        name = next(name for name, space in _SPACES.items() if space == self.buffer)
+        return f"{name}[{self.start:#x}:{self.stop:#x}]"
+
+    def overlaps(self, other: Segment) -> bool:
+        if ANY.buffer in (self.buffer, other.buffer):
+            return True
+        return self.buffer == other.buffer and self.start < other.stop and other.start < self.stop
+
+
+ANY: Final = Segment(-1, 0, 2**63 - 1)  # all memory, of kernels whose accesses are unknown
+HOST: Final = -2
+_SPACES: Final = {"cpu": HOST}  # by device; others are numbered downwards as they come
+
+
+def segment(of: Any, start: int | None = None, stop: int | None = None) -> Segment:
+    """Return a part of a buffer, by its first and last byte.
+
+    Args:
+        of: an array (NumPy, PyTorch or JAX), or a number that the caller has given to a buffer.
+        start, stop: bytes, counted from the first one of `of`. The default is all bytes of the array.
+
+    Raises:
+        ShapeError: there are no such bytes.
+        CallError: `of` is of another kind.
+    """
+    if isinstance(of, int | np.integer) and not isinstance(of, bool):
+        whole = Segment(integer("a buffer", of, least=0), 0, ANY.stop)
+        if stop is None:
+            raise ShapeError(
+                "a buffer that is a number has no length.", hint="segment(buffer, start, stop)."
+            )
+    else:
+        whole = segment_of(of)
+    first = integer("start", 0 if start is None else start)
+    last = integer("stop", whole.stop - whole.start if stop is None else stop)
+    if not 0 <= first < last <= whole.stop - whole.start:
+        length = "" if whole.stop == ANY.stop else f", which has {whole.stop - whole.start} bytes"
+        raise ShapeError(
+            f"bytes {first} up to {last} are outside the buffer{length}.",
+            hint="0 <= start < stop, both in bytes; leave out of reads and writes what is empty.",
+        )
+    return Segment(whole.buffer, whole.start + first, whole.start + last)
+
+
+def segment_of(view: Any) -> Segment:
+    """Return the range of addresses of an array. The range of a strided view includes its gaps.
+
+    Arrays over the same addresses share memory, however they were made: by slicing, `as_strided`, `from_dlpack`,
+    `memoryview`, `ctypes` or `torch.from_numpy`. Two mappings of one file have two ranges of addresses, and the
+    mask of a masked array a range of its own.
+
+    Raises:
+        CallError: the argument is no array of NumPy, PyTorch or JAX.
+        ShapeError: the array is empty, or its memory has been given back.
+    """
+    found = next(_ranges(view))
+    if found.start == found.stop:
+        raise ShapeError("an empty array is no memory.", hint="leave it out of reads and writes.")
+    return found
+
+
+def is_memory(value: Any) -> bool:
+    """Return whether a value is an array of NumPy, PyTorch or JAX."""
+    return isinstance(value, np.ndarray) or _is_tensor(value) or _is_jax(value)
+
+
+def segments_of(views: Any, written: bool = False) -> tuple[Segment, ...]:
+    """Return the segments of arrays, segments, and lists, tuples and mappings of them, without empty ones.
+
+    Raises:
+        CallError: a value is no memory, or is `written` and never changes.
+    """
+    return tuple(s for s in _segments(views, written) if s.start < s.stop)
+
+
+def _segments(views: Any, written: bool) -> Iterator[Segment]:
+    if isinstance(views, Segment):
+        yield views
+    elif isinstance(views, list | tuple):
+        for one in views:
+            yield from _segments(one, written)
+    elif isinstance(views, dict):
+        for one in views.values():
+            yield from _segments(one, written)
+    elif written and _is_jax(views):
+        raise CallError(
+            "a JAX array never changes: no kernel can write it.",
+            hint="write a NumPy array or a PyTorch tensor.",
+        )
+    else:
+        yield from _ranges(views)
+
+
+def _ranges(view: Any) -> Iterator[Segment]:
+    """Yield the ranges of an array, empty ones too; those of a masked array are its data, then its mask."""
+    if isinstance(view, np.ndarray):
+        yield _of_array(view)
+        if isinstance(view, np.ma.MaskedArray) and view.mask is not np.ma.nomask:
+            yield _of_array(np.asarray(view.mask))
+    elif _is_tensor(view):
+        yield _of_tensor(view)
+    elif _is_jax(view):
+        for shard in view.addressable_shards:
+            first, device = shard.data.unsafe_buffer_pointer(), shard.device
+            name = "cpu" if device.platform == "cpu" else f"cuda:{device.local_hardware_id}"
+            yield Segment(_space(name), first, first + shard.data.nbytes)
+    else:
+        raise CallError(
+            f"{type(view).__name__} is no memory that a kernel reads or writes.",
+            hint="an array of NumPy, PyTorch or JAX, a list or mapping of them, "
+            "trl.streams.segment(buffer, start, stop) or trl.streams.ANY.",
+        )
+
+
+def _is_tensor(value: Any) -> bool:
+    return callable(getattr(value, "untyped_storage", None))
+
+
+def _is_jax(value: Any) -> bool:
+    return hasattr(value, "addressable_shards") and hasattr(value, "unsafe_buffer_pointer")
+
+
+def _space(device: str) -> int:
+    """Return the number of a device's name space."""
+    return _SPACES.setdefault(device, HOST - len(_SPACES))
+
+
+def _of_array(view: np.ndarray[Any, Any]) -> Segment:
+    first, last = _bounds(view)
+    root = view
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if root is not view and root.base is None and first < last:  # the root owns the memory
+        start, stop = _bounds(root)
+        _check_owned(first - start, last - start, stop - start)
+    return Segment(HOST, first, last)
+
+
+def _bounds(view: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return the lowest address of an array's elements, and the one behind its highest."""
+    first = last = view.__array_interface__["data"][0]
+    if view.flags.forc:
+        return first, first + view.nbytes
+    if not view.size:
+        return first, first
+    for length, stride in zip(view.shape, view.strides, strict=True):
+        reach = (length - 1) * stride
+        if reach > 0:
+            last += reach
+        else:
+            first += reach
+    return first, last + view.itemsize
+
+
+def _of_tensor(view: Any) -> Segment:
+    try:
+        storage = view.untyped_storage()
+        start, length = storage.data_ptr(), storage.nbytes()
+    except (NotImplementedError, RuntimeError) as error:
+        raise CallError(
+            f"a tensor of layout {view.layout} has no single range of memory: {error}",
+            hint="name its parts, as tensor.values() and tensor.indices().",
+        ) from None
+    size, device = view.element_size(), view.device
+    if device.type == "meta":
+        raise CallError("a tensor on device 'meta' has no memory.", hint="use another device.")
+    first = last = view.storage_offset() * size
+    if view.numel():
+        reach = sum((n - 1) * k for n, k in zip(view.shape, view.stride(), strict=True)) + 1
+        last = first + reach * size
+        _check_owned(first, last, length)
+    space = HOST if device.type == "cpu" else _space(str(device))
+    return Segment(space, start + first, start + last)
+
+
+def _check_owned(first: int, last: int, length: int) -> None:
+    if first < 0 or last > length:
+        raise ShapeError(
+            f"the view is bytes {first} up to {last} of a buffer that has {length}: its memory has been given back.",
+            hint="keep buffers until the kernels that name them have run.",
+        )

@@ -1,0 +1,174 @@
+"""A compiled function of JAX as a stream: what XLA launches by the text of its optimised HLO, its loops unrolled.
+
+A kernel has blocks for its new elements: in-place updates and scatters count the new values.
+
+A kernel is what `executable.launches` counts as one; but short loops, of which XLA makes one kernel on a CPU alone, are
+unrolled as others are. Each result is a buffer of its own: where XLA would use memory again, a stream
+does not wait for who has read it. Constants, which nobody writes, are read by nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from timerl_nb.base.errors import CallError, ExecutionError
+from timerl_nb.compiler.language.argument_checks import integer
+from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Counting
+from timerl_nb.runtime.xla.hlo.hlo_parser import NAMES, Computation, Instruction, computations
+from timerl_nb.streams.kernel_declaration import Kernel, blocks_of
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.memory_segments import Segment
+
+MOST: Final = 1_000_000  # kernels
+
+# What an instruction makes: a buffer, several, or None for what nobody writes.
+_Value: TypeAlias = "Segment | tuple[_Value, ...] | None"
+
+
+def record_xla(function: Any, *args: Any, at_most: int | None = None, **kwargs: Any) -> Stream:
+    """What a call of a jitted function launches; nothing of it runs.
+
+    Args:
+        function: of `jax.jit`.
+        args, kwargs: of the call: arrays, or what says their shapes and types.
+        at_most: how often loops turn of which XLA does not know it.
+
+    Raises:
+        CallError: the function is not jitted.
+        ExecutionError: a loop turns until a condition holds, and `at_most` is not said; or there
+            are more than a million kernels.
+    """
+    if isinstance(function, str | bytes) or not callable(getattr(function, "lower", None)):
+        raise CallError(
+            f"{getattr(function, '__name__', function)!r} is no jitted function.",
+            hint="jax.jit(function), or a function of trl.kernel's.",
+        )
+    text = function.lower(*args, **kwargs).compile().as_text()
+    return stream_of(text, getattr(function, "__name__", "jitted"), at_most)
+
+
+def stream_of(text: str, name: str, at_most: int | None = None) -> Stream:
+    """What a call launches, by its optimised HLO; of conditions the branch that launches most."""
+    if at_most is not None:
+        at_most = integer("at_most", at_most, least=0)
+    entry, named = computations(text)
+    walk = _Walk(named, at_most)
+    walk.run(entry, None)
+    return Stream(name, tuple(walk.kernels))
+
+
+class _Walk:
+    def __init__(self, named: Mapping[str, Computation], at_most: int | None) -> None:
+        self._named, self._at_most = named, at_most
+        self._counting = Counting(named)
+        self._buffers = 0
+        self._asked: tuple[Segment, ...] = ()  # by whose values it is decided whether this runs
+        self._costs: dict[int, tuple[int, float, float]] = {}
+        self.kernels: list[Kernel] = []
+
+    def run(self, computation: Computation, given: Sequence[_Value] | None) -> _Value:
+        """All that a computation launches, and its result; `given` are its parameters'."""
+        values: dict[str, _Value] = {}
+        for one in computation.values():
+            if one.kind == "parameter":
+                number = int(one.rest[: one.rest.index(")")])
+                values[one.name] = self._made(one) if given is None else given[number]
+            else:
+                values[one.name] = self._value(one, computation, values)
+        return values[computation.root.name]
+
+    def _value(self, one: Instruction, around: Computation, values: Mapping[str, _Value]) -> _Value:
+        operands = [values[name] for name in one.operands]
+        if one.kind == "constant":
+            return None
+        if one.kind == "tuple":
+            return tuple(operands)
+        if one.kind == "get-tuple-element":
+            of = operands[0]
+            index = re.search(r"index=(\d+)", one.rest)
+            assert isinstance(of, tuple) and index is not None
+            return of[int(index[1])]
+        if one.kind in NAMES:
+            return self._named_anew(one, operands)
+        if one.kind == "while":
+            return self._loop(one, operands[0])
+        if one.kind == "conditional":
+            ways = [self._named[name] for name in one.branches]
+            most = max(range(len(ways)), key=lambda k: self._counting.of(ways[k]).launches)
+            return self._under(operands[0], lambda: self.run(ways[most], [operands[1 + most]]))
+        if one.kind == "call":
+            return self.run(self._named[one.called("to_apply")], operands)
+        return self._launch(one, around, operands)
+
+    def _launch(self, one: Instruction, around: Computation, operands: Sequence[_Value]) -> _Value:
+        if len(self.kernels) == MOST:
+            raise ExecutionError(
+                f"the function launches more than {MOST:,} kernels.",
+                hint="record fewer turns of its loops.",
+            )
+        made = self._made(one)
+        if id(one) not in self._costs:
+            work = self._counting.launch(one, around)
+            most = self._counting.touched(one, around)
+            operations = float(work.products + work.elements)
+            self._costs[id(one)] = blocks_of(most), operations, float(work.nbytes)
+        read = dict.fromkeys((*self._asked, *(s for value in operands for s in _leaves(value))))
+        segments = tuple(read), tuple(_leaves(made))
+        self.kernels.append(Kernel(one.name, *segments, None, *self._costs[id(one)]))
+        return made
+
+    def _loop(self, one: Instruction, value: _Value) -> _Value:
+        body = self._named[one.called("body")]
+        if one.turns is not None:
+            for _ in range(one.turns):
+                value = self.run(body, [value])
+            return value
+        if self._at_most is None:
+            raise ExecutionError(
+                f"XLA does not know how often the loop {one.name} turns.",
+                hint="say at_most=, how often it may, or let it be a scan or a fori_loop of so many turns.",
+            )
+        condition = self._named[one.called("condition")]
+        asked = self._asked
+        for _ in range(self._at_most):
+            goes_on = self.run(condition, [value])
+            self._asked = (*asked, *_leaves(goes_on))
+            value = self.run(body, [value])
+        self._asked = asked
+        return value
+
+    def _under(self, decides: _Value, run: Callable[[], _Value]) -> _Value:
+        """What runs only as a value decides reads it."""
+        asked = self._asked
+        self._asked = (*asked, *_leaves(decides))
+        value = run()
+        self._asked = asked
+        return value
+
+    def _made(self, one: Instruction) -> _Value:
+        """A buffer for each array that an instruction makes."""
+        found = [self._buffer(nbytes) for nbytes in one.sizes]
+        return tuple(found) if one.type.startswith("(") else found[0]
+
+    def _buffer(self, nbytes: int) -> Segment | None:
+        self._buffers += 1
+        return Segment(self._buffers, 0, nbytes) if nbytes else None
+
+    @staticmethod
+    def _named_anew(one: Instruction, operands: Sequence[_Value]) -> _Value:
+        """Another name, or type, for what is there: of several buffers as many as it has arrays."""
+        found = [s for value in operands for s in _leaves(value)] or [None]
+        if not one.type.startswith("("):
+            return found[0]
+        count = len(one.arrays)
+        return tuple((found * count)[:count])
+
+
+def _leaves(value: _Value) -> Iterator[Segment]:
+    if isinstance(value, Segment):
+        yield value
+    elif value is not None:
+        for one in value:
+            yield from _leaves(one)

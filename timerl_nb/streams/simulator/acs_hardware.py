@@ -1,0 +1,143 @@
+"""The window in hardware (paper 004, section IV-C): ACS-HW.
+
+The host compares each kernel with the M that it has sent last, of which many may have ended, and sends it with the
+identities of those that it must wait for. The device crosses out who is not in its window, and lets nobody in while the
+oldest kernel in its window is more than M behind, so that the host's list misses none.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.streams.dependence_analysis import Ranges, slots
+from timerl_nb.streams.kernel_declaration import Kernel
+from timerl_nb.streams.simulator.simulated_run import Course, Server
+
+IDENTITIES: Final = 256  # of 8 bits
+
+
+class ScheduledList:
+    """The host's side: the last M kernels that were sent, whatever has become of them."""
+
+    def __init__(self, length: int) -> None:
+        self._places = length + 1  # with the one that is sent
+        self._finder = Ranges()
+        self._sent = 0
+
+    def send(self, kernel: Kernel) -> tuple[int, ...]:
+        """The identities of those among the last M that a kernel has to wait for."""
+        number, place = self._sent, self._sent % self._places
+        if number >= self._places:
+            self._finder.remove(place)
+        found = slots(self._finder.add(place, kernel))
+        self._sent += 1
+        return tuple((number - (place - s) % self._places) % IDENTITIES for s in found)
+
+
+class HardwareWindow:
+    """The device's side: slots with an 8-bit identity, and those of the kernels that each waits for."""
+
+    def __init__(self, size: int, scheduled: int) -> None:
+        if size + scheduled > IDENTITIES:
+            raise OptionError(
+                f"a window of {size} and a list of {scheduled} kernels need more than 8-bit identities",
+                evidence=f"{size} + {scheduled} > {IDENTITIES}: one would be given again while it is in use",
+                hint="a smaller window, or a shorter list (scheduled=).",
+            )
+        self._size, self._scheduled = size, scheduled
+        self._upstream: dict[int, set[int]] = {}  # the oldest first
+        self._free = list(range(size))
+        self._slot: dict[int, int] = {}
+
+    def admits(self, identity: int) -> bool:
+        """Whether there is a slot, and the oldest kernel is at most M behind."""
+        if len(self._upstream) == self._size:
+            return False
+        oldest = next(iter(self._upstream), identity)
+        return (identity - oldest) % IDENTITIES <= self._scheduled
+
+    def insert(self, identity: int, upstream: Sequence[int]) -> tuple[int, Sequence[int]]:
+        """Returns the slot, and whom the kernel waits for: of those that were sent, who is there."""
+        found = [u for u in upstream if u in self._upstream]
+        self._upstream[identity] = set(found)
+        self._slot[identity] = heapq.heappop(self._free)
+        return self._slot[identity], found
+
+    def complete(self, identity: int) -> Sequence[int]:
+        """Returns who is ready by that."""
+        del self._upstream[identity]
+        heapq.heappush(self._free, self._slot.pop(identity))
+        ready: list[int] = []
+        for other, upstream in self._upstream.items():
+            if identity in upstream:
+                upstream.remove(identity)
+                if not upstream:
+                    ready.append(other)
+        return ready
+
+
+class Hardware(Course):
+    """`scheduled` is M. One change of the window at a time: N cycles to insert, N - 1 to update."""
+
+    def begin(self) -> None:
+        self._list = ScheduledList(self.scheduled)
+        self._slots = HardwareWindow(self.size, self.scheduled)
+        cycle = 1 / self.gpu.clock
+        self._insertion, self._updating = self.size * cycle, (self.size - 1) * cycle
+        self._port = Server(self.clock)
+        self._checker, self._driver = Server(self.clock), Server(self.clock)
+        self._arrived = deque[tuple[int, Sequence[int]]]()
+        self._held = [0] * IDENTITIES  # the kernel of an identity
+        self._enters = False
+        self._check(0)
+
+    def _check(self, kernel: int) -> None:
+        """The host's two threads: one finds whom a kernel waits for, the other launches."""
+        if kernel < len(self.kernels):
+            upstream = self._list.send(self.kernels[kernel])
+            self._checker.serve(self.gpu.check, self._checked, kernel, upstream)
+
+    def _checked(self, kernel: int, upstream: Sequence[int]) -> None:
+        self._driver.serve(self.gpu.issue, self._sent, kernel, upstream)
+        self._check(kernel + 1)
+
+    def _sent(self, kernel: int, upstream: Sequence[int]) -> None:
+        self.clock.at(self.clock.now + self.gpu.launch, self._arrive, kernel, upstream)
+
+    def _arrive(self, kernel: int, upstream: Sequence[int]) -> None:
+        self._arrived.append((kernel, upstream))
+        self._refill()
+
+    def _refill(self) -> None:
+        if self._enters or not self._arrived:
+            return
+        if self._slots.admits(self._arrived[0][0] % IDENTITIES):
+            self._enters = True
+            self._port.serve(self._insertion, self._insert)
+
+    def _insert(self) -> None:
+        self._enters = False
+        kernel, sent = self._arrived.popleft()
+        slot, upstream = self._slots.insert(kernel % IDENTITIES, sent)
+        self._held[kernel % IDENTITIES] = kernel
+        ran = self.ran[kernel]
+        ran.slot, ran.entered = slot, self.clock.now
+        ran.upstream = tuple(self._held[identity] for identity in upstream)
+        if not upstream:
+            self._dispatch(kernel)
+        self._refill()
+
+    def _dispatch(self, kernel: int) -> None:
+        self.clock.at(self.clock.now + self.gpu.dispatch, self.start, kernel, self._ended)
+
+    def _ended(self, kernel: int) -> None:
+        self._port.serve(self._updating, self._complete, kernel)
+
+    def _complete(self, kernel: int) -> None:
+        for identity in self._slots.complete(kernel % IDENTITIES):
+            self._dispatch(self._held[identity])
+        self._refill()

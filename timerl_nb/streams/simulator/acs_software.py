@@ -1,0 +1,138 @@
+"""Windows on the host (paper 004, section IV-B): ACS-SW, and one that waits for no kernel.
+
+In `Software`, a thread keeps the window, and a thread for each queue launches a kernel, waits for it, and
+reports: calls of the driver are one at a time, as are changes of the window. In `Events` the host launches as it inserts, on a queue whose last
+kernel is upstream or which is idle, and lets the device wait for events of the others (section III-A).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+
+from timerl_nb.streams.dependence_analysis import Ranges, slots
+from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.simulator.simulated_run import Course, Server
+
+
+class _Windowed(Course):
+    """Kernels enter a window one at a time, in order."""
+
+    def begin(self) -> None:
+        self._window = Window(self.size, Ranges())
+        self._held = [0] * self.size  # the kernel in each slot
+        self._module = Server(self.clock)
+        self._entered = 0
+        self._enters = False
+        self._refill()
+
+    def _refill(self) -> None:
+        if not self._enters and self._entered < len(self.kernels) and not self._window.full:
+            self._enters = True
+            self._module.serve(self.gpu.check, self._insert)
+
+    def _insert(self) -> None:
+        self._enters = False
+        kernel = self._entered
+        self._entered += 1
+        slot = self._window.insert(self.kernels[kernel])
+        self._held[slot] = kernel
+        ran = self.ran[kernel]
+        ran.slot, ran.entered = slot, self.clock.now
+        ran.upstream = tuple(self._held[s] for s in slots(self._window.upstream[slot]))
+        self._inserted(slot)
+        self._refill()
+
+    @abstractmethod
+    def _inserted(self, slot: int) -> None: ...
+
+
+class Software(_Windowed):
+    def begin(self) -> None:
+        self._driver = Server(self.clock)
+        self._idle = deque(range(self.streams))
+        super().begin()
+
+    def _inserted(self, slot: int) -> None:
+        self._launch()
+
+    def _launch(self) -> None:
+        while self._idle and self._window.ready:
+            slot = self._window.take()
+            self._driver.serve(self.gpu.issue, self._launched, slot, self._idle.popleft())
+
+    def _launched(self, slot: int, lane: int) -> None:
+        def ended(_: int) -> None:
+            self.clock.at(self.clock.now + self.gpu.sync, noticed)
+
+        def noticed() -> None:
+            self._module.serve(self.gpu.update, self._complete, slot, lane)
+
+        arrives = self.clock.now + self.gpu.launch
+        self.clock.at(arrives, self.start, self._held[slot], ended, lane)
+
+    def _complete(self, slot: int, lane: int) -> None:
+        self._window.complete(slot)
+        self._idle.append(lane)
+        self._launch()
+        self._refill()
+
+
+class Events(_Windowed):
+    def begin(self) -> None:
+        self._last = [-1] * self.streams  # kernel of each queue
+        self._waits: dict[int, set[int]] = {}
+        self._followers: dict[int, list[int]] = {}
+        self._over = set[int]()
+        super().begin()
+
+    def _inserted(self, slot: int) -> None:
+        self._window.ready.clear()  # all are launched; the device waits
+        kernel = self._held[slot]
+        upstream = set(self.ran[kernel].upstream)
+        lane = self._queue(upstream)
+        last = self._last[lane]
+        self._last[lane] = kernel
+        others = len(upstream - {last})
+        if last >= 0 and last not in self._over:
+            upstream.add(last)
+        self.ran[kernel].lane = lane
+        # waits are recorded now: what ends while the host makes the calls is over for the device
+        cost = self.gpu.issue + self.gpu.event * (1 + others)
+        self._waits[kernel] = upstream | {kernel}
+        for one in upstream:
+            self._followers.setdefault(one, []).append(kernel)
+        self._enters = True  # until the host has made its calls
+        self._module.serve(cost, self._launched, kernel)
+
+    def _queue(self, upstream: set[int]) -> int:
+        """Of an upstream kernel's, else an idle one, else the one whose last is the oldest."""
+        lanes = range(self.streams)
+        last = self._last
+        own = [s for s in lanes if last[s] in upstream]
+        idle = [s for s in lanes if last[s] < 0 or last[s] in self._over]
+        return min(own or idle or lanes, key=lambda s: last[s])
+
+    def _launched(self, kernel: int) -> None:
+        self._enters = False
+        self.clock.at(self.clock.now + self.gpu.launch, self._over_for, kernel, kernel)
+        self._refill()
+
+    def _over_for(self, kernel: int, follower: int) -> None:
+        """One thing less to wait for: a kernel, or one's own launch."""
+        waits = self._waits[follower]
+        waits.discard(kernel)
+        if not waits:
+            del self._waits[follower]
+            self.start(follower, self._ended, self.ran[follower].lane)
+
+    def _ended(self, kernel: int) -> None:
+        self._over.add(kernel)
+        lane = self.ran[kernel].lane
+        for follower in self._followers.pop(kernel, ()):
+            same = self.ran[follower].lane == lane
+            between = self.gpu.queued if same else self.gpu.waited
+            self.clock.at(self.clock.now + between, self._over_for, kernel, follower)
+        self._window.complete(self.ran[kernel].slot)
+        self._window.ready.clear()
+        self._refill()

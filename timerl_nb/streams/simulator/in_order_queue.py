@@ -1,0 +1,24 @@
+"""The baseline: one queue, whose kernels run one after the other.
+
+The host launches ahead. A kernel that is queued already starts `Gpu.queued` after the one ahead of it has ended.
+"""
+
+from __future__ import annotations
+
+from timerl_nb.streams.simulator.simulated_run import Course
+
+
+class InOrder(Course):
+    def begin(self) -> None:
+        self._next(0, 0.0)
+
+    def _next(self, kernel: int, earliest: float) -> None:
+        if kernel < len(self.kernels):
+            entered = (kernel + 1) * self.gpu.issue
+            self.ran[kernel].entered = entered
+            self.ran[kernel].upstream = (kernel - 1,) if kernel else ()
+            moment = max(entered + self.gpu.launch, earliest)
+            self.clock.at(moment, self.start, kernel, self._ended, 0)
+
+    def _ended(self, kernel: int) -> None:
+        self._next(kernel + 1, self.clock.now + self.gpu.queued)

@@ -1,0 +1,164 @@
+"""The multiprocessors of a GPU as discrete events: blocks in waves, resident warps, and what they slow down to.
+
+Each processor has warps, blocks and registers of its own, and a block goes where most blocks are free. Blocks of started kernels wait
+in order for room. From `Gpu.saturation` warps a processor on, on average over processors, all resident blocks share the
+speed of computing. Time at the speed of an unsaturated processor is *work*; a wave ends when so much work has passed since it began.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.streams.kernel_declaration import THREADS, Kernel
+from timerl_nb.streams.simulator.gpu_constants import WARPS, Gpu
+
+
+class Clock:
+    """What happens when, in µs; what is due at one moment happens in the order in which it was said."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._said = 0
+
+    def at(self, moment: float, call: Callable[..., None], *args: Any) -> None:
+        self._said += 1
+        heapq.heappush(self._due, (moment, self._said, call, args))
+
+    def run(self) -> None:
+        while self._due:
+            self.now, _, call, args = heapq.heappop(self._due)
+            call(*args)
+
+
+@dataclass(slots=True)
+class _Started:
+    index: int
+    waiting: int  # blocks that have not begun
+    left: int  # blocks that have not ended
+    microseconds: float
+    registers: int  # of a block
+    then: Callable[[int], None]
+
+
+class Processors:
+    """What runs on a GPU's multiprocessors.
+
+    Attributes:
+        resident_time: resident warps × µs, so far.
+        work: warps × µs at full speed that have been done.
+    """
+
+    def __init__(
+        self, clock: Clock, gpu: Gpu, kernels: Sequence[Kernel], registers: int | None = None
+    ) -> None:
+        """`registers`: those of each thread of any kernel, as in one kernel that runs all."""
+        self._clock, self._gpu = clock, gpu
+        self._shapes = [
+            (gpu.microseconds(k), (registers or k.registers) * THREADS, k.blocks) for k in kernels
+        ]
+        for kernel, (_, needed, _) in zip(kernels, self._shapes, strict=True):
+            if needed > gpu.registers:
+                raise OptionError(
+                    f"{gpu.name} cannot run {kernel.name}",
+                    evidence=f"a block needs {needed:,} registers, a processor has {gpu.registers:,}",
+                )
+        self._room = [gpu.resident(1) // gpu.processors] * gpu.processors  # blocks
+        self._registers = [gpu.registers] * gpu.processors
+        self._queue = deque[_Started]()
+        self._waves: list[tuple[float, int, _Started, list[int]]] = []
+        self._began = 0  # waves
+        self._plan = 0  # which is valid
+        self._resident = 0
+        self._rate = 1.0
+        self._settled = 0.0  # moment
+        self._passed = 0.0  # work
+        self.resident_time = 0.0
+        self.work = 0.0
+        self.history: list[tuple[float, int]] = []  # resident warps from each moment on
+
+    def start(self, index: int, then: Callable[[int], None]) -> None:
+        """Let a kernel's blocks begin as there is room; `then` is called when the last has ended."""
+        microseconds, registers, blocks = self._shapes[index]
+        self._queue.append(_Started(index, blocks, blocks, microseconds, registers, then))
+        self._settle()
+        self._fill()
+
+    def _settle(self) -> None:
+        passed = self._clock.now - self._settled
+        if passed > 0:
+            self.resident_time += passed * self._resident
+            self.work += passed * self._rate * self._resident
+            self._passed += passed * self._rate
+            self._settled = self._clock.now
+
+    def _fill(self) -> None:
+        while self._queue:
+            first = self._queue[0]
+            dealt = self._dealt(first)
+            count = sum(dealt)
+            if not count:
+                break
+            self._occupy(dealt, first.registers, 1)
+            self._resident += count * WARPS
+            self._began += 1
+            wave = (self._passed + first.microseconds, self._began, first, dealt)
+            heapq.heappush(self._waves, wave)
+            first.waiting -= count
+            if not first.waiting:
+                self._queue.popleft()
+        self._rate = min(1.0, self._gpu.capacity / self._resident) if self._resident else 1.0
+        self.history.append((self._clock.now, self._resident))
+        self._plan += 1
+        if self._waves:
+            left = max(self._waves[0][0] - self._passed, 0.0)
+            self._clock.at(self._clock.now + left / self._rate, self._end, self._plan)
+
+    def _dealt(self, started: _Started) -> list[int]:
+        """By processor, how many blocks of a kernel begin there."""
+        registers = started.registers
+        fits = [
+            min(room, free // registers)
+            for room, free in zip(self._room, self._registers, strict=True)
+        ]
+        left = started.waiting
+        if sum(fits) <= left:
+            return fits
+        dealt = [0] * len(fits)
+        for level in range(max(self._room), 0, -1):  # the emptiest processors first
+            for k, fit in enumerate(fits):
+                if dealt[k] < fit and self._room[k] - dealt[k] == level:
+                    dealt[k] += 1
+                    left -= 1
+                    if not left:
+                        return dealt
+        return dealt
+
+    def _occupy(self, dealt: list[int], registers: int, sign: int) -> None:
+        for k, count in enumerate(dealt):
+            if count:
+                self._room[k] -= sign * count
+                self._registers[k] -= sign * count * registers
+
+    def _end(self, plan: int) -> None:
+        if plan != self._plan:  # others have begun since
+            return
+        self._settle()
+        ended: list[_Started] = []
+        limit = self._waves[0][0] + 1e-9
+        while self._waves and self._waves[0][0] <= limit:
+            _, _, one, dealt = heapq.heappop(self._waves)
+            count = sum(dealt)
+            self._occupy(dealt, one.registers, -1)
+            self._resident -= count * WARPS
+            one.left -= count
+            if not one.left:
+                ended.append(one)
+        self._fill()
+        for one in ended:
+            one.then(one.index)

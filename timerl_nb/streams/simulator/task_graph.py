@@ -1,0 +1,47 @@
+"""Ways that know the whole stream ahead: a graph, and persistent threads (paper 004, sections II-D and VI-E)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timerl_nb.streams.kernel_stream import Stream
+from timerl_nb.streams.simulator.simulated_run import Course
+
+
+class Graph(Course):
+    """All nodes are constructed, one after another, before the first kernel runs; then no call of the host's is needed."""
+
+    def begin(self) -> None:
+        self.construction = len(self.kernels) * self.gpu.node
+        self._begin(self.gpu.graph, self.gpu.dispatch)
+
+    def _begin(self, moment: float, between: float) -> None:
+        self._between = between
+        self._waits = [len(one) for one in self.stream.edges]
+        self._followers: list[list[int]] = [[] for _ in self.kernels]
+        for kernel, upstream in enumerate(self.stream.edges):
+            self.ran[kernel].upstream = upstream
+            for one in upstream:
+                self._followers[one].append(kernel)
+            if not upstream:
+                self.clock.at(moment, self.start, kernel, self._ended)
+
+    def _ended(self, kernel: int) -> None:
+        for follower in self._followers[kernel]:
+            self._waits[follower] -= 1
+            if not self._waits[follower]:
+                self.clock.at(self.clock.now + self._between, self.start, follower, self._ended)
+
+
+class Persistent(Graph):
+    """One kernel, launched once, whose threads take blocks of all kernels as tasks from a queue on the device.
+
+    Its registers are the most that any kernel needs, for all of them: fewer blocks are resident.
+    """
+
+    def __init__(self, stream: Stream, *args: Any) -> None:
+        self.registers = max((k.registers for k in stream.kernels), default=None)
+        super().__init__(stream, *args)
+
+    def begin(self) -> None:
+        self._begin(self.gpu.issue + self.gpu.launch, self.gpu.task)
