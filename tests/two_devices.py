@@ -15,8 +15,8 @@ from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
-from tests.unit.test_tiles import centred, compiled, iterations, noisy, plain
-from tests.unit.test_turns import collecting, endless, weights, written
+from tests.unit.ir.test_turns import collecting, endless, weights, written
+from tests.unit.loops.test_tiles import centred, compiled, iterations, noisy, plain
 from timerl_nb.base.errors import BudgetError, TimeRLError
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import stated_by

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.alone import Alone
-from tests.unit.test_mappings import swept
+from tests.unit.show.test_mappings import swept
 
 pytestmark = pytest.mark.browser
 

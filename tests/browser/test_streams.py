@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.alone import Alone
-from tests.unit.test_streams_view import MADE_UP
+from tests.unit.streams.test_streams_view import MADE_UP
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 
 import timerl_nb as trl
 from tests.browser.alone import Alone
-from tests.unit.test_ways_view import MADE_UP
+from tests.unit.show.test_ways_view import MADE_UP
 from timerl_nb.base.errors import OptionError
 
 pytestmark = pytest.mark.browser

@@ -13,7 +13,7 @@ from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
 from tests.unit.checks import Expected, assert_memory_is_sound
-from tests.unit.test_orders import assert_orders_hold
+from tests.unit.ir.test_orders import assert_orders_hold
 from timerl_nb.base.errors import CeilingError, DomainError, ScheduleError
 from timerl_nb.base.runtime_events import Event
 

@@ -12,7 +12,7 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import RUNS, sampled
-from tests.unit.test_swap import ending_sums
+from tests.unit.memory.test_swap import ending_sums
 from timerl_nb.compiler.isl.point_enumeration import all_pairs
 from timerl_nb.compiler.isl.reuse_intervals import Ends, Gaps
 from timerl_nb.compiler.memory.liveness.use_sequence import Calendar, Uses

@@ -1,0 +1,47 @@
+"""What `import timerl_nb as trl` shows of itself: what a user uses, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import timerl_nb as trl
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+PUBLIC = (
+    *(
+        "algorithms",
+        "compose",
+        "distributions",
+        "env",
+        "logs",
+        "nn",
+        "optim",
+        "policies",
+        "random",
+        "replay",
+        "scope",
+        "show",
+        "streams",
+    ),
+)
+
+
+@pytest.mark.parametrize("module", [trl, *(getattr(trl, name) for name in PUBLIC)])
+def test_a_module_lists_what_it_is_for(module: ModuleType) -> None:
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_modules_of_the_compiler_are_not_listed() -> None:
+    modules = {name for name in dir(trl) if isinstance(getattr(trl, name), ModuleType)}
+    assert modules == {*PUBLIC, "errors"}
+
+
+def test_what_pages_and_lessons_write_is_listed() -> None:
+    written = {name for page in PAGES for name in re.findall(r"\btrl\.(\w+)", page.read_text())}
+    assert written - {*dir(trl)} == set()
