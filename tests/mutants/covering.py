@@ -25,8 +25,8 @@ _LEFT_OUT: Final = re.compile(
 ASKED: Final = (
     "tests/golden/test_golden.py",
     *(
-        f"tests/unit/{path.name}"
-        for path in sorted((ROOT / "tests/unit").glob("test_*.py"))
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
         if not _LEFT_OUT.search(path.name)
     ),
     "tests/property/test_folds.py",

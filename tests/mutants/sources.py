@@ -11,16 +11,16 @@ from tests.mutants.behaviours import BEHAVIOURS
 ROOT: Final = Path(__file__).parents[2]
 
 GROUPS: Final = {
-    "passes": ("passes/*.py",),
-    "statements": ("statements/*.py",),
-    "layout": ("memory/*.py",),
-    "lowering": ("runtime/xla/*.py",),
+    "passes": ("compiler/passes/**/*.py",),
+    "schedule": ("compiler/scheduling/*.py",),
+    "layout": ("compiler/memory/**/*.py",),
+    "lowering": ("runtime/xla/**/*.py",),
     "gradients": (
         "compiler/language/autodiff/reverse_mode.py",
         "compiler/language/autodiff/vjp_rules.py",
         "compiler/language/autodiff/index_adjoints.py",
     ),
-    "schedule": ("schedule/*.py",),
+    "statements": ("compiler/scheduling/statements.py",),
 }
 
 # the group of each file, by its path from the root
