@@ -1,4 +1,4 @@
-"""Ready programs, meant to be read (`trl.algorithms`): each returns a context to compile."""
+"""Ready algorithms, meant to be read (`trl.algorithms`). Each function returns a context to compile."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The commands of `timerl`: training, looking into scripts, and what stands beside (`main`)."""
+"""The commands of `timerl`, one module each. `main` maps names to modules."""
 
 from timerl_nb.cli.main import main
 

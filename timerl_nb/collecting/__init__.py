@@ -1,4 +1,7 @@
-"""Collecting steps of environments, the fastest way that applies (`trl.collect`)."""
+"""Collection of environment steps by the fastest applicable strategy (`trl.collect`; paper 001).
+
+Entry point: `collector.collect`. `strategy_selection` measures the strategies and remembers the fastest.
+"""
 
 from timerl_nb.collecting.batch import Batch, Final
 from timerl_nb.collecting.collector import Collector, collect

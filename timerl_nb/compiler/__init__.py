@@ -1,5 +1,6 @@
 """The compiler: from recurrence equations to a loop nest with a memory plan.
 
-Stages in order: `language` writes a graph (`ir`), `passes` transform it, `scheduling` orders it,
-`memory` assigns its values to storage, and `loops` builds the loop nest. `symbolic` and `isl` have the
-mathematics. `timerl_nb.driver` runs the stages, and `timerl_nb.runtime` executes their result."""
+Stages in order: `language` records a graph (`ir`), `passes` transform it, `scheduling` orders it,
+`memory` assigns its values to storage, and `loops` builds the loop nest. `symbolic` and `isl` hold the
+mathematics. `timerl_nb.driver` runs the stages, and `timerl_nb.runtime` executes their result.
+"""

@@ -1,4 +1,4 @@
-"""Which primitive of a training program runs on which device (`trl.compose`)."""
+"""Device composer: assigns the primitives of a training program to devices (`trl.compose`; PEARL, paper 003 §5)."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table

@@ -1,1 +1,5 @@
-"""The driver of a compilation: its passes and stages in order, what is kept of them, and programs."""
+"""Driver of a compilation: runs the stages in order, caches them, and returns a `Program`.
+
+Entry points: `compiling_context.Context.compile` and `program.Program`. `compiler` caches stages under
+the options they depend on; `search` looks for a plan within a memory budget.
+"""

@@ -1,4 +1,4 @@
-"""Environments (`trl.env`): `make`, `register`, spaces, ours, and those of Gymnasium, gymnax and Brax."""
+"""Environments (`trl.env`): `make`, `register`, spaces, our own, Gymnasium, gymnax, Brax and EnvPool."""
 
 from typing import Any
 

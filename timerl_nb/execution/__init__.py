@@ -1,1 +1,1 @@
-"""A run while it goes on: what controls it, what is seen of it, and what it returns."""
+"""Runs in progress: control, telemetry, logging and results, for programs and trainings."""

@@ -1,4 +1,4 @@
-"""Where a run's rows go besides a folder (`trl.logs`): TensorBoard and Weights & Biases, where installed."""
+"""External loggers of runs (`trl.logs`): TensorBoard and Weights & Biases, where installed."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.execution.logging.run_logger import Logger

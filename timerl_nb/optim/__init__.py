@@ -1,4 +1,4 @@
-"""Optimisers as recurrence equations (`trl.optim`), and rates that change over iterations."""
+"""Optimisers and learning-rate schedules as recurrence equations (`trl.optim`)."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.optim import schedules

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: `trl.profile(program)`."""
+"""Profile of one run, per statement or call: `trl.profile(program)`."""
 
 from timerl_nb.profiler.run_profile import Profile, Row, profile
 

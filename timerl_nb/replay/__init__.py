@@ -1,4 +1,4 @@
-"""What was collected, remembered and drawn again (`trl.replay`)."""
+"""Replay buffer, prioritised sampling and parallel training (`trl.replay`; PEARL, paper 003)."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.replay.prioritization.priorities import Proportional

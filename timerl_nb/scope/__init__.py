@@ -1,4 +1,8 @@
-"""Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
+"""Cross-stack profiler for RL programs (`trl.scope`; RL-Scope, paper 002).
+
+`recording` and `wrappers` write begin and end events of each thread, `device_activity` adds what GPUs
+ran, and `analysis` reads them. `calibration` subtracts the overhead of recording.
+"""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.scope.analysis.coverage_audit import audit

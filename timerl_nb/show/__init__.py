@@ -1,5 +1,8 @@
-"""Pictures and view-models of artifacts: static SVG that needs no script, values that a page draws,
-and plotly figures (`trl.show`)."""
+"""View-models and static pictures of every artifact (`trl.show`).
+
+Input: stages, runs, recordings. Output: `view_model.View` values for notebook widgets, SVG pictures for
+static pages, and Plotly figures.
+"""
 
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,4 +1,8 @@
-"""Kernels that run at the same time, found while they come: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c)."""
+"""Concurrent kernels by run-time dependence analysis: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c).
+
+Input: kernels that declare the memory they read and write (`kernel_declaration`). `scheduling_window`
+and `dependence_analysis` find independent kernels, and `thread_execution` or `cuda_execution` run them.
+"""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.streams.baselines import Graph, graph

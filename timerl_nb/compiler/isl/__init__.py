@@ -1,3 +1,4 @@
-"""Interface to isl: integer sets, relations, schedule trees and loop generation, by dimension names.
+"""Interface to isl: integer sets, relations, schedules and loop generation, by dimension names.
 
-All other packages use these modules instead of islpy."""
+All other packages use these modules instead of islpy. `operation_limit` bounds the work of every call.
+"""

@@ -1,1 +1,4 @@
-"""Engines that compile and run kernels, behind one thin interface."""
+"""JAX backend: kernels, arrays, random bits and compilation caches.
+
+`operation_rules`, `reduction_rules` and `gather_scatter_rules` translate operations to `jax.numpy`.
+"""

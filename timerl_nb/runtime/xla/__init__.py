@@ -1,1 +1,1 @@
-"""The whole loop nest as XLA programs: loops inside, stores as the buffers that they carry."""
+"""XLA executor: the whole loop nest as a few XLA programs whose loops carry the buffers."""

@@ -1,4 +1,4 @@
-"""What runs as a stream of kernels (`trl.streams.record`)."""
+"""Recorders of kernel streams (`trl.streams.record`): from programs, PyTorch modules and JAX functions."""
 
 from __future__ import annotations
 

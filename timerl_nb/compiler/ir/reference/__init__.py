@@ -1,1 +1,1 @@
-"""Reference evaluator in NumPy. It defines the meaning of a dependence graph (semantics.md)."""
+"""Reference evaluator in NumPy: it defines the meaning of a graph, and tests compare all else with it."""

@@ -1,1 +1,1 @@
-"""Methods and functions that create operations: arithmetic, axes, windows, random draws."""
+"""Methods and functions that record operations: arithmetic, axes, windows, random draws."""

@@ -1,1 +1,1 @@
-"""Policy of a program: its acting operations as a slice of the graph."""
+"""Policy of a program: the slice of its graph between an observation and an action (ADR 056)."""

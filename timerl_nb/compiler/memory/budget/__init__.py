@@ -1,1 +1,1 @@
-"""Memory budgets: check, swapping to the host, lower bounds, and costs of candidates."""
+"""Memory budgets: check, swapping to the host, lower bounds, kernel temporaries, candidate costs."""

@@ -1,1 +1,1 @@
-"""Storage of values: storage kinds, ring sizes, buffers, coalescing and donation."""
+"""Storage of values: storage kinds, ring sizes, blocks, buffers and donation."""

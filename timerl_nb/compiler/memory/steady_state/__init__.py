@@ -1,1 +1,1 @@
-"""Long runs: the plan of a few iterations, extrapolated over its period."""
+"""Long runs: the plan of a few iterations, extrapolated over its period (ADR 036)."""

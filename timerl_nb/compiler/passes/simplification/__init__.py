@@ -1,1 +1,1 @@
-"""Simplification: algebra, dead code, contractions, smaller domains."""
+"""Simplification: algebra, dead code, common subexpressions, contractions, smaller domains."""

@@ -1,1 +1,1 @@
-"""Analysis of optimised HLO: parser and counts of launches, operations and bytes."""
+"""Analysis of optimised HLO: parser, and counts of launches, operations and bytes."""
