@@ -1,4 +1,4 @@
-"""The layers of docs/layout.md: no import upwards, no cycle, no deferred import of our own."""
+"""The layers of ARCHITECTURE.md: no import upwards, no cycle, no deferred import of our own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from docs.generate_map import PAGES, with_part
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "timerl_nb"
 
@@ -15,7 +17,7 @@ PACKAGE = ROOT / "timerl_nb"
 def layers() -> dict[str, tuple[int, int]]:
     """Package or module -> (layer, place within it), read from the table."""
     found: dict[str, tuple[int, int]] = {}
-    for line in (ROOT / "docs/layout.md").read_text().splitlines():
+    for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines():
         row = re.match(r"\| (\d+) \w+ \| (.*) \|$", line)
         if row:
             for place, name in enumerate(re.findall(r"`([\w/]+)`", row[2])):
@@ -76,6 +78,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 def test_every_package_has_a_layer() -> None:
     pages = {PACKAGE / "compiler/__init__.py"}  # the docstring of a folder of packages
     assert {unit(module_name(path)) for path in FILES if path not in pages} == set(LAYERS)
+
+
+def test_the_generated_pages_show_the_sources() -> None:
+    for page, part in PAGES.items():
+        text = page.read_text()
+        assert text == with_part(text, part()), "run: .venv/bin/python -m docs.generate_map"
 
 
 def test_no_import_goes_up() -> None:
