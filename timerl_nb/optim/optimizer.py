@@ -20,10 +20,11 @@ from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
 )
-from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, tensor, where, zeros
+from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, tensor, zeros
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.nn.module import Parameters
+from timerl_nb.optim.gradient_clipping import clip_gradients
 
 Rate = float | RecurrentTensor
 
@@ -101,7 +102,9 @@ class Optimizer(ABC):
                     hint="call loss.backward() before opt.step(), and check that the loss uses it.",
                 )
         with self.params[0].ctx.region("update"):
-            for p, g in zip(self.params, self._clipped(), strict=True):
+            grads = [full(p.grad) for p in self.params]
+            clipped = clip_gradients(grads, max_value=self.max_value, max_norm=self.max_norm)
+            for p, g in zip(self.params, clipped, strict=True):
                 p.update(self._next(p, g).cast(p.dtype), along=self.along(p))
 
     def _check_unchanged(self) -> None:
@@ -121,18 +124,6 @@ class Optimizer(ABC):
             others=others,
             hint="make the optimiser when the network is complete.",
         )
-
-    def _clipped(self) -> list[RecurrentTensor]:
-        """The gradients, none beyond `max_value`, and together `max_norm` at most."""
-        found = [full(p.grad) for p in self.params]
-        if self.max_value is not None:
-            found = [g.clip(-self.max_value, self.max_value) for g in found]
-        if self.max_norm is None:
-            return found
-        first, *others = ((g * g).sum() for g in found)
-        norm = sum(others, first).sqrt()
-        scale = where(norm > self.max_norm, self.max_norm / norm, 1.0)
-        return [g * scale for g in found]
 
     @abstractmethod
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:

@@ -18,7 +18,7 @@ from tests.reinforce import reinforce
 from timerl_nb.compiler.ir.analysis.resolved_reads import accesses
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op, Read
-from timerl_nb.compiler.passes.fusion.fuse import break_alias_cycles
+from timerl_nb.compiler.passes.fusion.alias_cycles import break_alias_cycles
 from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Slice, index_text

@@ -1,4 +1,4 @@
-"""How often entries are drawn: all alike, or by their priorities."""
+"""Priorities of entries, and the importance-sampling weights that correct for them."""
 
 from __future__ import annotations
 
@@ -52,3 +52,13 @@ class Proportional:
             return size**self.alpha, greatest
         with np.errstate(over="ignore"):  # the tree says of which entry it is too much
             return size**self.alpha, greatest
+
+
+def importance_weights(priorities: Array, least: float, beta: float) -> Array:
+    """Importance-sampling weights `(priorities / least) ** -beta`, f64 (Schaul et al. 2016, §3.4).
+
+    They are `(N * p) ** -beta` divided by the greatest such weight, that of priority `least`.
+    """
+    weights = priorities / least
+    weights **= -beta
+    return weights

@@ -20,7 +20,7 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.foreign_names import asked, missing
-from timerl_nb.replay.prioritization.priorities import Proportional
+from timerl_nb.replay.prioritization.priorities import Proportional, importance_weights
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.buffer_writer import Actor
 from timerl_nb.replay.storage.n_step_returns import Steps
@@ -321,8 +321,7 @@ class Replay:
         tree = self._tree
         index = tree.draw(count, self._random)
         p = tree.priorities[index]
-        weight = p / (p.min() if self._by_batch else tree.least)
-        weight **= -beta
+        weight = importance_weights(p, p.min() if self._by_batch else tree.least, beta)
         return index, weight.astype(np.float32), p / tree.total, self._serial(index)
 
     def ticket(self, serial: Array) -> Ticket:

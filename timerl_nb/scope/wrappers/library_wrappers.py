@@ -8,22 +8,19 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from timerl_nb.base.errors import warn
 from timerl_nb.scope.recording import thread_parents as handing
 from timerl_nb.scope.recording.recorder import known_thread, this_lane
 from timerl_nb.scope.storage.event_format import JOINS, SENDS, STARTS, Library
-from timerl_nb.scope.storage.json_validation import cause
 from timerl_nb.scope.wrappers import c_or_python_recorder as native
 from timerl_nb.scope.wrappers import pytorch_wrappers as pytorch
 from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, untapped
+from timerl_nb.scope.wrappers.import_hook import ImportHook, Libraries, wrap_library
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
 _RECEIVES: Final = (
@@ -261,8 +258,7 @@ def _timerl(taps: Taps, module: ModuleType) -> None:
     importlib.import_module("timerl_nb.scope.recording.program_launches").heard()
 
 
-_Libraries = Mapping[str, Callable[[Taps, ModuleType], None]]
-LIBRARIES: Final[_Libraries] = {
+LIBRARIES: Final[Libraries] = {
     "ale_py._ale_py": partial(_native, Library.SIMULATION),
     "Box2D.Box2D": partial(_native, Library.SIMULATION),
     "mujoco._functions": partial(_native, Library.SIMULATION),
@@ -296,58 +292,11 @@ LIBRARIES: Final[_Libraries] = {
 
 
 # Without other wrappers.
-HANDING: Final[_Libraries] = {
+HANDING: Final[Libraries] = {
     "concurrent.futures.thread": handing.of_executors,
     "multiprocessing.pool": handing.of_pools,
     "threading": handing.of_threads,
 }
-
-
-class ToCome:
-    """A finder of modules, to wrap libraries as soon as they are imported."""
-
-    def __init__(self, taps: Taps, which: _Libraries) -> None:
-        self._taps, self._which = taps, which
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec that others find, whose loader also taps."""
-        if name not in self._which:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)  # Python skips finders without it
-            if finder is self or find is None or (spec := find(name, path, target)) is None:
-                continue
-            if _can_execute(spec.loader):
-                spec.loader = _Loader(spec.loader, self._taps, self._which)
-            return spec
-        return None
-
-
-def _can_execute(loader: Any) -> bool:
-    """Whether a loader has both methods called by `_Loader`; Python also takes one with `load_module` alone."""
-    return hasattr(loader, "exec_module") and hasattr(loader, "create_module")
-
-
-class _Loader(Loader):
-    """Loads a module as another loader does, and taps it."""
-
-    def __init__(self, loader: Any, taps: Taps, which: _Libraries) -> None:
-        self._loader, self._taps, self._which = loader, taps, which
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        assert spec is not None
-        spec.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        if module.__name__ in self._which:
-            set_on(self._taps, self._which, module.__name__, module)
-            self._taps.rebind()
 
 
 _TAPS: Final[dict[ModuleType, Taps]] = {}  # by what makes them, for all recordings of this process
@@ -364,25 +313,17 @@ class Tapping:
         # without libraries none that an earlier recording has wrapped
         self._taps = _TAPS.setdefault(native.module, Taps()) if libraries else Taps()
         which = LIBRARIES if libraries else HANDING
-        self._to_come = ToCome(self._taps, which)
+        self._hook = ImportHook(self._taps, which)
         self._which = which
 
     def on(self) -> None:
         for name in self._which:
             if (module := sys.modules.get(name)) is not None:
-                set_on(self._taps, self._which, name, module)
+                wrap_library(self._taps, self._which, name, module)
         self._taps.rebind()
-        sys.meta_path.insert(0, self._to_come)
+        sys.meta_path.insert(0, self._hook)
 
     def off(self) -> None:
         with suppress(ValueError):  # the program may have replaced the list, or taken us out
-            sys.meta_path.remove(self._to_come)
+            sys.meta_path.remove(self._hook)
         self._taps.off()
-
-
-def set_on(taps: Taps, which: _Libraries, name: str, module: Any) -> None:
-    """Wrap the functions of a library, as far as the module has them: a program may have replaced it."""
-    try:
-        which[name](taps, module)
-    except Exception as error:  # the program goes on
-        warn(f"calls of {name} are not all told apart: {cause(error)}.")

@@ -11,29 +11,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.streams.kernel_declaration import THREADS, Kernel
+from timerl_nb.streams.simulator.event_queue import Clock
 from timerl_nb.streams.simulator.gpu_constants import WARPS, Gpu
-
-
-class Clock:
-    """What happens when, in µs; what is due at one moment happens in the order in which it was said."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._said = 0
-
-    def at(self, moment: float, call: Callable[..., None], *args: Any) -> None:
-        self._said += 1
-        heapq.heappush(self._due, (moment, self._said, call, args))
-
-    def run(self) -> None:
-        while self._due:
-            self.now, _, call, args = heapq.heappop(self._due)
-            call(*args)
 
 
 @dataclass(slots=True)

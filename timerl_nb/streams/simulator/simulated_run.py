@@ -10,8 +10,9 @@ from typing import Any
 
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.run_report import Launch, Report
+from timerl_nb.streams.simulator.event_queue import Clock
 from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu
-from timerl_nb.streams.simulator.multiprocessors import Clock, Processors
+from timerl_nb.streams.simulator.multiprocessors import Processors
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,8 +17,8 @@ from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain
 from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Output, Read
+from timerl_nb.compiler.passes.fusion.alias_cycles import break_alias_cycles
 from timerl_nb.compiler.passes.fusion.fusion_groups import FusionGroups, joined
-from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 
 
 @dataclass(frozen=True)
@@ -41,30 +41,6 @@ class Separate:
     def run(self, pdg: Pdg) -> Rewritten:
         ready = break_alias_cycles(pdg)
         return chain(ready, _materialise(ready.pdg, FusionGroups(ready.pdg)))
-
-
-def break_alias_cycles(pdg: Pdg) -> Rewritten:
-    """Put a copy between merges that read each other in a cycle, so that each names a value."""
-    edges = {
-        op.id: [r.source for r in op.inputs if pdg[r.source].kind == "merge"]
-        for op in pdg
-        if op.kind == "merge"
-    }
-    edit = Edit(pdg)
-    for component in components(edges):
-        if len(component) == 1 and component[0] not in edges[component[0]]:
-            continue
-        for op_id in component:
-            op = edit.ops[op_id]
-            inputs: list[Read] = []
-            for read in op.inputs:
-                if read.source in component:
-                    source = edit.ops[read.source]
-                    copy = edit.add("copy", [edit.own(source)], like=op, label=source.label)
-                    read = Read(copy.id, 0, read.index, read.cond)
-                inputs.append(read)
-            edit.insert(op.with_(inputs=tuple(inputs)))
-    return edit.finish()
 
 
 def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
