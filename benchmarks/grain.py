@@ -35,12 +35,12 @@ COUNTS = (1, 8, 40)
 class ByStatement(Regions):
     """Every statement, and every sum that begins anew, is a call; loops are the host's."""
 
-    def _hosted(self, node: Node) -> bool:
-        return isinstance(node, Loop | If) or super()._hosted(node)
+    def _has_host_work(self, node: Node) -> bool:
+        return isinstance(node, Loop | If) or super()._has_host_work(node)
 
     def _drafts(self, nodes: Iterable[Node], counters: tuple[str, ...]) -> list[Any]:
         return [
-            node if self._hosted(node) else _Draft(nodes=[node], closed=True)
+            node if self._has_host_work(node) else _Draft(nodes=[node], closed=True)
             for node in _flat(nodes)
             if isinstance(node, Execute | Loop | If) or self._flow.writes(node)
         ]

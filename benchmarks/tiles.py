@@ -18,7 +18,7 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.race import WARM
 from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
-from timerl_nb.compiler.loops.loop_nodes import Execute, inside
+from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.compiler.passes.vectorization.axis_independence import axis_of
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.env.environment import Environment
@@ -106,7 +106,7 @@ def collected(count: int, copies: int, rounds: int) -> tuple[list[list[float]], 
 def predicted(program: trl.Program) -> float:
     """How many times as fast as whole the first tile of a program is, by the model that has chosen its size."""
     tile, plan, machine = program.executable.tiles[0], program.memory, machine_here()
-    ids = dict.fromkeys(n.op_id for n in inside(tile.loop) if isinstance(n, Execute))
+    ids = dict.fromkeys(n.op_id for n in subtree_nodes(tile.loop) if isinstance(n, Execute))
     statements = [plan.statements.of_op(op_id) for op_id in ids]
     tensors = {t for one in statements for operand in one.operands for t in operand.tensors}
     tensors |= {(one.id, k) for one in statements for k in range(len(one.op.outputs))}

@@ -17,7 +17,7 @@ from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
 from timerl_nb.scope.device_activity.device_operations import Sort
 from timerl_nb.scope.device_activity.trace_data import Rows, Trace
-from timerl_nb.scope.device_activity.traced_windows import windowed
+from timerl_nb.scope.device_activity.traced_windows import merge_traces
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
 START = 1_000_000_000  # nanoseconds
@@ -173,5 +173,5 @@ def recording(processes: Sequence[Process], *, traced: bool = True) -> Recording
         lane.edges["top"] = lane.edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
         lanes.append(lane)
     traces = [process.trace() for process in processes if traced]
-    seen, devices = windowed(lanes, traces, table)
+    seen, devices = merge_traces(lanes, traces, table)
     return Recording(seen, tuple(table), devices=devices)

@@ -12,7 +12,7 @@ from tests.property.test_scope import FIRST, NAMES, RUNS, counted, devices, lane
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, Cost
-from timerl_nb.scope.calibration.overhead_correction import corrected
+from timerl_nb.scope.calibration.overhead_correction import correct_overhead
 from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 
@@ -73,7 +73,7 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
                 enters = kind % 2 == 0
                 to_take[before] += int(costs[sort].outside if enters else costs[sort].inside) // 2
                 to_take[place] += int(costs[sort].inside if enters else costs[sort].outside) // 2
-        found = corrected(recording, Calibration("given", costs, silent), measured)
+        found = correct_overhead(recording, Calibration("given", costs, silent), measured)
         spent, left = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
         for cell, ns in measured.cells.items():
             spent[cell.phase, cell.operation, cell.library] += ns

@@ -14,7 +14,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
-from timerl_nb.scope.device_activity.api_calls import merged
+from timerl_nb.scope.device_activity.api_calls import merge_calls
 from timerl_nb.scope.device_activity.busy_time import Busy
 from timerl_nb.scope.device_activity.device_operations import Devices, Sort, Window
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
@@ -228,7 +228,7 @@ def test_calls_of_devices_lie_in_their_lanes() -> None:
             begin = draw.randrange(one.end + 5)
             calls.append((begin, begin + draw.choice([0, 0, 1, 2, 5]), draw.choice([API, WAITS])))
         columns = np.array(calls, np.int64).reshape(-1, 3).T
-        found = merged(one, *columns, width)
+        found = merge_calls(one, *columns, width)
         kept, counts = placed(one, calls, width)
         assert [found.nested, found.misfits, found.outside] == counts, seed
         edges = found.lane.edges
@@ -249,7 +249,7 @@ def test_calls_of_devices_lie_in_their_lanes() -> None:
             if kind <= 1:
                 height += 1 - 2 * kind
                 assert depth == height, seed
-        again = merged(found.lane, *columns, width)
+        again = merge_calls(found.lane, *columns, width)
         assert again.lane.edges.tobytes() == edges.tobytes(), seed
         new += len(kept)
     assert new > RUNS // 2

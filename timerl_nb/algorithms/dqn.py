@@ -89,14 +89,14 @@ def dqn(
             sizes = (prod(env.obs_space.shape), *hidden, actions)
             q = MLP(sizes, domain=(t,), init=orthogonal, name="q")
             o = like(env.obs_space, domain=(b, t)).named("o")
-            o[b, 0] = _scaled(env.reset(domain=(b,)), scale)
+            o[b, 0] = _scale_observations(env.reset(domain=(b,)), scale)
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
             drawn = random_randint(actions, domain=(b, t))
             best = q(o).argmax(-1)
             a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
             step = env.step(a)
-            o[b, t + 1] = _scaled(step.obs, scale)
-            step = replace(step, final_obs=_scaled(step.final_obs, scale))
+            o[b, t + 1] = _scale_observations(step.obs, scale)
+            step = replace(step, final_obs=_scale_observations(step.final_obs, scale))
         with ctx.region("replay"):
             memory = window(length, over=t, steps=steps)
             past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
@@ -125,5 +125,5 @@ def dqn(
     return ctx
 
 
-def _scaled(obs: RecurrentTensor, scale: Sequence[float] | None) -> RecurrentTensor:
+def _scale_observations(obs: RecurrentTensor, scale: Sequence[float] | None) -> RecurrentTensor:
     return obs if scale is None else obs * constant(scale, "f32")

@@ -11,7 +11,7 @@ from timerl_nb.base.errors import Origin, ShapeError, TimeRLError, warn
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def converted(
+def convert_array(
     what: str,
     x: Any,
     kind: np.dtype[Any],
@@ -46,7 +46,7 @@ def converted(
             hint=hint or f"{kind.name} is needed: convert the values, or choose a wider type.",
             origin=origin,
         )
-    return narrowed(what, array, kind, origin=origin)
+    return narrow_array(what, array, kind, origin=origin)
 
 
 def numbers_of(
@@ -133,7 +133,7 @@ def misfit(x: Any, kind: np.dtype[Any]) -> str:
     return f"integers that do not fit into {kind.name}, such as {least if least < low else most}"
 
 
-def narrowed(what: str, x: Any, kind: np.dtype[Any], origin: Origin | None = None) -> Any:
+def narrow_array(what: str, x: Any, kind: np.dtype[Any], origin: Origin | None = None) -> Any:
     """Return values as another element type that they fit; warn of finite ones that become infinite.
 
     Arrays of JAX stay arrays of JAX.

@@ -55,7 +55,7 @@ def write_events(
     """
     path, parts = user_path(path), _parts(events, about)
     try:
-        write_whole(path, _packed(parts) if path.suffix.lower() == ".gz" else parts)
+        write_whole(path, _compress(parts) if path.suffix.lower() == ".gz" else parts)
     except OSError as error:
         raise ExecutionError(
             f"the trace {path} cannot be written: {error.strerror}.",
@@ -72,7 +72,7 @@ def _parts(events: Iterable[Mapping[str, Any]], about: Mapping[str, str] | None)
     yield b"\n]}\n"
 
 
-def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _compress(parts: Iterable[bytes]) -> Iterator[bytes]:
     packer = zlib.compressobj(wbits=_GZIP)
     for part in parts:
         yield packer.compress(part)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def disable_gc() -> Iterator[None]:
     """Let Python's collector of cycles rest, unless it does already."""
     was = gc.isenabled()
     gc.disable()

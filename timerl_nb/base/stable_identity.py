@@ -65,11 +65,11 @@ class _Writer:
             return f"<{self._open[id(value)]}>"
         self._open[id(value)] = len(self._open)
         try:
-            return self._written(value)
+            return self._format_value(value)
         finally:
             del self._open[id(value)]
 
-    def _written(self, value: Any) -> str:
+    def _format_value(self, value: Any) -> str:
         if isinstance(value, Enum):
             return f"{_name(type(value))}.{value.name}"
         if isinstance(value, np.generic | np.dtype):
@@ -143,11 +143,11 @@ class _Writer:
         if isinstance(value, type):
             told += self._members(value) if _is_own(value) else ()
         else:
-            told += self._held(value) if value.__closure__ else ()
+            told += self._closure_texts(value) if value.__closure__ else ()
             told += self._function(value) if _is_own(value) else ()
         return "#" + _digest(told) if told else ""
 
-    def _held(self, function: FunctionType) -> Iterable[str]:
+    def _closure_texts(self, function: FunctionType) -> Iterable[str]:
         for cell in function.__closure__ or ():
             try:
                 yield self.text(cell.cell_contents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: "1 line", "2,000 lines".
 
     Args:
@@ -14,7 +14,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
     """Rows of as many cells each, as lines: those of some columns at the left of these, all others at the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

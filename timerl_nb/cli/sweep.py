@@ -22,12 +22,12 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.machine_model import cores
-from timerl_nb.base.text_tables import aligned, counted
-from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, written
-from timerl_nb.cli.support.argument_parser import named, positive
+from timerl_nb.base.text_tables import align_columns, format_count
+from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, format_argument
+from timerl_nb.cli.support.argument_parser import parse_assignment, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE
 from timerl_nb.cli.support.foreground_run import kept_finals
-from timerl_nb.cli.support.run_request import ASKED, Asked, damaged, read_json, write_json
+from timerl_nb.cli.support.run_request import ASKED, Asked, damaged_run_error, read_json, write_json
 from timerl_nb.cli.support.sweep_workers import OUTPUT, Processes, Ray
 from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
@@ -69,7 +69,7 @@ class Sweep:
             chosen = dict(zip(self.grid, values, strict=True))
             for seed in range(self.base.seed, self.base.seed + self.seeds):
                 own = {**chosen, "seed": seed}
-                words = [f"{name}={written(value)}" for name, value in own.items()]
+                words = [f"{name}={format_argument(value)}" for name, value in own.items()]
                 name = re.sub(r"[^\w.,=-]+", "_", "-".join([f"{len(found):03}", *words]))
                 arguments = {**self.base.arguments, **chosen}
                 found.append((name, own, replace(self.base, arguments=arguments, seed=seed)))
@@ -99,9 +99,11 @@ class Sweep:
     @property
     def kept(self) -> dict[str, Any]:
         """What JSON keeps of it."""
-        grid = {name: [written(value) for value in values] for name, values in self.grid.items()}
+        grid = {
+            name: [format_argument(value) for value in values] for name, values in self.grid.items()
+        }
         base = asdict(self.base)
-        base["arguments"] = {n: written(value) for n, value in self.base.arguments.items()}
+        base["arguments"] = {n: format_argument(value) for n, value in self.base.arguments.items()}
         return {"base": base, "grid": grid, "seeds": self.seeds}
 
     @classmethod
@@ -128,7 +130,7 @@ class Sweep:
                 hint="use the version that began the sweep.",
             ) from error
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(path, f"has fields of another kind: {error}") from None
+            raise damaged_run_error(path, f"has fields of another kind: {error}") from None
 
 
 def is_sweep(folder: Path) -> bool:
@@ -151,7 +153,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--set",
         dest="grid",
-        type=named,
+        type=parse_assignment,
         action="append",
         default=[],
         metavar="NAME=VALUE,VALUE",
@@ -249,7 +251,7 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
         if kept_finals(path) is None:
             missing.append(path)
     done = len(runs) - len(missing)
-    print(f"{counted(len(runs), 'run')} in {folder}, {done} of them done; {workers} at once")
+    print(f"{format_count(len(runs), 'run')} in {folder}, {done} of them done; {workers} at once")
     sys.stdout.flush()
     launcher = (
         Processes(workers, retries, _say)
@@ -305,7 +307,7 @@ def _rows(runs: Sequence[tuple[str, dict[str, Any], Asked]], folder: Path) -> li
     """Of each run what it was given, its outputs over the last tenth of the turns, and its folder."""
     found: list[dict[str, Any]] = []
     for name, own, _ in runs:
-        given = {key: written(value) for key, value in own.items()}
+        given = {key: format_argument(value) for key, value in own.items()}
         finals = kept_finals(folder / name)
         state = "missing" if finals is None else "finished"
         found.append({**given, **(finals or {}), "state": state, "folder": name})
@@ -338,7 +340,7 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
             values = [row[name] for row in some]
             cells.append(f"{statistics.fmean(values):.6g} ({min(values):.6g}, {max(values):.6g})")
         lines.append(cells)
-    return "\n".join(aligned(lines))
+    return "\n".join(align_columns(lines))
 
 
 def _unwritable(path: Path, error: OSError) -> ExecutionError:

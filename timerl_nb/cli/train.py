@@ -14,16 +14,16 @@ from typing import Any, Final
 from timerl_nb import algorithms
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import BudgetError, ExecutionError, OptionError, one_of
-from timerl_nb.base.text_tables import counted
-from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, written
+from timerl_nb.base.text_tables import format_count
+from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, format_argument
 from timerl_nb.cli.support.argument_parser import (
     Parser,
     bounds,
     literal,
-    merged,
-    named,
+    make_argument_type,
+    merge_dicts,
+    parse_assignment,
     positive,
-    typed,
 )
 from timerl_nb.cli.support.foreground_run import attend
 from timerl_nb.cli.support.run_request import Asked
@@ -80,7 +80,7 @@ def main(words: Sequence[str]) -> int:
     given = parser.read(words[1:])
     asked = replace(asked_for(chosen, given, seed_of(given.seed)), seeds=given.seeds)
     asked, program = asked.prepared()
-    folder, is_new = _claimed(asked, given.folder)
+    folder, is_new = _claim_folder(asked, given.folder)
     if not given.quiet:
         print(
             f"{asked}\nkept in {folder}, saved every {_often(asked.every)}; Ctrl-C stops it there"
@@ -125,10 +125,10 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         own.add_argument(
             *flags,
             dest=one.name,
-            type=typed(one.read, one.what),
+            type=make_argument_type(one.read, one.what),
             default=argparse.SUPPRESS,
             metavar=one.name.upper(),
-            help=f"{about}({one.what}; default: {written(one.default)})".replace("%", "%%"),
+            help=f"{about}({one.what}; default: {format_argument(one.default)})".replace("%", "%%"),
         )
     usual = ", ".join(f"{name}={bound}" for name, bound in USUAL.items())
     parser.add_argument(
@@ -140,7 +140,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
     )
     parser.add_argument(
         "--option",
-        type=named,
+        type=parse_assignment,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -148,7 +148,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
     )
     parser.add_argument(
         "--every",
-        type=typed(_every, "10 (turns) or 5min"),
+        type=make_argument_type(_every, "10 (turns) or 5min"),
         default="5min",
         help="how often the state is saved: 10 is after ten turns of the outermost loop; 30s, 5min, "
         "2h (default: 5min)",
@@ -171,7 +171,7 @@ def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> Asked:
         one.name: getattr(given, one.name, one.default) for one in chosen.arguments.values()
     }
     options = {name: literal(text) for name, text in given.option}
-    own = merged(given.bounds)
+    own = merge_dicts(given.bounds)
     under = {**_usual(chosen.make(**arguments), own), **own}
     return Asked(chosen.name, arguments, under, options, seed, given.every, given.log)
 
@@ -191,10 +191,10 @@ def _every(text: str) -> str:
 
 
 def _often(every: str) -> str:
-    return counted(int(every), "turn") if every.isdecimal() else every
+    return format_count(int(every), "turn") if every.isdecimal() else every
 
 
-def _claimed(asked: Asked, folder: Path | None) -> tuple[Path, bool]:
+def _claim_folder(asked: Asked, folder: Path | None) -> tuple[Path, bool]:
     """The folder, in which what was asked for is written, and whether it was made for that."""
     if folder is not None:
         return folder, asked.write(folder)

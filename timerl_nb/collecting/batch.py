@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.language.foreign_names import missing
 from timerl_nb.rl.exported_policy import Episodes
 from timerl_nb.runtime.jax_backend import graph_function as graph
@@ -118,7 +118,7 @@ class Form:
         """
         if self.library == "numpy":
             return np.asarray
-        return graph.exchanged(self.library, self.device)
+        return graph.make_array_converter(self.library, self.device)
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,7 +217,7 @@ class Batch:
 
     def __repr__(self) -> str:
         more = "".join(f", {name}" for name in self.extras)
-        return f"Batch({counted(self.steps, 'step')} of {counted(self.envs, 'environment')}: {', '.join(_ARRAYS)}{more})"
+        return f"Batch({format_count(self.steps, 'step')} of {format_count(self.envs, 'environment')}: {', '.join(_ARRAYS)}{more})"
 
 
 _ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")

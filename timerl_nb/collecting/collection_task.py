@@ -58,14 +58,14 @@ class Task:
         return twin if same else None
 
 
-def found(env: Any) -> tuple[str, Simulation | None, Any]:
+def resolve_environment(env: Any) -> tuple[str, Simulation | None, Any]:
     """An environment that somebody names or gives: its name, and what `Task` has of it.
 
     Raises:
         EnvError: there is none of that name, or it is no environment.
     """
     if isinstance(env, str):
-        return env, _named(env), None
+        return env, _make_environment(env), None
     if isinstance(env, Simulation):
         return repr(env), env, None
     if hasattr(env, "single_observation_space") and hasattr(env, "num_envs"):
@@ -76,7 +76,7 @@ def found(env: Any) -> tuple[str, Simulation | None, Any]:
     raise EnvError(f"{env!r} is no environment.", hint=hint)
 
 
-def _named(name: str) -> Simulation:
+def _make_environment(name: str) -> Simulation:
     """Ours of that name, else Gymnasium's."""
     try:
         return make(name)

@@ -10,9 +10,9 @@ from typing import Any, NoReturn, Self
 
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.collecting.batch import Batch
-from timerl_nb.collecting.collection_task import Task, found, spaces
+from timerl_nb.collecting.collection_task import Task, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely
 from timerl_nb.collecting.policies.collecting_policy import Actions, check_numbers, own
 from timerl_nb.collecting.policies.policy_conversion import acting_of
@@ -29,7 +29,7 @@ from timerl_nb.collecting.strategy import LOST, Counts, Source, Way
 from timerl_nb.collecting.strategy_report import Ways
 from timerl_nb.collecting.strategy_selection import ANY, AUTO, Choice, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
-from timerl_nb.compiler.language.foreign_names import all_asked, asked, missing
+from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
 
 WAYS: tuple[Way, ...] = (
     Scan(),
@@ -89,7 +89,7 @@ class Collector:
             with self._lock:
                 if params is not None:
                     self.load(params)
-                batch = self._unseen or self._made()
+                batch = self._unseen or self._next_batch()
                 if self._source is not None:
                     self._source.handed_out()
                 self._unseen = None
@@ -104,7 +104,7 @@ class Collector:
                 error.add_note(LOST)
             raise
 
-    def _made(self) -> Batch:
+    def _next_batch(self) -> Batch:
         """A valid batch."""
         if self._closed:
             raise ExecutionError(
@@ -170,11 +170,11 @@ class Collector:
 
     def _open(self) -> Source:
         if self._source is None:
-            self._source = self._chosen.prepared(self._task.seed)
+            self._source = self._strategy_choice.prepared(self._task.seed)
         return self._source
 
     @property
-    def _chosen(self) -> Choice:
+    def _strategy_choice(self) -> Choice:
         with self._lock:
             if self._choice is None:
                 self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)
@@ -185,7 +185,7 @@ class Collector:
         """All ways: how fast they are, what they take or why they do not apply, and which was chosen. Chooses, if
         that was not done.
         """
-        return self._chosen.ways
+        return self._strategy_choice.ways
 
     def ways_for(self, envs: int, steps: int) -> Ways:
         """What `ways` would be of so many environments, and so many steps a batch; these environments stay as they are.
@@ -219,7 +219,7 @@ class Collector:
                 hint="give trl.collect the name of one: it makes as many as are asked for.",
             )
         found = Collector(replace(self._task, seed=seed_of(seed)), self._how)
-        found._choice, found._acts = self._chosen, (found._task, self._weights)
+        found._choice, found._acts = self._strategy_choice, (found._task, self._weights)
         return found
 
     @property
@@ -290,19 +290,19 @@ class Collector:
     def __repr__(self) -> str:
         task = self._task
         state = f", closed: {self._closed}" if self._closed else ""
-        return f"Collector({task.name}, {counted(task.envs, 'environment')}, {counted(task.steps, 'step')} a batch{state})"
+        return f"Collector({task.name}, {format_count(task.envs, 'environment')}, {format_count(task.steps, 'step')} a batch{state})"
 
 
 def _is_within(collector: Collector) -> bool:
     """Whether this thread is already making a batch of it."""
-    frame, code = sys._getframe(2), Collector._made.__code__
+    frame, code = sys._getframe(2), Collector._next_batch.__code__
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         if frame.f_code is code and frame.f_locals.get("self") is collector:
             return True
     return False
 
 
-@asked
+@explain_call_errors
 def collect(
     env: Any,
     policy: Any,
@@ -350,7 +350,7 @@ def collect(
         ShapeError: the weights are not those of the policy.
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
-    name, sim, vector = found(env)
+    name, sim, vector = resolve_environment(env)
     acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
     if params is not None:
         acting = acting.begun(params)

@@ -65,12 +65,12 @@ def _entry(entry: Any) -> Any:
 
 def _digest(x: Any) -> str:
     found = sha256()
-    for text in _told(x, {}, 0):
+    for text in _cost_factors(x, {}, 0):
         found.update(f"{len(text)};{text}".encode())
     return found.hexdigest()
 
 
-def _told(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
+def _cost_factors(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
     """The cost factors of an object, as texts without addresses."""
     if isinstance(x, _PLAIN):
         yield repr(x)
@@ -94,7 +94,7 @@ def _told(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
             yield f"{x.__module__}.{x.__qualname__}, {_version(x.__module__)}"
             return
         cells = [cell.cell_contents for cell in x.__closure__ or () if _is_filled(cell)]
-        parts = (x.__code__, x.__defaults__, x.__kwdefaults__, cells, [*_named(x)])
+        parts = (x.__code__, x.__defaults__, x.__kwdefaults__, cells, [*_referenced_globals(x)])
     elif isinstance(x, type):
         yield f"{x.__module__}.{x.__qualname__}"
         if not _is_own(x.__module__):
@@ -121,10 +121,10 @@ def _told(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
     else:
         parts = (type(x), getattr(x, "__dict__", None))
     for part in parts:
-        yield from _told(part, seen, depth + 1)
+        yield from _cost_factors(part, seen, depth + 1)
 
 
-def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def _referenced_globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The globals in a function's code: objects of its package, plain values, and modules."""
     known = function.__globals__
 

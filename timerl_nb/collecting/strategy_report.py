@@ -8,7 +8,7 @@ from html import escape
 from statistics import median
 from typing import NamedTuple
 
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.compiler.language.foreign_names import missing
 
 
@@ -97,7 +97,7 @@ class Ways:
         return f"{self.chosen}: {self.why}{earlier}."
 
     def __str__(self) -> str:
-        head, *table = aligned([_HEAD, *(row.cells for row in self)], left={0})
+        head, *table = align_columns([_HEAD, *(row.cells for row in self)], left={0})
         width = max(len(row.name) for row in self)
         lines = [f"  {head}"]
         for row, line in zip(self, table, strict=True):

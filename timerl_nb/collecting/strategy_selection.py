@@ -103,7 +103,7 @@ def choose(
     """
     by_name = {way.name: way for way in ways}
     if how in by_name:
-        told = partial(_unmeasured, ways, task, how, "it was asked for")
+        told = partial(_report_unmeasured, ways, task, how, "it was asked for")
         return Choice(by_name[how].prepared(task), told)
     known = _Remembered(task, how, [*by_name])
     found = None if anew else known.read()
@@ -138,7 +138,7 @@ def _rows(ways: Sequence[Way], task: Task) -> dict[str, Row]:
     return {way.name: Row(way.name, way.provenance, why_not=way.why_not(task)) for way in ways}
 
 
-def _unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
+def _report_unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
     return Ways(tuple(_rows(ways, task).values()), chosen, why)
 
 

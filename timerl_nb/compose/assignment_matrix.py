@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from timerl_nb.base.errors import OptionError, ShapeError
-from timerl_nb.base.text_tables import aligned, counted
+from timerl_nb.base.text_tables import align_columns, format_count
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.units import Bytes, Link, Words
 
 WORD = 4  # bytes of an index, a priority, a number of an experience
@@ -71,12 +71,14 @@ class Device:
 
     def __post_init__(self) -> None:
         both = (None, None) if self.both is None else self.both
-        taken(both, tuple, "a pair", "Device(manager, learner, (manager, learner)).")
+        expect_type(both, tuple, "a pair", "Device(manager, learner, (manager, learner)).")
         if len(both) != 2:
             raise ShapeError(f"both are a manager and a learner, not {len(both)} values.")
         for manager in (self.manager, both[0]):
             if manager is not None:
-                taken(manager, Manager, "a manager's latencies", "Manager(sample, insert, update).")
+                expect_type(
+                    manager, Manager, "a manager's latencies", "Manager(sample, insert, update)."
+                )
         for learner in (self.learner, both[1]):
             if learner is not None:
                 _latency("learner", learner)
@@ -105,10 +107,10 @@ class Table:
     host: str
 
     def __post_init__(self) -> None:
-        taken(self.devices, Mapping, "a mapping of devices", 'Table({"CPU": Device(…)}, …).')
+        expect_type(self.devices, Mapping, "a mapping of devices", 'Table({"CPU": Device(…)}, …).')
         object.__setattr__(self, "devices", dict(self.devices))
         for name, one in self.devices.items():
-            taken(one, Device, f"the device {name!r}", "Device(manager, learner, both).")
+            expect_type(one, Device, f"the device {name!r}", "Device(manager, learner, both).")
         integer("batch", self.batch, least=1)
         integer("experience", self.experience, least=0)
         integer("inserted", self.inserted, least=0)
@@ -125,8 +127,8 @@ class Table:
             cells = [*(getattr(one.manager, part, None) for part in parts), one.learner]
             why_not = f" ({one.why_not})" if one.why_not else ""
             rows.append([name + why_not, *("-" if x is None else str(x) for x in cells)])
-        head = f"batches of {self.batch}, {counted(self.inserted, 'new row')} in an iteration; actors on {self.host}"
-        return "\n".join([head, *aligned(rows, left=(0,))])
+        head = f"batches of {self.batch}, {format_count(self.inserted, 'new row')} in an iteration; actors on {self.host}"
+        return "\n".join([head, *align_columns(rows, left=(0,))])
 
     __repr__ = __str__
 
@@ -151,7 +153,7 @@ class Table:
 
 
 def _latency(what: str, value: Any) -> None:
-    taken(value, Latency, f"the latency of {what}", "Latency(seconds).")
+    expect_type(value, Latency, f"the latency of {what}", "Latency(seconds).")
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,11 @@ class Links:
 
     def __post_init__(self) -> None:
         how = 'Links({("CPU", "FPGA"): Link(latency=1e-6, bandwidth=16e9)}, host="CPU").'
-        taken(self.known, Mapping, "a mapping of links", how)
+        expect_type(self.known, Mapping, "a mapping of links", how)
         object.__setattr__(self, "known", dict(self.known))
         for pair, link in self.known.items():
-            taken(link, Link, "a link", how)
-            if len(taken(pair, tuple, "a pair of devices", how)) != 2:
+            expect_type(link, Link, "a link", how)
+            if len(expect_type(pair, tuple, "a pair of devices", how)) != 2:
                 raise ShapeError(f"a link is between two devices, not {pair!r}.", hint=how)
 
     def of_bandwidth(self, bandwidth: float) -> Links:

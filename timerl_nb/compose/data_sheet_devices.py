@@ -41,7 +41,7 @@ class Asked:
     held: int
 
 
-def described(name: str, asked: Asked) -> tuple[Device, Link]:
+def device_from_sheet(name: str, asked: Asked) -> tuple[Device, Link]:
     """What the primitives take on a device of that name, all modelled; and its link to the host.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.foreign_names import asked, taken
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.compose.assignment_matrix import Links, Manager, Table
 from timerl_nb.compose.units import Bytes
 
@@ -86,7 +86,7 @@ class Choice:
     __repr__ = __str__
 
 
-@asked
+@explain_call_errors
 def choose(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> Choice:
     """Choose the devices of replay manager, learner and experience memory for the shortest iteration.
 
@@ -100,8 +100,8 @@ def choose(table: Table, links: Links, form: Literal["prose", "published"] = "pr
     Raises:
         OptionError: no assignment can be, or there is no such form.
     """
-    table = taken(table, Table, "a table of latencies", "trl.compose.measure(…)[0].")
-    links = taken(links, Links, "what connects devices", "trl.compose.measure(…)[1].")
+    table = expect_type(table, Table, "a table of latencies", "trl.compose.measure(…)[0].")
+    links = expect_type(links, Links, "what connects devices", "trl.compose.measure(…)[1].")
     if form not in FORMS:
         raise OptionError(f"form={form!r} is none.", hint=one_of(str(form), FORMS))
     found = [_iteration(table, links, i, j, form) for i, j in product(table.devices, repeat=2)]
@@ -120,10 +120,10 @@ def choose(table: Table, links: Links, form: Literal["prose", "published"] = "pr
 def _order(one: Iteration, host: str) -> tuple[Any, ...]:
     """Sort by seconds, then by traffic, then by the number of devices other than the host."""
     away = (one.manager != host) + (one.learner != host) + (one.memory != host)
-    return bool(one.why_not), *(_rounded(x) for x in (one.seconds, one.traffic)), away
+    return bool(one.why_not), *(_round_seconds(x) for x in (one.seconds, one.traffic)), away
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return float(f"{seconds:.{_TIE}g}")
 
 
@@ -132,17 +132,19 @@ def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iterati
     manager, learner = (one.both or (None, None)) if i == j else (one.manager, other.learner)
     if manager is None or learner is None:
         lacks = one if manager is None else other
-        return _refused(i, j, lacks.why_not or "it cannot run there")
+        return _infeasible_iteration(i, j, lacks.why_not or "it cannot run there")
     comm = links.seconds(i, j, table.indices) + links.seconds(j, i, table.indices)
     actors = links.seconds(table.host, i, table.insertions)
     places = {d: _traffic(table, links, d, i, j) for d in table.devices}
-    memory = min(places, key=lambda d: (_rounded(places[d]), d != table.host))
+    memory = min(places, key=lambda d: (_round_seconds(places[d]), d != table.host))
     traffic = comm + actors + places[memory]
     for a, b in ((table.host, i), (table.host, j), (i, j)):
         if links.seconds(a, b, _LEAST) == inf:
-            return _refused(i, j, f"nothing gets from {a} to {b}")
+            return _infeasible_iteration(i, j, f"nothing gets from {a} to {b}")
     if traffic == inf:
-        return _refused(i, j, "no device that actors reach connects both with the experience")
+        return _infeasible_iteration(
+            i, j, "no device that actors reach connects both with the experience"
+        )
     terms = {
         "sample": manager.sample.seconds,
         "learn": learner.seconds,
@@ -160,7 +162,7 @@ def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iterati
     return Iteration(i, j, terms, seconds, is_modelled, "", memory, traffic)
 
 
-def _refused(i: str, j: str, why_not: str) -> Iteration:
+def _infeasible_iteration(i: str, j: str, why_not: str) -> Iteration:
     return Iteration(i, j, {}, inf, False, why_not)
 
 
@@ -196,7 +198,7 @@ def portability(speeds: Mapping[str, float]) -> float:
         OptionError: there are no platforms.
         ShapeError: a speed is none.
     """
-    taken(
+    expect_type(
         speeds, Mapping, "a mapping", 'portability({"cpu": 1.0, "gpu": 2.5}): a speed by platform.'
     )
     if not speeds:

@@ -73,7 +73,9 @@ class Fpga:
                 hint="each stage needs one.",
             )
         rows = -(-batch // copies)
-        slowest = max(n / u for n, u in zip(work, balanced(work, self.dsps // copies), strict=True))
+        slowest = max(
+            n / u for n, u in zip(work, balance_multipliers(work, self.dsps // copies), strict=True)
+        )
         return Latency(slowest * (rows + len(work)) / self.frequency, is_modelled=True)
 
     def device(
@@ -134,7 +136,7 @@ def stages(layers: Sequence[tuple[int, int]]) -> list[int]:
     return products + products + products[1:]
 
 
-def balanced(work: Sequence[int], units: int) -> list[int]:
+def balance_multipliers(work: Sequence[int], units: int) -> list[int]:
     """Multipliers for each stage so that the slowest is as fast as can be: at least one each."""
     given = [1] * len(work)
     for _ in range(units - len(work)):

@@ -13,22 +13,22 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
-from timerl_nb.compose.data_sheet_devices import Asked, described
+from timerl_nb.compose.data_sheet_devices import Asked, device_from_sheet
 from timerl_nb.compose.units import Link
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import Field
 from timerl_nb.replay.training.actor_threads import Actors
-from timerl_nb.replay.training.algorithm import Algorithm, checked
+from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import Block, Death, Group
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.thread_allocation import Allocation, threads_called
 from timerl_nb.replay.training.training_run import opener
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend import jax_engine as backend
-from timerl_nb.runtime.jax_backend.jax_engine import settled
+from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
 
 HOST = "CPU"
@@ -36,7 +36,7 @@ _WARM = 3  # rounds that do not count: they compile
 _SIZES = (1 << 10, 1 << 22)  # bytes by which a link is measured
 
 
-@asked
+@explain_call_errors
 def measure(
     algorithm: Algorithm,
     devices: Sequence[str] = (HOST,),
@@ -68,7 +68,7 @@ def measure(
     Raises:
         OptionError: there is no such device, nor a data sheet of one.
     """
-    algorithm = checked(algorithm)
+    algorithm = check_algorithm(algorithm)
     devices = (devices,) if isinstance(devices, str) else devices
     if HOST not in devices:
         raise OptionError(f"{HOST!r} is none of {list(devices)}.", hint="actors run on it.")
@@ -87,8 +87,10 @@ def measure(
     places = {name: graph.device_called(name) for name in devices if not threads[name]}
     modelled: dict[str, tuple[Device, Link]] = {}
     if None in places.values():
-        wanted = _asked(algorithm, buffer, size, new, seed)
-        modelled = {name: described(name, wanted) for name, at in places.items() if at is None}
+        wanted = _workload_of(algorithm, buffer, size, new, seed)
+        modelled = {
+            name: device_from_sheet(name, wanted) for name, at in places.items() if at is None
+        }
     found: dict[str, Device] = {}
     known: dict[tuple[str, str], Link] = {}
     with here.acting(act, each, new // each):
@@ -129,7 +131,9 @@ class _Here:
         opened = opener(self._algorithm, envs, steps)
         groups = [Group(k, opened, self._buffer.actor, self._seed) for k in range(threads)]
         weights = 0, self._algorithm.acting(self._algorithm.begin(self._seed))
-        with closing(Actors(groups, lambda: weights, threads, True, settled())) as self._actors:
+        with closing(
+            Actors(groups, lambda: weights, threads, True, capture_jax_settings())
+        ) as self._actors:
             self._actors.resize(threads)
             self._came(self._actors.take())  # from here on nothing is compiled there
             yield
@@ -151,7 +155,7 @@ class _Here:
         The buffer is on the host, where it is together with the learner and where it is not.
         """
         division = Allocation.of_threads(threads, 1, self._batch)
-        alone, beside = self._of(division, place)
+        alone, beside = self._measure_latencies(division, place)
         learner = alone["learn"]
         if place is not None:
             return Device(None, learner, None, "the buffer is on the host")
@@ -159,13 +163,15 @@ class _Here:
         both = Manager(beside["sample"], beside["insert"], beside["update"])
         return Device(manager, learner, (both, beside["learn"]))
 
-    def _of(
+    def _measure_latencies(
         self, division: Allocation, place: Any
     ) -> tuple[Mapping[str, Latency], Mapping[str, Latency]]:
         """Latencies one after the other, and where inserting runs beside learning."""
         alone, beside = (dict[str, list[float]]() for _ in "ab")
-        state = graph.moved(self._algorithm.begin(self._seed), place)
-        with closing(Learner(self._algorithm, place, division.trainers, settled())) as learner:
+        state = graph.move_to_device(self._algorithm.begin(self._seed), place)
+        with closing(
+            Learner(self._algorithm, place, division.trainers, capture_jax_settings())
+        ) as learner:
             for found in (alone, beside):  # in turn, actors would make a block in every other round
                 for _ in range(_WARM + self._rounds):
                     state = self._round(learner, state, division, found, found is beside)
@@ -225,7 +231,9 @@ def _rows(fields: Mapping[str, Field], count: int, random: np.random.Generator) 
     }
 
 
-def _asked(algorithm: Algorithm, buffer: Replay, batch: int, inserted: int, seed: int) -> Asked:
+def _workload_of(
+    algorithm: Algorithm, buffer: Replay, batch: int, inserted: int, seed: int
+) -> Asked:
     """What an iteration does, as XLA's text of the learner and the weights' shapes say."""
     state = algorithm.begin(seed)
     rows = _rows(buffer.fields, batch, np.random.default_rng(seed))
@@ -253,7 +261,7 @@ def _link(place: Any) -> Link:
         each: list[float] = []
         for _ in range(10):
             begun = perf_counter()
-            backend.wait(graph.moved(array, place))
+            backend.wait(graph.move_to_device(array, place))
             each.append(perf_counter() - begun)
         took.append(min(each))
     bandwidth = (_SIZES[1] - _SIZES[0]) / max(took[1] - took[0], 1e-9)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.foreign_names import asked, taken
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.compose.assignment_matrix import Links, Table
 from timerl_nb.compose.device_assignment import Choice, choose
 from timerl_nb.compose.primitive_measurement import HOST, measure
@@ -66,7 +66,7 @@ class Sweep:
         return entry_point("compose.explore")(self, form)
 
 
-@asked
+@explain_call_errors
 def sweep(
     algorithms: Mapping[str, Algorithm],
     devices: Sequence[str] = (HOST,),
@@ -86,11 +86,13 @@ def sweep(
     Raises:
         OptionError: a setting has no values, or a device is none.
     """
-    taken(algorithms, Mapping, "a mapping", '{"small": trl.replay.Dqn(…)}: an algorithm by name.')
+    expect_type(
+        algorithms, Mapping, "a mapping", '{"small": trl.replay.Dqn(…)}: an algorithm by name.'
+    )
     for name, some in (("devices", devices), ("batch", batch), ("bandwidth", bandwidth)):
         if isinstance(some, str | bytes):
             some = None
-        taken(some, Sequence, f"a list of {name}", f"{name}=[…] has all values to try.")
+        expect_type(some, Sequence, f"a list of {name}", f"{name}=[…] has all values to try.")
     values = {
         "network": tuple(algorithms),
         "batch": tuple(batch),

@@ -47,7 +47,7 @@ class Categorical(Distribution):
             raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
         logits = numbers("logits", logits)
         if mask is not None:
-            logits = _masked(logits, allowed_positions(mask, logits))
+            logits = _mask_logits(logits, allowed_positions(mask, logits))
         self.logits = logits
         # infinities are handled by detached operations; these add little to the gradients
         ends = finfo(NUMPY[logits.dtype])
@@ -114,7 +114,7 @@ class MultiCategorical(Distribution):
         ends = list(accumulate(self.sizes))
         spans = [slice(hi - n, hi) for n, hi in zip(self.sizes, ends, strict=True)]
         if mask is not None:
-            logits = _masked(logits, allowed_positions(mask, logits, spans))
+            logits = _mask_logits(logits, allowed_positions(mask, logits, spans))
         self.parts = [Categorical(logits.slice(span.start, span.stop, -1)) for span in spans]
 
     def sample(
@@ -212,7 +212,7 @@ def _finite(x: RecurrentTensor) -> RecurrentTensor:
     return where(x == -inf, float(finfo(NUMPY[x.dtype]).min) / 4, x)
 
 
-def _masked(logits: RecurrentTensor, allowed: RecurrentTensor) -> RecurrentTensor:
+def _mask_logits(logits: RecurrentTensor, allowed: RecurrentTensor) -> RecurrentTensor:
     return where(allowed, logits, -inf)
 
 

@@ -31,7 +31,7 @@ class Distribution(ABC):
     def __init_subclass__(cls) -> None:
         for name in ("sample", "rsample", "rsample_and_log_prob"):
             if name in vars(cls):
-                setattr(cls, name, _recorded(vars(cls)[name]))
+                setattr(cls, name, _record_draws(vars(cls)[name]))
 
     @abstractmethod
     def sample(
@@ -81,7 +81,7 @@ class Distribution(ABC):
         )
 
 
-def _recorded(draw: Callable[..., Any]) -> Callable[..., Any]:
+def _record_draws(draw: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method so that the context records its draws."""
 
     @wraps(draw)

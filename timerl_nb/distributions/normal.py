@@ -96,14 +96,14 @@ class TanhNormal(_Reparametrised):
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
         """A draw through which gradients flow into mean and log_std."""
-        return self._into(self.normal.rsample(domain, stream, shared=shared))
+        return self._squash(self.normal.rsample(domain, stream, shared=shared))
 
     def rsample_and_log_prob(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> tuple[RecurrentTensor, RecurrentTensor]:
         """A draw as of `rsample`, and its log-density, exact also where tanh has saturated."""
         drawn = self.normal.rsample(domain, stream, shared=shared)
-        return self._into(drawn), self._log_density(drawn)
+        return self._squash(drawn), self._log_density(drawn)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """The log-density of `a`, whose elements are one draw between the ends.
@@ -114,7 +114,7 @@ class TanhNormal(_Reparametrised):
         unit = (expect_draw(a, self.normal.mean) - self._middle) / self._half
         return self._log_density(unit.clip(-INSIDE, INSIDE).arctanh())
 
-    def _into(self, x: RecurrentTensor) -> RecurrentTensor:
+    def _squash(self, x: RecurrentTensor) -> RecurrentTensor:
         return x.tanh() * self._half + self._middle
 
     def _log_density(self, x: RecurrentTensor) -> RecurrentTensor:
@@ -132,7 +132,7 @@ class TanhNormal(_Reparametrised):
 
     def mode(self) -> RecurrentTensor:
         """Where the mean goes: the median, by which one acts without chance."""
-        return self._into(self.normal.mean)
+        return self._squash(self.normal.mean)
 
     def _kl(self, other: TanhNormal) -> RecurrentTensor:
         if (self._middle, self._half) != (other._middle, other._half):

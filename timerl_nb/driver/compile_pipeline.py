@@ -9,12 +9,12 @@ from math import prod
 
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_verifier import verify
 from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Choice
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
-from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
@@ -34,7 +34,7 @@ from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Act
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.fallback_schedule import Parts, schedule_by_parts_if_needed
-from timerl_nb.compiler.scheduling.infeasible_schedule_error import explained
+from timerl_nb.compiler.scheduling.infeasible_schedule_error import explain_cycle
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.stages import See, Stage
@@ -214,7 +214,7 @@ def compile_front(
     pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See, decided: Found
 ) -> Front:
     """Run the passes and find the schedule; `see` gets every stage as soon as it is made."""
-    with explained(pdg):
+    with explain_cycle(pdg):
         return _front(pdg, passes, trials, ceiling, see, decided)
 
 
@@ -228,14 +228,14 @@ def _front(
         start, known = time.perf_counter(), trials.has_run(one, pdg)
         if one.name == searching:  # what was found out for it, and for what follows, is its cost
             start, known = start - decided.seconds, False
-        with bounded(f"the pass {one.name}"):
+        with limit_isl_work(f"the pass {one.name}"):
             made = trials.run(one, pdg)
         made = replace(made, choices=decided.choices.get(one.name, made.choices))
         seconds = time.perf_counter() - start
         verify(made.pdg, pdg)
-        summary = f"{len(pdg):,} -> {counted(len(made.pdg), 'operation')}, {counted(len(made.steps), 'step')}"
+        summary = f"{len(pdg):,} -> {format_count(len(made.pdg), 'operation')}, {format_count(len(made.steps), 'step')}"
         if one.name in ("fuse", "separate"):
-            summary = f"{counted(len(pdg), 'operation')} -> {counted(_kernels(made.pdg), 'kernel')}"
+            summary = f"{format_count(len(pdg), 'operation')} -> {format_count(_kernels(made.pdg), 'kernel')}"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg, known))
         see(stages[-1])
         pdg = made.pdg
@@ -246,7 +246,7 @@ def _front(
     is_known, parts = found is not None, None
     if found is None:
         constraints = Constraints(pdg)
-        with bounded("checking the schedule"):
+        with limit_isl_work("checking the schedule"):
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         found = constraints, tree
     seconds, decision = time.perf_counter() - start, decided.decision
@@ -275,7 +275,7 @@ def holds_for_all_bounds(options: Options) -> bool:
     return device_limit(options) is None and not by_size and not is_remade(options)
 
 
-def unlimited(options: Options) -> Options:
+def without_memory_budget(options: Options) -> Options:
     """The options with passes that do not look for what fits."""
     return options.with_(
         incrementalize=options.blocks or False, rematerialize=False, device_memory=None

@@ -21,17 +21,17 @@ from timerl_nb.base.errors import (
     TimeRLError,
     VerificationError,
 )
-from timerl_nb.base.garbage_collection import uncollected
+from timerl_nb.base.garbage_collection import disable_gc
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import Digest, digest
-from timerl_nb.compiler.ir.graph_rewriting import unchanged
+from timerl_nb.compiler.ir.graph_rewriting import identity_rewrite
 from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
 from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
 from timerl_nb.compiler.ir.shapes import NUMPY, WIDE
-from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.loops.loop_builder import build_ast
 from timerl_nb.compiler.loops.loop_nodes import Execute, Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile, find_tiles
@@ -60,9 +60,9 @@ from timerl_nb.driver.compile_pipeline import (
     pipeline,
     planner,
     stated_beyond,
-    unlimited,
+    without_memory_budget,
 )
-from timerl_nb.driver.pass_and_schedule_serialization import deserialized, serialized
+from timerl_nb.driver.pass_and_schedule_serialization import deserialize_front, serialize_front
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.memory_budget_search import Known, Search
@@ -93,7 +93,7 @@ class _Planned:
     @cached_property
     def loops(self) -> Stage:
         start, plan = time.perf_counter(), self.plan
-        with bounded("generating the loops"):
+        with limit_isl_work("generating the loops"):
             lives = plan.lifetimes.values()
             tree = self._front.tree
             ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, plan.swaps)
@@ -101,7 +101,10 @@ class _Planned:
         loops = sum(isinstance(node, Loop) for node in ast)
         seconds = time.perf_counter() - start
         return Stage(
-            "ast", ast, seconds, f"{counted(loops, 'loop')}, {counted(count, 'launch', 'launches')}"
+            "ast",
+            ast,
+            seconds,
+            f"{format_count(loops, 'loop')}, {format_count(count, 'launch', 'launches')}",
         )
 
     def tile(self, options: Options) -> Stage | None:
@@ -117,7 +120,7 @@ class _Planned:
         tiles = find_tiles(
             ast, self.plan, options.tile_size, machine_here(), options.fuse_iterations
         )
-        made = replace(unchanged(self.plan.pdg), refused=tiles.refused)
+        made = replace(identity_rewrite(self.plan.pdg), refused=tiles.refused)
         return Stage("tile", tiles, time.perf_counter() - start, tiles.summary, made)
 
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
@@ -148,7 +151,7 @@ class _Planned:
         start, plan = time.perf_counter(), self.plan
         how = executor, fuse, devices, budget, compiled, tiles, tile_kernel
         executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
-        summary = f"{counted(len(executable.kernels), 'kernel')}, {executable.how}"
+        summary = f"{format_count(len(executable.kernels), 'kernel')}, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
 
 
@@ -203,18 +206,18 @@ class Compiler:
         listing, text = Listing(self.pdg), bounds_text(bounds)
         seconds = self._verified + self._proved.get(text, lambda: self._prove(bounds))
         return (
-            Stage("source", listing, 0.0, counted(len(listing.lines), "line")),
-            Stage("pdg", self.pdg, seconds, f"{counted(len(self.pdg), 'operation')}, {text}"),
+            Stage("source", listing, 0.0, format_count(len(listing.lines), "line")),
+            Stage("pdg", self.pdg, seconds, f"{format_count(len(self.pdg), 'operation')}, {text}"),
         )
 
     def _prove(self, bounds: Mapping[str, int]) -> float:
         start = time.perf_counter()
         _check_data(self.pdg, bounds)
-        with bounded("proving the program's reads"):
+        with limit_isl_work("proving the program's reads"):
             prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
         return time.perf_counter() - start
 
-    @uncollected()
+    @disable_gc()
     def front(
         self,
         options: Options,
@@ -303,11 +306,11 @@ class Compiler:
                 return compiled()
             payload = self._disk.read(key)
             if payload is not None:
-                known = deserialized(payload, self.pdg, written.lines)
+                known = deserialize_front(payload, self.pdg, written.lines)
                 if known is not None:
                     return known
             front = compiled()
-            payload = serialized(front, self.pdg, written.lines, complete=trials.complete)
+            payload = serialize_front(front, self.pdg, written.lines, complete=trials.complete)
             if payload is not None:
                 self._disk.write(key, payload)
             return front
@@ -398,7 +401,7 @@ class Compiler:
         key = self._key(digest(front.constraints.pdg), options, bounds)
         return None if key is None else CompiledCalls(self._disk, key)
 
-    @uncollected()
+    @disable_gc()
     def back(
         self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
     ) -> tuple[Stage, ...]:
@@ -412,7 +415,7 @@ class Compiler:
         """
         constraints = front.constraints
         schedule = Schedule(constraints, front.tree, bounds)
-        summary = f"{counted(len(constraints.points), 'statement')}, {counted(len(constraints.validity), 'dependence')}"
+        summary = f"{format_count(len(constraints.points), 'statement')}, {format_count(len(constraints.validity), 'dependence')}"
         if front.parts is not None:
             summary += ", by parts"
         if front.bounds:
@@ -436,13 +439,13 @@ class Compiler:
     def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
         start = time.perf_counter()
         budget = device_limit(options)
-        with bounded("finding who reads each value last"):
+        with limit_isl_work("finding who reads each value last"):
             (of, plan), self._searched = self._searched, (None, None)
             if plan is None or of != (front.tree, options, bounds_text(bounds)):
-                plan = self._planned(front, options, bounds)
+                plan = self._plan_memory(front, options, bounds)
             plan = plan.said(front.saved_by)
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
-            summary = f"{counted(len(plan.names), 'store')}, {peak}"
+            summary = f"{format_count(len(plan.names), 'store')}, {peak}"
         if budget is not None and plan.needed + front.beyond > budget:
             if front.parts is not None:
                 raise front.parts.beyond(plan.needed + front.beyond, budget)
@@ -454,7 +457,7 @@ class Compiler:
         seconds = time.perf_counter() - start
         return Stage("memory", plan, seconds, summary, apart=front.apart)
 
-    def _planned(self, front: Front, options: Options, bounds: Mapping[str, int]) -> MemoryPlan:
+    def _plan_memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> MemoryPlan:
         """The memory plan; without a budget the same as for the other executor."""
         how = _planner(front, options)
         other = replace(how, lowered=not how.lowered)
@@ -476,7 +479,7 @@ class Compiler:
             prove_reads(self.pdg, actual)
             # what fits without blocks is among what is then chosen from
             again = changes or (other and front.bounds)
-            of = self.front(unlimited(changed), actual) if again else front
+            of = self.front(without_memory_budget(changed), actual) if again else front
             if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:
                 return floor
             how = replace(planner(changed), lowered=False)

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import (
     user_origin,
 )
 from timerl_nb.base.options import Options
-from timerl_nb.compiler.ir.analysis.needed_points import restricted
+from timerl_nb.compiler.ir.analysis.needed_points import restrict_to_needed
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type, is_whole
@@ -25,7 +25,7 @@ from timerl_nb.compiler.language.foreign_names import CONTEXT, all_asked, missin
 from timerl_nb.compiler.language.indexing.execution_order import order_of
 from timerl_nb.compiler.language.inputs.actual_bounds import check_bounds
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, write_bound
-from timerl_nb.compiler.language.policy.acting_record import Actor, called
+from timerl_nb.compiler.language.policy.acting_record import Actor, call_network
 from timerl_nb.compiler.language.policy.policy_slice import return_frozen
 from timerl_nb.compiler.language.program_context import Context as Frontend
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
@@ -131,7 +131,7 @@ class Context(Frontend):
             raise CallError(
                 f"observations have one length: {seen!r} is none.", hint="give what a point sees."
             )
-        shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or called
+        shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or call_network
         self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
 
     def evaluate(
@@ -278,7 +278,7 @@ class Context(Frontend):
                 return made_known(compiled(pdg))
             except ReadError as error:
                 # outside under such small bounds alone, and perhaps where nothing is needed
-                less = restricted(pdg, under=actual)
+                less = restrict_to_needed(pdg, under=actual)
                 if less is pdg:
                     raise
                 try:

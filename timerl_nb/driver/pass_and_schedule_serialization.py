@@ -39,7 +39,7 @@ _TABLE: Final[Mapping[str, Collection[str]]] = {
 }
 
 
-def serialized(
+def serialize_front(
     front: Front, pdg: Pdg, lines: Sequence[Origin], *, complete: bool = True
 ) -> bytes | None:
     """A front as bytes; None where isl or a trial of it was cut short.
@@ -61,7 +61,7 @@ def serialized(
     return None
 
 
-def deserialized(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Front | None:
+def deserialize_front(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Front | None:
     """The front of bytes; None where they are none."""
     with suppress(Exception):  # bytes that are no front can raise anything
         stages, last, tree, seconds, *found = _Unpickler(io.BytesIO(payload), pdg, lines).load()

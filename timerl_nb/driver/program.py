@@ -18,7 +18,7 @@ from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import BoundsError, BudgetError, OptionError, Origin, one_of, warn
 from timerl_nb.base.options import Blocks, Options, progress_by_default
 from timerl_nb.base.runtime_events import Recorder
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
@@ -34,7 +34,7 @@ from timerl_nb.compiler.ir.host.iteration_io import (
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op
 from timerl_nb.compiler.language.argument_checks import seed_of
-from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, missing, taken
+from timerl_nb.compiler.language.foreign_names import PROGRAM, all_asked, expect_type, missing
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.actual_bounds import (
     bound_value,
@@ -63,12 +63,17 @@ from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
 from timerl_nb.compiler.symbolic.index_expressions import Slice
-from timerl_nb.driver.compile_pipeline import Front, holds_for_all_bounds, pipeline, unlimited
+from timerl_nb.driver.compile_pipeline import (
+    Front,
+    holds_for_all_bounds,
+    pipeline,
+    without_memory_budget,
+)
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.program_hooks import listener_of, made_known, run_begins
 from timerl_nb.driver.run_in_folder import HeldFolders, Keeper, KeptRun
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
-from timerl_nb.driver.search.measured_plan_tuning import Tuning, tuned
+from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
@@ -125,7 +130,7 @@ class Program:
         _check_dims(compiler.pdg, options)
         _check_effect(options, self.bounds)
         self._source = compiler.source(self.bounds)
-        self.tuning = self._tuned() if options.tune else None
+        self.tuning = self._tune() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
         try:
@@ -133,7 +138,7 @@ class Program:
         except BudgetError as error:
             if options.budget is None or not least or options.executor != "xla":
                 raise
-            raise self._confirmed(error, options.budget) from error.__cause__
+            raise self._confirm_budget(error, options.budget) from error.__cause__
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         if tell:
@@ -161,15 +166,15 @@ class Program:
         self._front, self._limited = front, options
         self.__dict__.pop("warnings", None)
 
-    def _tuned(self) -> Tuning:
+    def _tune(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
         given = "leave tune off; incrementalize and rematerialize can be given."
         self._check_effects("tune=True runs the program to measure it", given)
         alone = self.options.with_(tune=False)
-        whole = unlimited(alone.with_(incrementalize=False))
+        whole = without_memory_budget(alone.with_(incrementalize=False))
         last = self._compiler.front(whole, self.bounds).stages[-1].previous
         assert last is not None
-        return tuned(
+        return tune_plan(
             last,
             self.bounds,
             alone,
@@ -334,14 +339,14 @@ class Program:
             tell: issue the program's `warnings`.
         """
         changed = self.options.with_(**options) if options else self.options
-        under = self._under({} if bounds is None else bounds)
+        under = self._change_bounds({} if bounds is None else bounds)
         # what is chosen within a budget depends on the bounds
         keeps = not options and holds_for_all_bounds(changed) and not self._front.bounds
         front = self._front if keeps else None
         made = Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
         return made_known(made)
 
-    def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
+    def _change_bounds(self, bounds: Mapping[Any, int]) -> dict[str, int]:
         """The program's bounds with some changed."""
         changed = dict(self.bounds)
         check_mapping(bounds)
@@ -432,11 +437,15 @@ class Program:
             if loggers:
                 raise _asks_for_ceiling(ends, self.bounds[ends], "what is logged is one run alone")
         is_saved = checkpoint is not None or resume is not None
-        self._check_memory(recorded=on_event is not None, saved=is_saved, shown=_shown(progress))
+        self._check_memory(
+            recorded=on_event is not None, saved=is_saved, shown=_shows_progress(progress)
+        )
         held = HeldFolders()
         try:
             try:
-                kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume, held)
+                kept = self._prepare_run(
+                    self._seed(seed), on_event, checkpoint, every, resume, held
+                )
                 result = self._run_whole(kept, progress, on_event, outputs, loggers, supply)
             finally:
                 held.leave()
@@ -508,7 +517,7 @@ class Program:
             return run, supply
 
         try:
-            kept = self._kept(self._seed(seed), None, checkpoint, every, resume, held)
+            kept = self._prepare_run(self._seed(seed), None, checkpoint, every, resume, held)
             run, supply = made(kept.turn)
             kept.of(run, self.fused)
             return Turns(run, supply, held.leave, kept.turn, taken, again if repeatable else None)
@@ -530,7 +539,7 @@ class Program:
         """
         return self.execute(resume=folder, **options)
 
-    def _kept(
+    def _prepare_run(
         self,
         seed: int,
         on_event: Recorder | None,
@@ -617,7 +626,7 @@ class Program:
         assert isinstance(bound, Ceiling)
         if bound >= _LONGEST:
             raise BoundsError(
-                f"{bound.until} holds at none of the first {counted(int(bound), 'point')}: {name} does not end.",
+                f"{bound.until} holds at none of the first {format_count(int(bound), 'point')}: {name} does not end.",
                 hint=f"give a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
             )
         if self._twice is None:
@@ -648,8 +657,8 @@ class Program:
         loggers: Sequence[Logger],
         supply: Supply,
     ) -> Result:
-        shown = _shown(progress)
-        watched = self._watched(kept, recorded=on_event is not None)
+        shown = _shows_progress(progress)
+        watched = self._make_watched(kept, recorded=on_event is not None)
         turns = watched.progress.turns
         start = time.perf_counter()
         log = self._log(loggers, watched, outputs, kept)
@@ -684,7 +693,7 @@ class Program:
         """The program's context and its bounds."""
         return self._owner, self.bounds
 
-    def _watched(self, kept: KeptRun, *, recorded: bool) -> Watched:
+    def _make_watched(self, kept: KeptRun, *, recorded: bool) -> Watched:
         """What is watched of a run."""
         progress, dim = self.executable.progress(recorded=recorded), self.pdg.dims.seeds
         rows = Rows(dim.name, range(kept.seed, kept.seed + (self.seeds or 1))) if dim else None
@@ -771,7 +780,7 @@ class Program:
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
-        self._check_memory(recorded=recorded, saved=saved, shown=_shown(None))
+        self._check_memory(recorded=recorded, saved=saved, shown=_shows_progress(None))
         if self._open is not None:
             why = "what is started and watched is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
@@ -819,8 +828,8 @@ class Program:
         run: RunProtocol | None = None
         course: ProgramCourse | None = None
         try:
-            kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume, held)
-            watched = self._watched(kept, recorded=on_event is not None)
+            kept = self._prepare_run(self._seed(seed), on_event, checkpoint, every, resume, held)
+            watched = self._make_watched(kept, recorded=on_event is not None)
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
             telling = self._log(loggers, watched, outputs, kept)
@@ -875,7 +884,7 @@ class Program:
             try:
                 self._search_on()
             except BudgetError as error:
-                raise self._confirmed(error, limit, told) from error
+                raise self._confirm_budget(error, limit, told) from error
             warn(f"{told}: the program is compiled again to keep to {limit:,} bytes.")
             self._warn()
         lowered = self.executable.lowered
@@ -913,7 +922,7 @@ class Program:
         self._compiler.correct(self._front.decision, self.options, self.bounds, beyond)
         return stated_text(memory, lowered.temporaries)
 
-    def _confirmed(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
+    def _confirm_budget(self, error: BudgetError, limit: int, told: str = "") -> BudgetError:
         """Return a refusal with a larger figure, within which XLA compiles the program."""
         needed = error.needed
         self._compiler.correct(None, self.options, self.bounds, 0)
@@ -972,7 +981,7 @@ class Program:
         options = self.options.with_(tune=False)
 
         def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
-            under = {n: _resized(self.bounds[n], value) for n, value in other.items()}
+            under = {n: _resize_bound(self.bounds[n], value) for n, value in other.items()}
             bounds = fixed_bounds(self._owner, {**self.bounds, **under})
             changed = options.with_(**changes)
             return Program(self._compiler, bounds, changed, self._owner, tell=False)._main_memory
@@ -1124,7 +1133,7 @@ def a_program(program: Any) -> Program:
     Raises:
         CallError: it is something else.
     """
-    return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
+    return expect_type(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
 _ROUNDS: Final = 4  # of searching again with XLA's figure
@@ -1133,7 +1142,7 @@ _PROMISED, _UNTOLD = 1.2, 1 << 20
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
 
 
-def _resized(bound: int, value: int) -> int:
+def _resize_bound(bound: int, value: int) -> int:
     """Another value of a bound; a ceiling stays one."""
     if not isinstance(bound, Ceiling):
         return value
@@ -1166,14 +1175,18 @@ def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = N
     )
 
 
-def _shown(progress: bool | None) -> bool:
+def _shows_progress(progress: bool | None) -> bool:
     """Whether progress is shown, if it was not said."""
     return progress_by_default() if progress is None else progress
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:
     tile = () if options.tile_size is None else options.tile_size[:1]
-    named = {"vectorize": options.vectorize, "incrementalize": _named(options.blocks), "tile": tile}
+    named = {
+        "vectorize": options.vectorize,
+        "incrementalize": _block_dims(options.blocks),
+        "tile": tile,
+    }
     for option, names in named.items():
         for name in () if isinstance(names, bool) else names:
             if name not in pdg.dims:
@@ -1214,7 +1227,7 @@ def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
         )
 
 
-def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
+def _block_dims(blocks: int | Blocks | None) -> tuple[str, ...]:
     """The dimensions that block sizes are given for."""
     return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
 

@@ -58,10 +58,10 @@ class Family:
         self.swept = {name: _values(name, given) for name, given in lists.items()}
         self._others = {n: given for n, given in arguments.items() if n not in lists}
         self._given, self.options = options, options or Options()
-        written = self._written(self.start)
-        self.first = self._compiled(written, tell=True)
+        written = self._call_function(self.start)
+        self.first = self._compile(written, tell=True)
         if isinstance(written, Context):
-            chosen = _chosen(self.first)
+            chosen = _chosen_options(self.first)
             self.options = self.options.with_(**chosen)
             self.first = self.first.again(options=chosen, tell=False) if chosen else self.first
 
@@ -94,9 +94,9 @@ class Family:
             bounds, options: what is changed of the family's own.
             see: is called with every stage that the family compiles, as soon as it is there.
         """
-        return self._compiled(self._written(at), bounds, options, see)
+        return self._compile(self._call_function(at), bounds, options, see)
 
-    def _written(self, at: At) -> Context | Program:
+    def _call_function(self, at: At) -> Context | Program:
         arguments = {name: self.swept[name][k] for name, k in at.items()}
         made = self.function(**self._others, **arguments)
         if not isinstance(made, Context | Program):
@@ -114,7 +114,7 @@ class Family:
             )
         return made
 
-    def _compiled(
+    def _compile(
         self,
         written: Context | Program,
         bounds: Mapping[str, Any] = _NONE,
@@ -194,7 +194,7 @@ def _values(name: str, given: list[Any] | range) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _chosen(program: Program) -> dict[str, Any]:
+def _chosen_options(program: Program) -> dict[str, Any]:
     """What the compiler chose where its options left it to it."""
     found: dict[str, Any] = {}
     if program.options.rematerialize == "auto":

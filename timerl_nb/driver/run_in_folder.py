@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import resources_of
@@ -257,7 +257,7 @@ class Keeper:
         if manifest.cut is None:
             return "it has finished, and its last iteration's state is not kept", None
         if self._bounds[name] <= manifest.turn:
-            return f"it has done {counted(manifest.turn, 'iteration')}", None
+            return f"it has done {format_count(manifest.turn, 'iteration')}", None
         for op in self._pdg:
             if op.kind != "output" and name in _symbols(
                 (op.where, op.inputs, op.outputs, op.attrs)

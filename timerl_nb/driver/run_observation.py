@@ -9,7 +9,7 @@ from typing import Literal
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.operations import DataflowAttrs
-from timerl_nb.compiler.loops.loop_nodes import Execute, inside
+from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -17,7 +17,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 Sort = Literal["kernel", "call", "host"]
 
 
-def observed(
+def run_observed(
     program: Program,
     seed: int,
     turns: int | None,
@@ -77,7 +77,7 @@ class Names:
         self._calls: dict[str, tuple[int, ...]] = {}
         lowered = program.executable.lowered
         for call in lowered.calls if lowered is not None else ():
-            ran = [n.op_id for n in inside(call.node) if isinstance(n, Execute)]
+            ran = [n.op_id for n in subtree_nodes(call.node) if isinstance(n, Execute)]
             ops = [op_id for k in dict.fromkeys(ran) for op_id in pdg[k].op_ids]
             self._calls[f"call {call.number}"] = tuple(ops)
         self.tensors: Mapping[str, tuple[int, ...]] = {

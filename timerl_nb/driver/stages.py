@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import OptionError, Origin, one_of
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten, Step
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
 from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Choice
-from timerl_nb.compiler.language.foreign_names import all_asked, missing, taken
+from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
 
 
 class Listing(Inspectable):
@@ -53,7 +53,9 @@ class Listing(Inspectable):
         graph = Dot("source")
         before = ""
         for k, (_, (origin, ids)) in enumerate(sorted(self.lines.items())):
-            graph.node(f"l{k}", f"{origin.place}  {origin.text}\n{counted(len(ids), 'operation')}")
+            graph.node(
+                f"l{k}", f"{origin.place}  {origin.text}\n{format_count(len(ids), 'operation')}"
+            )
             if before:
                 graph.edge(before, f"l{k}")
             before = f"l{k}"
@@ -147,7 +149,7 @@ class Stage:
                 lines of its text that this one has and has not.
         """
         if against is not None:
-            taken(
+            expect_type(
                 against, Stage, "a stage", f"diff(other.stages[{self.name!r}]) is of two programs."
             )
             return _lines_changed(str(against.artifact), str(self.artifact))
@@ -193,7 +195,7 @@ class Stage:
         refused = {} if self.rewritten is None else self.rewritten.refused
         known = ", ".join(f"why({k})" for k in sorted(refused)[:4])
         how = f"{known} have reasons." if known else f"{self.name} left nothing alone for a reason."
-        return refused.get(taken(op_id, int, "an operation's id", how))
+        return refused.get(expect_type(op_id, int, "an operation's id", how))
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.summary} ({self.cost})"
@@ -208,7 +210,9 @@ def _lines_changed(before: str, after: str) -> Diff:
 
 def _change(what: str, pdg: Pdg, op: Op, before: tuple[int, ...]) -> Change:
     if isinstance(op.attrs, DataflowAttrs):
-        text = f"%{op.id} {op.label!r} = dataflow of {counted(len(op.attrs.body), 'operation')}"
+        text = (
+            f"%{op.id} {op.label!r} = dataflow of {format_count(len(op.attrs.body), 'operation')}"
+        )
     else:
         text = op_line(pdg.ops, op)
     return Change(what, op.id, text, before)

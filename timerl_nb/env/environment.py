@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 from timerl_nb.base.errors import DomainError, EnvError, Origin, one_of, user_origin
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.language.argument_checks import checked_name, is_whole
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
@@ -323,12 +323,12 @@ class Environment(Simulation):
             )
         return after, reward, ended
 
-    def _masked(self, episode: _Episode, action: Tensor) -> Step:
+    def _masked_step(self, episode: _Episode, action: Tensor) -> Step:
         state, alive = episode.state, episode.flag("alive", True)
         after, reward, ended = self._advance(state, action)
-        state_next = _chosen(alive, after, state)
+        state_next = _select_state(alive, after, state)
         terminated = alive & ended
-        truncated = alive & self._truncated(episode.elapsed_at_time() + 1, episode)
+        truncated = alive & self._is_truncated(episode.elapsed_at_time() + 1, episode)
         episode.carry(state, state_next)
         episode.carry(alive, alive & ~(terminated | truncated))
         obs = self.observe(state_next)
@@ -346,9 +346,9 @@ class Environment(Simulation):
         after, reward, ended = self._advance(state, action)
         alive = ~over
         fresh = self.first_state(action.domain)
-        state_next = _chosen(over, fresh, after)
+        state_next = _select_state(over, fresh, after)
         terminated = alive & ended
-        truncated = alive & self._truncated(steps + 1, episode)
+        truncated = alive & self._is_truncated(steps + 1, episode)
         episode.carry(state, state_next)
         episode.carry(over, terminated | truncated)
         episode.carry(steps, where(over, 0, steps + 1))
@@ -358,9 +358,9 @@ class Environment(Simulation):
     def _same_step(self, episode: _Episode, action: Tensor) -> Step:
         state, steps = episode.state, episode.counter()
         after, reward, terminated = self._advance(state, action)
-        truncated = self._truncated(steps + 1, episode)
+        truncated = self._is_truncated(steps + 1, episode)
         done = terminated | truncated
-        state_next = _chosen(done, self.first_state(action.domain), after)
+        state_next = _select_state(done, self.first_state(action.domain), after)
         episode.carry(state, state_next)
         episode.carry(steps, where(done, 0, steps + 1))
         alive = steps >= 0  # every step belongs to an episode
@@ -369,9 +369,9 @@ class Environment(Simulation):
             self.observe(state_next), reward, terminated, truncated, alive, self.observe(after)
         )
 
-    _steps = {None: _masked, "next_step": _next_step, "same_step": _same_step}
+    _steps = {None: _masked_step, "next_step": _next_step, "same_step": _same_step}
 
-    def _truncated(self, steps: Any, episode: _Episode) -> Tensor:
+    def _is_truncated(self, steps: Any, episode: _Episode) -> Tensor:
         """Whether an episode of `steps` steps (an index expression or a tensor) is cut off."""
         ctx = episode.ctx
         if self.max_steps is None:
@@ -382,10 +382,10 @@ class Environment(Simulation):
 
 
 def _count(state: State) -> str:
-    return counted(len(state), "tensor") if isinstance(state, tuple) else "a tensor"
+    return format_count(len(state), "tensor") if isinstance(state, tuple) else "a tensor"
 
 
-def _chosen(condition: Tensor, x: State, y: State) -> State:
+def _select_state(condition: Tensor, x: State, y: State) -> State:
     """One state where the condition holds, another elsewhere."""
     if isinstance(x, tuple):
         return tuple(where(condition, a, b) for a, b in zip(x, y, strict=True))
@@ -453,7 +453,7 @@ def make(name: str, **options: Any) -> Simulation:
     Raises:
         EnvError: there is no environment of that name, or an option that it does not take.
     """
-    taken(name, str, "the name of an environment", 'trl.env.make("CartPole-v1").')
+    expect_type(name, str, "the name of an environment", 'trl.env.make("CartPole-v1").')
     family, dot, rest = str(name).partition(".")
     if dot and family in _FAMILIES:
         return _FAMILIES[family](rest, **options)
@@ -476,4 +476,6 @@ def made(env: Simulation | str, **options: Any) -> Simulation:
     """
     if isinstance(env, str):
         return make(env, **options)
-    return taken(env, Simulation, "an environment", 'trl.env.make("CartPole-v1"), or its name.')
+    return expect_type(
+        env, Simulation, "an environment", 'trl.env.make("CartPole-v1"), or its name.'
+    )

@@ -52,11 +52,11 @@ class Share:
 
     def reset(self, **_: Any) -> Any:
         try:
-            return self._filled(self._begun()), self._warned()
+            return self._pad_rows(self._start_envs()), self._warned()
         except Exception as error:
-            return self._filled(None), self._told(error)
+            return self._pad_rows(None), self._failure_message(error)
 
-    def _begun(self) -> Any:
+    def _start_envs(self) -> Any:
         import gymnasium
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -78,14 +78,14 @@ class Share:
         try:
             obs, *flags, more = self._envs.step(actions[: len(self._numbers)])
         except Exception as error:
-            none = self._filled(None)
-            return none, *(np.zeros(len(none)) for _ in range(3)), self._told(error)
+            none = self._pad_rows(None)
+            return none, *(np.zeros(len(none)) for _ in range(3)), self._failure_message(error)
         last = self._warned()
         if "final_obs" in more:
             last["last"] = (np.stack(more["final_obs"][more["_final_obs"]]),)
-        return self._filled(obs), *map(self._filled, flags), last
+        return self._pad_rows(obs), *map(self._pad_rows, flags), last
 
-    def _filled(self, x: Any) -> Any:
+    def _pad_rows(self, x: Any) -> Any:
         """An array of as many rows as all shares have."""
         if x is None:
             space: Any = self.observation_space
@@ -104,7 +104,7 @@ class Share:
         self._is_infinite = False
         return told
 
-    def _told(self, error: Exception) -> dict[str, Any]:
+    def _failure_message(self, error: Exception) -> dict[str, Any]:
         return {"failed": (int(self._at[0]), f"{type(error).__name__}: {error}")}
 
     def close(self) -> None:

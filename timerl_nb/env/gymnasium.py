@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, converted, narrowed
+from timerl_nb.base.array_conversion import Array, convert_array, narrow_array
 from timerl_nb.base.errors import EnvError, warn
 from timerl_nb.compiler.ir.shapes import NUMPY, narrow
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
@@ -164,7 +164,7 @@ class _Instances:
         seed, self._seeds[k] = self._seeds[k], None
         if self._saves:
             self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
-        self._obs[k] = self._shown(self._envs[k].reset(seed=seed)[0])
+        self._obs[k] = self._convert_observation(self._envs[k].reset(seed=seed)[0])
         self._over[k] = False
 
     def step(self, at: At, action: Array) -> tuple[Array, ...]:
@@ -185,7 +185,7 @@ class _Instances:
             if self._mode == "same_step" and self._over[k]:
                 self._restart(int(k))
             obs[j] = self._obs[k]
-        made = (obs, narrowed("a reward", reward, _F32), ended, cut, alive, final)
+        made = (obs, narrow_array("a reward", reward, _F32), ended, cut, alive, final)
         return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
 
     def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
@@ -193,19 +193,21 @@ class _Instances:
         begun = self._begun[k]
         if begun is not None:
             begun.actions.append(np.array(action))
-        obs, reward, ended, cut, _ = self._envs[k].step(self._given(action))
-        self._obs[k], self._over[k] = self._shown(obs), ended or cut
+        obs, reward, ended, cut, _ = self._envs[k].step(self._convert_action(action))
+        self._obs[k], self._over[k] = self._convert_observation(obs), ended or cut
         return number_of(reward), bool(ended), bool(cut and not ended)
 
-    def _shown(self, obs: Any) -> Array:
+    def _convert_observation(self, obs: Any) -> Array:
         """Return an observation in the element type of the program.
 
         Raises:
             EnvError: it holds integers out of range.
         """
-        return converted(f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError)
+        return convert_array(
+            f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError
+        )
 
-    def _given(self, action: Array) -> Any:
+    def _convert_action(self, action: Array) -> Any:
         """An action as Gymnasium has it."""
         return int(action) if isinstance(self._spaces[1], Discrete) else action
 

@@ -43,35 +43,35 @@ class JaxEnvironment(Environment):
         """The state after an action, the observation, the reward, and whether the episode has terminated."""
 
     def first_state(self, domain: Domain) -> tuple[Tensor, ...]:
-        begin = partial(self._begun, self._layout)
-        return self._named(jaxed(begin, random_bits(BITS.shape, domain=domain), name="reset"))
+        begin = partial(self._reset_leaves, self._layout)
+        return self._name_state(jaxed(begin, random_bits(BITS.shape, domain=domain), name="reset"))
 
     def transition(
         self, state: tuple[Tensor, ...], action: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         bits = random_bits(BITS.shape, domain=action.domain)
-        after = partial(self._advanced, self._layout)
+        after = partial(self._step_leaves, self._layout)
         reward, ended, *made = jaxed(after, bits, [*state[1:]], action, name="step")
-        return self._named(made), reward, ended
+        return self._name_state(made), reward, ended
 
     def observe(self, state: tuple[Tensor, ...]) -> Tensor:
         return state[0]
 
-    def _named(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def _name_state(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         names = ("observation", *self._layout.kept(self._layout.names))
         return tuple(x.named(name) for x, name in zip(state, names, strict=True))
 
-    def _begun(self, layout: _Layout, bits: Any) -> list[Any]:
-        state, seen = self._made("first", self.first(_key(bits)))
+    def _reset_leaves(self, layout: _Layout, bits: Any) -> list[Any]:
+        state, seen = self._check_result_count("first", self.first(_key(bits)))
         return [seen, *layout.kept(jax.tree.leaves(state))]
 
-    def _advanced(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
+    def _step_leaves(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
         made = self.after(_key(bits), layout.whole(leaves), action)
-        state, seen, reward, ended = self._made("after", made)
+        state, seen, reward, ended = self._check_result_count("after", made)
         scalars = (jnp.asarray(reward, jnp.float32), jnp.asarray(ended, bool))
         return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
 
-    def _made(self, name: str, made: Any) -> Any:
+    def _check_result_count(self, name: str, made: Any) -> Any:
         """Check the number of a function's results.
 
         Raises:
@@ -130,13 +130,13 @@ class JaxEnvironment(Environment):
         action = Type(space.shape, NUMPY[space.dtype])
         try:
             state, seen = jax.eval_shape(
-                lambda bits: self._made("first", self.first(_key(bits))), BITS
+                lambda bits: self._check_result_count("first", self.first(_key(bits))), BITS
             )
             paths, structure = jax.tree_util.tree_flatten_with_path(state)
             names = (jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in paths)
             leaves = tuple(x for _, x in paths)
             every = _Layout(seen, structure, leaves, tuple(names), (True,) * len(leaves))
-            step, found = jax.make_jaxpr(partial(self._advanced, every), return_shape=True)(
+            step, found = jax.make_jaxpr(partial(self._step_leaves, every), return_shape=True)(
                 BITS, leaves, action
             )
         except EnvError:

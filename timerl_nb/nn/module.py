@@ -12,10 +12,10 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import as_array
 from timerl_nb.base.errors import IndexExpressionError, ShapeError, user_origin
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.argument_checks import folder
-from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, missing, taken
+from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, expect_type, missing
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant
 from timerl_nb.compiler.language.policy.acting_record import FROZEN
@@ -73,12 +73,14 @@ class Module:
                 f"a module is indexed by points or by a condition, not by {key!r}.",
                 hint="write dnn[i, 0](o), or dnn[(i + 1) % 10 == 0].checkpoint(path).",
             )
-        return self._changed(lambda p: p[key])
+        return self._map_parameters(lambda p: p[key])
 
-    def _changed(self, change: Callable[[Parameter], Any]) -> Self:
+    def _map_parameters(self, change: Callable[[Parameter], Any]) -> Self:
         """A module with something else in place of each parameter."""
         twin = copy(self)
-        vars(twin).update({name: replaced(value, change) for name, value in vars(self).items()})
+        vars(twin).update(
+            {name: map_parameters(value, change) for name, value in vars(self).items()}
+        )
         return twin
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
@@ -121,17 +123,19 @@ class Module:
             given = dict(other)
         else:
             several = (
-                other.saved if isinstance(other, Module) else taken(other, (list, tuple), *_OTHER)
+                other.saved
+                if isinstance(other, Module)
+                else expect_type(other, (list, tuple), *_OTHER)
             )
             if len(several) != len(saved):
                 raise ShapeError(
-                    f"the network has {counted(len(saved), 'parameter')}, and {len(several)} are given.",
+                    f"the network has {format_count(len(saved), 'parameter')}, and {len(several)} are given.",
                     hint=f"its parameters are {', '.join(p.name for p in saved)}.",
                 )
             given = {p.name: x for p, x in zip(saved, several, strict=True)}
         found = {name: _tensor(self, name, x) for name, x in given.items()}
         self._check("what is given", found, lambda p, x: x.type == p.type, _ALL)
-        return self._changed(lambda p: found[p.name])
+        return self._map_parameters(lambda p: found[p.name])
 
     def _check(
         self,
@@ -225,16 +229,16 @@ def free_name(kind: str) -> str:
     return next(name for k in count(1) if (name := f"{kind}{k if k > 1 else ''}") not in taken)
 
 
-def replaced(value: Any, change: Callable[[Parameter], Any]) -> Any:
+def map_parameters(value: Any, change: Callable[[Parameter], Any]) -> Any:
     """A module, or an attribute of one, with its parameters changed, wherever `_parts` finds them."""
     if isinstance(value, Parameter):
         return change(value)
     if isinstance(value, Module):
-        return value._changed(change)
+        return value._map_parameters(change)
     if isinstance(value, list | tuple):
-        return type(value)(replaced(x, change) for x in value)
+        return type(value)(map_parameters(x, change) for x in value)
     if isinstance(value, dict):
-        return {key: replaced(x, change) for key, x in value.items()}
+        return {key: map_parameters(x, change) for key, x in value.items()}
     return value
 
 

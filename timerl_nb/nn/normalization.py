@@ -148,31 +148,33 @@ class BatchNorm(Module):
                 hint="make a BatchNorm for each, or normalise by norm.running(x).",
             )
         axes = tuple(axis for axis in range(x.rank) if axis != k) or None
-        mean = _over(x, self.over, axes)
-        variance = _over((x - _along(mean, x, k)).square(), self.over, axes)
+        mean = _batch_mean(x, self.over, axes)
+        variance = _batch_mean((x - _align_channels(mean, x, k)).square(), self.over, axes)
         if self._seen is None:
             self._seen, part = x, self.momentum
             for held, now in ((self.mean, mean), (self.variance, variance)):
                 held.update(held * (1 - part) + now.detach() * part)
-        return self._scaled(x, k, mean, variance)
+        return self._normalize(x, k, mean, variance)
 
     def running(self, x: RecurrentTensor) -> RecurrentTensor:
         """x normalised by the running mean and variance, as one acts."""
         x = operand(self.scale.ctx, x)
-        return self._scaled(x, _channels(x, self.axis, self.scale), self.mean, self.variance)
+        return self._normalize(x, _channels(x, self.axis, self.scale), self.mean, self.variance)
 
-    def _scaled(
+    def _normalize(
         self, x: RecurrentTensor, k: int, mean: RecurrentTensor, variance: RecurrentTensor
     ) -> RecurrentTensor:
         factor = self.scale / (variance + self.eps).sqrt()
-        return (x - _along(mean, x, k)) * _along(factor, x, k) + _along(self.shift, x, k)
+        return (x - _align_channels(mean, x, k)) * _align_channels(factor, x, k) + _align_channels(
+            self.shift, x, k
+        )
 
 
-def _over(x: RecurrentTensor, over: Any, axes: tuple[int, ...] | None) -> RecurrentTensor:
+def _batch_mean(x: RecurrentTensor, over: Any, axes: tuple[int, ...] | None) -> RecurrentTensor:
     return x.mean(over=over) if axes is None else x.mean(axis=axes).mean(over=over)
 
 
-def _along(values: RecurrentTensor, x: RecurrentTensor, k: int) -> RecurrentTensor:
+def _align_channels(values: RecurrentTensor, x: RecurrentTensor, k: int) -> RecurrentTensor:
     """Values by channel, to be broadcast to `x`, whose axis `k` has the channels."""
     return values.reshape((values.shape[0], *(1 for _ in range(x.rank - k - 1))))
 

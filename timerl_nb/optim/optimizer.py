@@ -63,10 +63,12 @@ class Optimizer(ABC):
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
         if not isinstance(lr, RecurrentTensor):
-            lr = checked("the learning rate", lr, 0.0, inf)
+            lr = check_in_range("the learning rate", lr, 0.0, inf)
         self.lr = lr
-        self.max_norm = None if max_norm is None else checked("max_norm", max_norm, 0.0, inf)
-        self.max_value = None if max_value is None else checked("max_value", max_value, 0.0, inf)
+        self.max_norm = None if max_norm is None else check_in_range("max_norm", max_norm, 0.0, inf)
+        self.max_value = (
+            None if max_value is None else check_in_range("max_value", max_value, 0.0, inf)
+        )
         ctx = self.params[0].ctx
         self._along = None if along is None else as_dims(ctx, ctx.space, along)
 
@@ -130,7 +132,9 @@ class Optimizer(ABC):
         """The parameter's next value, given its gradient; both are `full`, as moments are."""
 
 
-def checked(what: str, value: float, low: float, high: float, *, closed: bool = False) -> float:
+def check_in_range(
+    what: str, value: float, low: float, high: float, *, closed: bool = False
+) -> float:
     """A number between `low` and `high`, `low` itself if `closed`."""
     if not is_number(value) or not (low < value < high or (closed and value == low)):
         start = f"from {low:g}" if closed else f"above {low:g}"

@@ -11,7 +11,7 @@ from timerl_nb.compiler.language.indexing.recurrence_initialization import ordin
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain
-from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, full, state
+from timerl_nb.optim.optimizer import Optimizer, Rate, carry, check_in_range, full, state
 
 
 class SGD(Optimizer):
@@ -25,10 +25,10 @@ class SGD(Optimizer):
         **options: Any,
     ) -> None:
         super().__init__(params, lr, **options)
-        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+        self.momentum = check_in_range("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return full(p) - gathered(p, g, self.momentum, self.along(p)) * self.lr
+        return full(p) - accumulate_momentum(p, g, self.momentum, self.along(p)) * self.lr
 
 
 class Adam(Optimizer):
@@ -45,8 +45,8 @@ class Adam(Optimizer):
         super().__init__(params, lr, **options)
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise ShapeError(f"there are two betas, not {betas!r}.", hint="betas=(0.9, 0.999)")
-        self.betas = tuple(checked("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
-        self.eps = checked("eps", eps, 0.0, inf)
+        self.betas = tuple(check_in_range("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
+        self.eps = check_in_range("eps", eps, 0.0, inf)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         b1, b2 = self.betas
@@ -78,7 +78,7 @@ class AdamW(Adam):
         **options: Any,
     ) -> None:
         super().__init__(params, lr, betas, eps, **options)
-        self.weight_decay = checked("the weight decay", weight_decay, 0.0, inf, closed=True)
+        self.weight_decay = check_in_range("the weight decay", weight_decay, 0.0, inf, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         return super()._next(p, g) - full(p) * (self.weight_decay * self.lr)
@@ -97,9 +97,9 @@ class RMSProp(Optimizer):
         **options: Any,
     ) -> None:
         super().__init__(params, lr, **options)
-        self.alpha = checked("alpha", alpha, 0.0, 1.0, closed=True)
-        self.eps = checked("eps", eps, 0.0, inf)
-        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+        self.alpha = check_in_range("alpha", alpha, 0.0, 1.0, closed=True)
+        self.eps = check_in_range("eps", eps, 0.0, inf)
+        self.momentum = check_in_range("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         along = self.along(p)
@@ -107,10 +107,12 @@ class RMSProp(Optimizer):
         after = squares * self.alpha + g * g * (1 - self.alpha)
         carry(squares, after, along)
         change = g / (after.sqrt() + self.eps)
-        return full(p) - gathered(p, change, self.momentum, along) * self.lr
+        return full(p) - accumulate_momentum(p, change, self.momentum, along) * self.lr
 
 
-def gathered(p: Parameter, g: RecurrentTensor, momentum: float, along: Domain) -> RecurrentTensor:
+def accumulate_momentum(
+    p: Parameter, g: RecurrentTensor, momentum: float, along: Domain
+) -> RecurrentTensor:
     """momentum * m + g, where m is that of the step before."""
     if not momentum:
         return g

@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from timerl_nb.base.chrome_trace import write_events
-from timerl_nb.base.text_tables import aligned, counted
+from timerl_nb.base.text_tables import align_columns, format_count
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.run_observation import Names, Sort, observed
+from timerl_nb.driver.run_observation import Names, Sort, run_observed
 from timerl_nb.execution.telemetry.program_live_frames import Watched
 from timerl_nb.profiler.chrome_trace_export import Trace
 from timerl_nb.profiler.event_listener import Recording
@@ -116,7 +116,7 @@ class Profile:
 
     def __str__(self) -> str:
         where = "calls to XLA, seen from the host" if self.executor == "xla" else "kernels"
-        head = f"{counted(self.turns, 'turn')} in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
+        head = f"{format_count(self.turns, 'turn')} in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
         table = [("", "", "times", "total", "share", "first", "then each", "added")]
         for row in self.rows:
             share, written = row.seconds / self.seconds, row.nbytes
@@ -129,7 +129,7 @@ class Profile:
             table.append(
                 ("copies", "transfer", f"{len(self.copies):,}", *times, human_bytes(moved))
             )
-        return "\n".join([head, *aligned(table, left=(0, 1))])
+        return "\n".join([head, *align_columns(table, left=(0, 1))])
 
     __repr__ = __str__
 
@@ -154,7 +154,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
     def turned(run: RunProtocol, count: int) -> None:
         recording.turned(perf_counter() - run.began, count)
 
-    run, begun, end = observed(program, seed, turns, recording, turned)
+    run, begun, end = run_observed(program, seed, turns, recording, turned)
     about = Names(program)
     copies = tuple(run.copies)
     trace = Trace(

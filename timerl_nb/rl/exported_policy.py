@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, narrowed
+from timerl_nb.base.array_conversion import Array, narrow_array
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import (
     EnvError,
@@ -24,7 +24,7 @@ from timerl_nb.base.errors import (
     TimeRLError,
     point_text,
 )
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
 from timerl_nb.compiler.language.argument_checks import integer
@@ -44,7 +44,7 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Distribution
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.env.environment import Simulation, make
-from timerl_nb.nn.module import replaced
+from timerl_nb.nn.module import map_parameters
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend.fork_guard import check_process
 from timerl_nb.runtime.state.checkpoint_reader import Kept, load
@@ -142,10 +142,10 @@ class LearntPolicy:
         """
         check_process()
         try:
-            given = graph.taken(observation)
+            given = graph.import_array(observation)
         except (TypeError, ValueError, BufferError) as error:
             raise ShapeError(
-                f"an observation is {self._wanted}, and this is no array: {error}."
+                f"an observation is {self._observation_text}, and this is no array: {error}."
             ) from None
         rows, batch = self._rows(given, isinstance(observation, list | tuple | int | float))
         how = self._how(sample=seed is not None, explore=explore)
@@ -157,9 +157,11 @@ class LearntPolicy:
                 hint="give a seed: policy(observation, seed=0); or let ctx.policy's act return a "
                 "distribution.",
             )
-        taken = {"obs": rows, **self._beside(found, beside, batch)}
+        taken = {"obs": rows, **self._extra_inputs(found, beside, batch)}
         taken |= self._given_state(found, state, batch)
-        action, *after = self._function(how)(self._given, taken, _seed(seed), prod(batch))
+        action, *after = self._function(how)(
+            self._parameter_values, taken, _seed(seed), prod(batch)
+        )
         action = graph.given_back(action.reshape((*batch, *action.shape[1:])), observation)
         if not found.state:
             return action
@@ -182,7 +184,7 @@ class LearntPolicy:
         if not found.state:
             return {}
         first = graph.by_rows(found.pdg, [s.first for s in found.state.values()], {}, found.given)
-        made = first(self._given, {}, 0, 1)
+        made = first(self._parameter_values, {}, 0, 1)
         return {
             name: np.broadcast_to(x[0], (*batch, *x.shape[1:])).copy()
             for name, x in zip(found.state, map(np.asarray, made), strict=True)
@@ -230,7 +232,7 @@ class LearntPolicy:
             (b, B), (t, T) = ctx.dims
             o = like(sim.obs_space, domain=(b, t))
             o[b, 0] = sim.reset(domain=(b,))
-            given = {name: constant(value) for name, value in self._given.items()}
+            given = {name: constant(value) for name, value in self._parameter_values.items()}
             acted = InProgram(found, given, o, ("t",))
             step = sim.step(acted.made["action"])
             o[b, t + 1] = step.obs
@@ -257,17 +259,17 @@ class LearntPolicy:
         size = sum(x.size for x in self.weights.values())
         return (
             f"LearntPolicy({self.name}: {self.dtype}{list(self.shape)} -> actions; "
-            f"{counted(len(self.weights), 'weight')}, {counted(size, 'number')})"
+            f"{format_count(len(self.weights), 'weight')}, {format_count(size, 'number')})"
         )
 
     # --- calling -----------------------------------------------------------------------------
 
     @property
-    def _given(self) -> dict[str, Array]:
+    def _parameter_values(self) -> dict[str, Array]:
         return {**self.frozen, **self.weights}
 
     @property
-    def _wanted(self) -> str:
+    def _observation_text(self) -> str:
         return f"{NUMPY[self.dtype].name}{list(self.shape)}"
 
     def _how(self, *, sample: bool, explore: bool) -> How:
@@ -279,18 +281,18 @@ class LearntPolicy:
         batch = given.shape[: given.ndim - len(shape)]
         if given.ndim < len(shape) or given.shape[len(batch) :] != shape:
             raise ShapeError(
-                f"an observation is {self._wanted}, not {given.dtype}{list(given.shape)}.",
+                f"an observation is {self._observation_text}, not {given.dtype}{list(given.shape)}.",
                 hint=f"give {list(shape)}, or several at once: {['n', *shape]}.".replace("'", ""),
             )
         if not _fits(given, dtype, plain=plain):
             raise ShapeError(
-                f"an observation is {self._wanted}, not {given.dtype}{list(given.shape)}.",
+                f"an observation is {self._observation_text}, not {given.dtype}{list(given.shape)}.",
                 hint=f"convert it as the program's environment does: x.astype({NUMPY[dtype].name!r}).",
             )
-        rows = narrowed("an observation", given, NUMPY[dtype])
+        rows = narrow_array("an observation", given, NUMPY[dtype])
         return rows.reshape((prod(batch), *shape)), batch
 
-    def _beside(
+    def _extra_inputs(
         self, found: PolicyGraph, given: Mapping[str, Any], batch: tuple[int, ...]
     ) -> dict[str, Any]:
         """The policy's inputs besides the observation, by name."""
@@ -338,7 +340,7 @@ class LearntPolicy:
                 )
             x: Any = np.zeros(shape, NUMPY[kind.dtype])
         else:
-            x = graph.taken(given[name])
+            x = graph.import_array(given[name])
         if x.shape != shape or not _fits(x, kind.dtype, plain=True):
             raise ShapeError(
                 f"{name} is {NUMPY[kind.dtype].name}{list(shape)} here, not {x.dtype}{list(x.shape)}."
@@ -386,7 +388,7 @@ def _fits(given: Any, dtype: str, *, plain: bool) -> bool:
     return kind == "b"
 
 
-def _written(actor: Actor, how: How) -> PolicyGraph:
+def _trace_policy(actor: Actor, how: How) -> PolicyGraph:
     """The policy of `ctx.policy`, or a network, as a graph without dimensions."""
     with Frontend() as ctx:
         o = data(np.zeros(actor.shape, NUMPY[actor.dtype]), dtype=actor.dtype).named("obs")
@@ -400,7 +402,7 @@ def _written(actor: Actor, how: How) -> PolicyGraph:
             return weights[p.name]
 
         try:
-            made = actor.act(replaced(actor.network, value), o)
+            made = actor.act(map_parameters(actor.network, value), o)
         except IndexExpressionError as error:
             raise ExecutionError(
                 "the policy uses more of its program than its network and the observation.",
@@ -410,7 +412,7 @@ def _written(actor: Actor, how: How) -> PolicyGraph:
                 'from there: ctx.policy({"q": q, "scale": scale}, o, lambda net, o: '
                 'net["q"](o * net["scale"])).',
             ) from error
-        acted = _acted(actor, made, how)
+        acted = _policy_outputs(actor, made, how)
         values = [value() for value in list(ctx.critics.values())]
         acted |= {"value": values[0]} if len(values) == 1 and how != "mode" else {}
         reads = {name: x.settled().read for name, x in acted.items()}
@@ -431,7 +433,7 @@ def _written(actor: Actor, how: How) -> PolicyGraph:
     )
 
 
-def _acted(actor: Actor, made: Any, how: How) -> dict[str, RecurrentTensor]:
+def _policy_outputs(actor: Actor, made: Any, how: How) -> dict[str, RecurrentTensor]:
     if isinstance(made, Distribution):
         if how == "mode":
             return {"action": made.mode()}
@@ -455,7 +457,7 @@ def graphs_of(policy: Slicer | Actor) -> dict[How, PolicyGraph | TimeRLError]:
 
     def one(how: How) -> PolicyGraph | TimeRLError:
         try:
-            return policy.graph(how) if isinstance(policy, Slicer) else _written(policy, how)
+            return policy.graph(how) if isinstance(policy, Slicer) else _trace_policy(policy, how)
         except TimeRLError as error:
             return error
 
@@ -514,7 +516,7 @@ def learnt(
                 hint="result.policy(step=…) is that of a checkpoint that was kept.",
             )
     else:
-        chosen = _chosen([one for one in kept if set(named) <= set(one.names)], step)
+        chosen = _select_checkpoint([one for one in kept if set(named) <= set(one.names)], step)
         values, name = load(chosen.path), f"at {point_text(chosen.point)}"
     several = [n for n, shape in named.items() if values[n].shape != shape]
     if several:
@@ -548,7 +550,7 @@ def indices(
     return {n: np.array(known[n], np.int32) for one in graphs for n in one.indices}
 
 
-def _chosen(kept: Sequence[Kept], step: Any) -> Kept:
+def _select_checkpoint(kept: Sequence[Kept], step: Any) -> Kept:
     """The kept checkpoint of a step: the last one at that point of the first dimension."""
     if isinstance(step, Mapping):
         found = [one for one in kept if dict(one.point) == dict(step)]

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from timerl_nb.base.errors import EnvError, ShapeError, TimeRLError, user_origin
 from timerl_nb.compiler.ir.operations import Read
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, parameter
-from timerl_nb.compiler.language.policy.acting_record import Actor, called
+from timerl_nb.compiler.language.policy.acting_record import Actor, call_network
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Categorical, MultiCategorical, Normal
@@ -79,10 +79,10 @@ class Policy(Module):
         self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
         seen = tuple(env.obs_space.shape), env.obs_space.dtype
-        current().policies.append(Actor(self, *seen, called, user_origin()))
+        current().policies.append(Actor(self, *seen, call_network, user_origin()))
 
-    def _changed(self, change: Callable[[Parameter], Any]) -> Self:
-        twin = super()._changed(change)
+    def _map_parameters(self, change: Callable[[Parameter], Any]) -> Self:
+        twin = super()._map_parameters(change)
         twin._made, twin._seen = {}, {}
         return twin
 

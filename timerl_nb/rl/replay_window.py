@@ -35,7 +35,7 @@ class Window:
     @property
     def count(self) -> RecurrentTensor:
         """How many there are, at least 1: i32 over the dimension."""
-        return value_of(self.ctx, self._ended.length)
+        return value_of(self.ctx, self._end_points.length)
 
     def draw(self, count: int, *, domain: Any) -> RecurrentTensor:
         """Positions of `count` transitions, each as likely as the others: i32 [count] over `domain`.
@@ -66,11 +66,11 @@ class Window:
         """
         back, now = self.steps - 1, sym(self.along)
         first, last = maximum(now - self.length + 1 - back, 0), maximum(now - back, 0)
-        return self._picked(x, span(first, last + 1), at)
+        return self._gather_at(x, span(first, last + 1), at)
 
     def ends(self, x: RecurrentTensor, at: Any) -> RecurrentTensor:
         """What a tensor was where the same transitions ended, such as the return of their rewards."""
-        return self._picked(x, self._ended, at)
+        return self._gather_at(x, self._end_points, at)
 
     def returns(
         self, step: Step, gamma: float
@@ -104,15 +104,15 @@ class Window:
     def of_leaves(self, leaf: RecurrentTensor) -> RecurrentTensor:
         """The positions of the transitions that leaves of such a tree stand for."""
         now = value_of(self.ctx, sym(self.along))
-        return now - (now - leaf) % self.length - value_of(self.ctx, self._ended.lo)
+        return now - (now - leaf) % self.length - value_of(self.ctx, self._end_points.lo)
 
     @property
-    def _ended(self) -> Slice:
+    def _end_points(self) -> Slice:
         """The points at which they ended."""
         now = sym(self.along)
         return span(maximum(now - self.length + 1, minimum(self.steps - 1, now)), now + 1)
 
-    def _picked(self, x: RecurrentTensor, part: Slice, at: Any) -> RecurrentTensor:
+    def _gather_at(self, x: RecurrentTensor, part: Slice, at: Any) -> RecurrentTensor:
         if self.along in x.domain:
             return x.detach().at({self.along: part}).take(at)
         shape = operand(self.ctx, at, like="i32").shape

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.graphviz_text import FUSED, Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import DataflowAttrs
@@ -76,41 +76,41 @@ class Executable(Inspectable):
     @cached_property
     def lowered(self) -> Lowered | None:
         """The program as XLA programs; None where the interpreter runs it."""
-        if self._interpreted and self._devices > 1:
+        if self._interpreter_reason and self._devices > 1:
             raise OptionError(
                 f"devices={self._devices} is not possible: the interpreter runs the program, on one "
-                f"device, as {self._interpreted}.",
+                f"device, as {self._interpreter_reason}.",
                 hint="leave out devices, or what needs the interpreter.",
             )
-        return None if self._interpreted else self._lowered
+        return None if self._interpreter_reason else self._lowered_program
 
     @cached_property
-    def _lowered(self) -> Lowered:
+    def _lowered_program(self) -> Lowered:
         how = self._fuse, self._compiled, self.tiles, self._tile_kernel
         return Lowered(self.ast, self.plan, self.kernels, *how)
 
     @cached_property
-    def _interpreted(self) -> str:
+    def _interpreter_reason(self) -> str:
         """Why the interpreter runs the program; nothing where XLA does."""
         if self.check_nan:
             return "what every kernel makes is looked at for NaNs"
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
-        return why_not(self.plan) or too_little(self._lowered) or self.too_large
+        return why_not(self.plan) or too_little(self._lowered_program) or self.too_large
 
     @cached_property
     def too_large(self) -> str:
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
         if self._executor == "interpret" or self.check_nan:
             return ""
-        return too_large(self.plan, self._lowered.nbytes_each, self._budget)
+        return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)
 
     @property
     def how(self) -> str:
         """How the program runs, and why, in a line."""
         if self.lowered is None:
             whole = ", so that no loop runs block by block" if self.tiles else ""
-            return f"interpreted: {self._interpreted}{whole}"
+            return f"interpreted: {self._interpreter_reason}{whole}"
         shards, count = self.lowered.shards, len(self.lowered.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"
         hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
@@ -147,7 +147,7 @@ class Executable(Inspectable):
     def _as_kernel(self, tile: Tile) -> str:
         if self._tile_kernel is False:
             return ""
-        why = self._lowered.why_no_kernel(tile)
+        why = self._lowered_program.why_no_kernel(tile)
         if why is not None:
             return f" (no kernel: {why})"
         return f" (one kernel{', interpreted' if self._tile_kernel == 'interpret' else ''})"
@@ -235,7 +235,7 @@ class Executable(Inspectable):
         """Kernels, with the operations inside each."""
         graph = Dot("executable", rankdir="LR", many=len(self.kernels) > 60)
         for op_id, kernel in self.kernels.items():
-            text = f"{counted(len(kernel.body), 'operation')}, {counted(len(kernel.op.outputs), 'output')}"
+            text = f"{format_count(len(kernel.body), 'operation')}, {format_count(len(kernel.op.outputs), 'output')}"
             graph.node(
                 str(op_id), f"{self.ast.names[op_id]}\n{text}", fill=FUSED, element=f"op{op_id}"
             )

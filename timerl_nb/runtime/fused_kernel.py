@@ -187,11 +187,11 @@ class Kernel:
         blocks: Sequence[Any],
     ) -> tuple[Any, ...]:
         """The outputs in the order `order`, in terms of the engine's arrays."""
-        scope, arrays = self._given(seed, coords, operands, taken, blocks)
-        results = self._added(self.compute(scope, arrays), slots)
+        scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
+        results = self._accumulate(self.compute(scope, arrays), slots)
         return self._put_away(scope, results, blocks)
 
-    def _given(
+    def _bind_operands(
         self,
         seed: Any,
         coords: Sequence[Any],
@@ -204,7 +204,7 @@ class Kernel:
         arrays = {k: self._operand(scope, k, x, blocks) for k, x in enumerate(operands)}
         return scope, arrays | dict(zip(self.taken, taken, strict=True))
 
-    def _added(self, results: list[Any], slots: Sequence[Any]) -> list[Any]:
+    def _accumulate(self, results: list[Any], slots: Sequence[Any]) -> list[Any]:
         """The results, those that are added up with what there was."""
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
@@ -229,8 +229,8 @@ class Kernel:
         def trace(
             seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
         ) -> tuple[tuple[Any, ...], Any]:
-            scope, arrays = self._given(seed, coords, operands, taken, blocks)
-            results = self._added(self.compute(scope, arrays), slots)
+            scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
+            results = self._accumulate(self.compute(scope, arrays), slots)
             shapes = [output.type.shape for output in self.op.outputs]
             found = holding_nans(scope, results, shapes)
             return self._put_away(scope, results, blocks), found
@@ -241,8 +241,8 @@ class Kernel:
         self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
     ) -> Again:
         """What it computes inside, for the arguments of `run`."""
-        scope, arrays = self._given(seed, coords, operands, taken, blocks)
-        done = self._inside(scope, arrays)
+        scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
+        done = self._compute_body(scope, arrays)
         sizes = {(OPERAND, k): shape for k, shape in enumerate(self.operand_sizes)}
         sizes |= {(inner.id, 0): inner.shape for inner in self.body}
 
@@ -271,10 +271,10 @@ class Kernel:
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
         """What the outputs are at one point, or what it adds to them."""
-        done = self._inside(scope, operands)
+        done = self._compute_body(scope, operands)
         return [done[key] for key in self.results]
 
-    def _inside(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
+    def _compute_body(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
         """The value of every operation inside, and the operands."""
         shapes = self._shapes()
         done: dict[Tensor, Any] = {(OPERAND, k): self._fitted(k, x) for k, x in operands.items()}
@@ -314,14 +314,16 @@ class Kernel:
             for part, piece in zip(parts, x, strict=True):
                 own = None if part.along is None else self.own_block(part)
                 whole = piece if own is None else blocks[own]
-                pieces.append(whole[None] if part.along is None else self._cut(scope, part, whole))
+                pieces.append(
+                    whole[None] if part.along is None else self._slice_block(scope, part, whole)
+                )
             x = jax_blocks.end_to_end(pieces)
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
-        return backend.joined(x, shape, self.pdg.output(read).type.dtype)
+        return backend.stack_points(x, shape, self.pdg.output(read).type.dtype)
 
-    def _cut(self, scope: Scope, part: Part, block: Any) -> Any:
+    def _slice_block(self, scope: Scope, part: Part, block: Any) -> Any:
         """The rows of a block that a part consists of."""
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first
@@ -350,13 +352,13 @@ def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
 def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
     """Whether an operation moves elements along the axis of operand `slot`, of that shape."""
     if op.kind == "reshape":
-        return _between(shape, moving) != _between(op.shape, moving)
+        return _sizes_between_axes(shape, moving) != _sizes_between_axes(op.shape, moving)
     if isinstance(op.attrs, JaxedAttrs):
         return axis >= op.attrs.own_axes(slot)
     return axis == op.attrs.axis
 
 
-def _between(shape: Shape, moving: frozenset[str]) -> list[tuple[int, list[Size]]]:
+def _sizes_between_axes(shape: Shape, moving: frozenset[str]) -> list[tuple[int, list[Size]]]:
     """How many elements there are before, between and behind the axes whose lengths vary.
 
     While these counts stay as they are, a reshape moves nothing along such an axis.

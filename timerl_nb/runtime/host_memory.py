@@ -68,7 +68,7 @@ def _groups(root: Path) -> Iterator[Left]:
     for version, mounted, at, group in _mounts(root):
         files = _VERSIONS[version]
         top = root / mounted.lstrip("/")
-        inside = _below(group, at)
+        inside = _relative_group(group, at)
         for path in (inside, *inside.parents):
             folder = top / path
             limit, used = _number(folder / files.limit), _number(folder / files.used)
@@ -97,7 +97,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, str, str]]:
             yield mount["version"], mount["mounted"], mount["at"], ours[mount["version"]]
 
 
-def _below(group: str, at: str) -> PurePosixPath:
+def _relative_group(group: str, at: str) -> PurePosixPath:
     """A group as seen from the one that is mounted; that one itself where it is elsewhere."""
     with suppress(ValueError):
         inside = PurePosixPath(group).relative_to(at)

@@ -31,7 +31,7 @@ _SET_ASIDE: Final = (
 )
 
 
-def watched(kernel: Kernel, names: Names) -> Callable[..., Any]:
+def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
     """The kernel's function, which raises where a result holds a NaN; it takes over no operands."""
     kinds = {op.id: op.kind for op in kernel.body}
     made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
@@ -81,12 +81,12 @@ class _Search:
                 f"{self._where((), ())}.",
                 origin=op.origin,
                 others=_others(op),
-                evidence=f"what is added there is {_shown(self._value(tensor))}, no NaN.",
+                evidence=f"what is added there is {_describe_array(self._value(tensor))}, no NaN.",
             )
         at = _first(self._value(tensor))
-        while (behind := self._behind(tensor, at)) is not None:
+        while (behind := self._find_nan_source(tensor, at)) is not None:
             if behind[0][0] == OPERAND:
-                return self._given(tensor, at, behind[0])
+                return self._input_nan_error(tensor, at, behind[0])
             tensor, at = behind
         op = self._ops[tensor[0]]
         if op.kind in _GIVEN:
@@ -104,7 +104,7 @@ class _Search:
             hint=_SET_ASIDE if op.origin.gradient_of else "",
         )
 
-    def _given(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
+    def _input_nan_error(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
         """The error where the kernel computes with a NaN that was given."""
         op, pdg = self._ops[tensor[0]], self._kernel.pdg
         read = self._kernel.op.inputs[source[1]]
@@ -114,7 +114,7 @@ class _Search:
             others={**_others(op), "the NaN comes from": pdg[read.source].origin},
         )
 
-    def _behind(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:
+    def _find_nan_source(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:
         """The operand that the NaN of an element comes from, and which of its elements that is.
 
         None where it is made here, or given.
@@ -155,14 +155,14 @@ class _Search:
         """What an operation was given: the very elements, where it works on each by itself."""
         said: list[str] = []
         for read in op.inputs:
-            x, name = self._value(read.tensor), self._called(read.tensor)
+            x, name = self._value(read.tensor), self._tensor_name(read.tensor)
             if op.kind in ELEMENTWISE:
                 said.append(f"{name} is {x[self._own(read.tensor, at)]} there")
             else:
-                said.append(f"{name} is {_shown(x)}")
+                said.append(f"{name} is {_describe_array(x)}")
         return said
 
-    def _called(self, tensor: Tensor) -> str:
+    def _tensor_name(self, tensor: Tensor) -> str:
         if tensor[0] != OPERAND:
             return self._names[tensor[0]]
         read = self._kernel.op.inputs[tensor[1]]
@@ -217,7 +217,7 @@ def _nans(x: Any) -> Array:
     return np.argwhere(np.isnan(_wide(array)))
 
 
-def _shown(x: Any) -> str:
+def _describe_array(x: Any) -> str:
     array = np.asarray(x)
     if array.size == 1:
         return str(array.reshape(())[()])

@@ -11,7 +11,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates, selected
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates, attach_coordinates
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.ir.operations import Op
@@ -69,7 +69,7 @@ class Returned:
             if bounds is None:
                 continue
             try:
-                found[op.attrs.role, op.attrs.name] = self._stacked(op, at(op), bounds)
+                found[op.attrs.role, op.attrs.name] = self._stack_values(op, at(op), bounds)
             except (ExecutionError, KeyError, RuntimeError) as error:
                 if lost is None:
                     raise
@@ -77,25 +77,25 @@ class Returned:
                 lost[op.attrs.name] = _TAKEN_OVER if found_by_jax else error.what
         return found
 
-    def _stacked(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:
+    def _stack_values(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:
         """An output's values over its domain."""
         pdg = self._pdg
         lengths = [pdg.dims[d].count(bounds) for d in op.domain]
         points = list(product(*map(range, lengths)))
         if op.where is not TRUE:
-            return self._selected(op, at, points)
+            return self._gather_defined(op, at, points)
         if not points or pdg.dims.know(op.domain):
-            return in_order(self._padded(op, at, lengths), op)
+            return in_order(self._pad_to_ceiling(op, at, lengths), op)
         values = [backend.to_numpy(at(*p)) for p in points]
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
-    def _selected(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
+    def _gather_defined(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
         """An output's values where it is defined; `coordinates` says where that is."""
         inside = [p for p in points if self._exists(op, self._env(op, p))]
         kind = self._pdg.read_type(op.inputs[0])
         none = np.zeros((0, *concrete(kind.shape, self._plan.bounds)), NUMPY[kind.dtype])
         values = [backend.to_numpy(at(*p)) for p in inside]
-        made, where = selected(np.stack(values) if values else none, inside, op)
+        made, where = attach_coordinates(np.stack(values) if values else none, inside, op)
         self.coordinates[op.attrs.name] = where
         return made
 
@@ -114,7 +114,7 @@ class Returned:
             return False
         return bool(evaluate(op.where, env))
 
-    def _padded(self, op: Op, at: At, lengths: Sequence[int]) -> Array:
+    def _pad_to_ceiling(self, op: Op, at: At, lengths: Sequence[int]) -> Array:
         """An output's values up to the ceiling of a dynamic bound; zeros beyond its length."""
         kind = self._pdg.read_type(op.inputs[0])
         shape = concrete(kind.shape, self._plan.bounds)

@@ -92,7 +92,7 @@ class RunProtocol(Protocol):
     def release(self, error: BaseException | None = None) -> int: ...
 
 
-def ended() -> ExecutionError:
+def run_ended_error() -> ExecutionError:
     """A run that has ended, however it did, is told to go on."""
     return ExecutionError("this run has ended, and cannot go on.", hint="begin another one.")
 

@@ -35,7 +35,7 @@ def operation(k: int) -> str:
     return SERIES[k % (len(SERIES) - 1)]  # the last is grey
 
 
-def faded(colour: str) -> str:
+def lighten_colour(colour: str) -> str:
     """A colour on white of which a third is left, as one that hides what is behind: text on it is dark."""
     parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
     return "#" + "".join(f"{255 - (255 - x) // 3:02x}" for x in parts)

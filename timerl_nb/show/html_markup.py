@@ -30,10 +30,10 @@ def element(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
         shown += f" {word}" if value is True else f' {word}="{escape(str(value))}"'
     if name in ("br", "meta", "input"):
         return Markup(f"<{name}{shown}>")
-    return Markup(f"<{name}{shown}>{joined(parts)}</{name}>")
+    return Markup(f"<{name}{shown}>{join_parts(parts)}</{name}>")
 
 
-def joined(parts: Part) -> Markup:
+def join_parts(parts: Part) -> Markup:
     """Parts one after the other, None left out."""
     if parts is None:
         return Markup()
@@ -41,7 +41,7 @@ def joined(parts: Part) -> Markup:
         return parts
     if isinstance(parts, str):
         return Markup(escape(parts))
-    return Markup("".join(joined(part) for part in parts))
+    return Markup("".join(join_parts(part) for part in parts))
 
 
 def table(

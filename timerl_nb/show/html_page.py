@@ -18,7 +18,7 @@ from typing import Final
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.graph_text import op_line
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
@@ -224,7 +224,7 @@ def steps(view: StepsView) -> Part:
     parts: list[Part] = []
     if view.steps:
         parts += [
-            element("h3", counted(len(view.steps), "step")),
+            element("h3", format_count(len(view.steps), "step")),
             table(["rule", "times"], [[one.rule, str(one.count)] for one in view.rules], [1]),
             fold("One after another", element("pre", lines)),
         ]
@@ -269,11 +269,11 @@ def candidates(found: Sequence[Way]) -> Markup:
 
 
 def loops(view: LoopView) -> Part:
-    lines = [[Markup("  " * line.depth), _coloured(line), "\n"] for line in view.lines]
+    lines = [[Markup("  " * line.depth), _highlight_line(line), "\n"] for line in view.lines]
     return element("pre", lines)
 
 
-def _coloured(line: Line) -> Markup:
+def _highlight_line(line: Line) -> Markup:
     """A line with its numbers marked; what runs, loops and what moves memory look different."""
     parts: list[Part] = []
     at = 0
@@ -305,7 +305,9 @@ def space_section(view: IterationSpaceView) -> Part:
     return [
         picture(view, "space"),
         _about_turn(view.turn),
-        fold(counted(len(rows), "statement"), table(heads, rows, [2]), is_open=len(rows) <= 20),
+        fold(
+            format_count(len(rows), "statement"), table(heads, rows, [2]), is_open=len(rows) <= 20
+        ),
     ]
 
 
@@ -327,7 +329,7 @@ def stores_section(view: StoresView) -> Part:
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
         table(["", "bytes", "known", ""], amounts, [1]),
-        element("p", f"{counted(len(rows), 'place')}, {human_bytes(view.bytes)}; {view.how}"),
+        element("p", f"{format_count(len(rows), 'place')}, {human_bytes(view.bytes)}; {view.how}"),
         fold("What is kept where", table(heads, rows, [2]), is_open=True),
     ]
 

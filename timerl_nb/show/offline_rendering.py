@@ -47,7 +47,7 @@ def call(function: str, *arguments: Any, seconds: float = SECONDS) -> str:
     return _V8.call(function, arguments, seconds)
 
 
-def arranged(rows: Sequence[Sequence[tuple[str, str]]]) -> str:
+def arrange_pictures(rows: Sequence[Sequence[tuple[str, str]]]) -> str:
     """Rows of pictures, each under its title, as one picture."""
     return call(
         "arranged", [[{"title": title, "picture": one} for title, one in row] for row in rows]
@@ -99,7 +99,7 @@ class Context:
                 future.set_exception(error)
 
     def _call(self, function: str, arguments: tuple[Any, ...], seconds: float) -> str:
-        v8 = self._v8 = self._v8 or _loaded()
+        v8 = self._v8 = self._v8 or _load_drawing_program()
         try:
             return str(v8.call(f"timerl.{function}", *arguments, timeout_sec=seconds))
         except JSTimeoutException:
@@ -136,7 +136,7 @@ def _check_addresses() -> None:
         )
 
 
-def _loaded() -> MiniRacer:
+def _load_drawing_program() -> MiniRacer:
     if not PROGRAM.exists():
         raise DrawingError(
             f"the drawing program is not built ({PROGRAM.name} is missing).",
@@ -153,7 +153,7 @@ def _loaded() -> MiniRacer:
 _V8 = Context()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """A forked process has none of V8's threads: it begins anew, and leaves the old one alone."""
     global _V8
     _LEFT.append(_V8)
@@ -163,4 +163,4 @@ def _forked() -> None:
 _LEFT: list[Context] = []
 atexit.register(lambda: _V8.end())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.compiler.language.foreign_names import taken
-from timerl_nb.show.offline_rendering import arranged
+from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.show.offline_rendering import arrange_pictures
 
 
 @runtime_checkable
@@ -40,7 +40,9 @@ def by_title(shown: Any, check: Callable[[Any], object]) -> None:
         CallError: there are no titles, or `check` does not take what is under one.
         OptionError: there is nothing to show.
     """
-    for one in taken(shown, Mapping, "a mapping by title", "pass {title: …, other: …}.").values():
+    for one in expect_type(
+        shown, Mapping, "a mapping by title", "pass {title: …, other: …}."
+    ).values():
         check(one)
     if not shown:
         raise OptionError("there is nothing to show.", hint="pass {title: …, other: …}.")
@@ -49,11 +51,11 @@ def by_title(shown: Any, check: Callable[[Any], object]) -> None:
 def side_by_side(artifacts: Mapping[str, Drawable]) -> Picture:
     """Several artifacts in a row, each under its title: `{"Monte Carlo": a.ast, "n-step": b.ast}`."""
     by_title(artifacts, _drawable)
-    svg = arranged([[(title, x.to_svg()) for title, x in artifacts.items()]])
+    svg = arrange_pictures([[(title, x.to_svg()) for title, x in artifacts.items()]])
     text = "\n\n".join(f"{title}:\n{x}" for title, x in artifacts.items())
     return Picture(svg, text)
 
 
 def _drawable(artifact: Any) -> None:
     how = "pass {title: program.ast, …}, or other artifacts of stages."
-    taken(artifact, Drawable, "an artifact that draws itself", how)
+    expect_type(artifact, Drawable, "an artifact that draws itself", how)

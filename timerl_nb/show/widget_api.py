@@ -5,12 +5,12 @@ from timerl_nb.base.display_registry import bundle
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import DrawingError, ExecutionError, OptionError, TimeRLError, one_of
 from timerl_nb.base.lru_cache import Lru
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.collecting.collector import Collector
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import DataflowAttrs
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, watched
-from timerl_nb.compiler.language.foreign_names import asked, taken
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, watch_candidates
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.compiler.language.inputs.actual_bounds import check_mapping
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.driver.program import Program, a_program

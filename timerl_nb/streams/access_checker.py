@@ -156,11 +156,11 @@ class _Snapshot:
         raise CheckError(
             f"the kernel {kernel.name!r} has changed {of}, which its writes do not say.",
             origin=Origin(kernel.line),
-            evidence=f"{self._said(tuple(int(k) for k in first))}.",
+            evidence=f"{self._describe_change(tuple(int(k) for k in first))}.",
             hint=f"let writes return {name or 'it'} too.",
         )
 
-    def _said(self, at: tuple[int, ...]) -> str:
+    def _describe_change(self, at: tuple[int, ...]) -> str:
         """Describe the change of a byte by its element."""
         name, value = self._found.name or "the array", self._found.value
         if not self._is_by_element:

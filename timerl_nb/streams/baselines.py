@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream, upstream_of
 from timerl_nb.streams.run_report import Report
@@ -38,7 +38,9 @@ class Graph:
 
 def graph(stream: Stream) -> Graph:
     """The graph of a stream, for `stream.run("graph", built=…)`."""
-    taken(stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path).")
+    expect_type(
+        stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path)."
+    )
     begun = perf_counter()
     upstream = upstream_of(stream.kernels)
     downstream: list[list[int]] = [[] for _ in upstream]

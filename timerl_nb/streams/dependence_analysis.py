@@ -315,7 +315,7 @@ class Buffers:
                 if one.is_idle:
                     self._drop(one)
             live = [one for one in live if not one.is_idle]
-            made = self._joined(live) if live else self._group(lo, hi)
+            made = self._merge_groups(live) if live else self._group(lo, hi)
             made.keys = [*made.keys]
             made.first = min([lo, *(one.first for one in live)])
             made.end = max([hi, *(one.end for one in live)])
@@ -324,7 +324,7 @@ class Buffers:
         self._groups[key] = made
         return made
 
-    def _joined(self, groups: list[_Group]) -> _Group:
+    def _merge_groups(self, groups: list[_Group]) -> _Group:
         """Make one group of several, given by ascending addresses, that keeps ranges."""
         made = groups[0]
         parts = [one.parts or self._cut(one) for one in groups]

@@ -14,7 +14,7 @@ from types import FrameType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from timerl_nb.base.errors import CallError, ExecutionError, Origin
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.memory_segments import ANY, Segment, segments_of
 
 THREADS: Final = 256  # of a block; of what is recorded each makes an element
@@ -276,14 +276,14 @@ def _check_function(function: Any) -> None:
             f"{type(function).__name__} is no function that can be a kernel.",
             hint="@trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), above a function.",
         )
-    if makes := unfinished(function):
+    if makes := deferred_call_kind(function):
         raise CallError(
             f"{name_of(function)!r} cannot be a kernel: a call of it makes a {makes}, and runs nothing.",
             hint="let the kernel be a plain function, which ends when its work has been done.",
         )
 
 
-def unfinished(function: Any) -> str:
+def deferred_call_kind(function: Any) -> str:
     """Return "coroutine" or the like if a call only makes such an object, "" if it runs."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -299,7 +299,7 @@ def unfinished(function: Any) -> str:
     return ""
 
 
-@asked
+@explain_call_errors
 def kernel(
     function: Any = None,
     /,

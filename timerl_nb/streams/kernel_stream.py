@@ -11,9 +11,9 @@ from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.dependence_analysis import finder, slots
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.run_report import Report
@@ -62,7 +62,7 @@ class Stream(Inspectable):
         """Kernels over the longest chain of them: how many could run at once, on average."""
         return len(self.kernels) / max(self.depths, default=1)
 
-    @asked
+    @explain_call_errors
     def run(self, how: str = "window", **options: Any) -> Report:
         """Run the kernels.
 
@@ -75,7 +75,7 @@ class Stream(Inspectable):
         report = run(self, **options)
         return report if self.result is None else replace(report, result=self.result())
 
-    @asked
+    @explain_call_errors
     def simulate(
         self,
         how: str = "acs-sw",
@@ -109,7 +109,7 @@ class Stream(Inspectable):
     def __str__(self) -> str:
         chain = max(self.depths, default=0)
         lines = [
-            f"{self.name}: {counted(len(self), 'kernel')}, longest chain {chain}, width {self.width:.2f}"
+            f"{self.name}: {format_count(len(self), 'kernel')}, longest chain {chain}, width {self.width:.2f}"
         ]
         for k, (one, upstream) in enumerate(zip(self.kernels, self.edges, strict=True)):
             after = f" after {', '.join(map(str, upstream))}" if upstream else ""

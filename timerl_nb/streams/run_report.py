@@ -13,7 +13,7 @@ from timerl_nb.base.chrome_trace import event, lanes, write_events
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 
 _SHOWN: Final = 60  # launches in a report's text
 
@@ -52,14 +52,14 @@ class Launches(Sequence[Launch]):
         self._count, self._make = count, make
 
     @cached_property
-    def _made(self) -> Sequence[Launch]:
+    def _made_launches(self) -> Sequence[Launch]:
         return self._make()
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, at: Any) -> Any:
-        return self._made[at]
+        return self._made_launches[at]
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,8 +113,8 @@ class Report(Inspectable):
         window = f", window {self.size}" if self.size else ""
         made = f", {self.construction:,.0f} µs to construct" if self.construction else ""
         lines = [
-            f"{self.how}: {counted(self.count, 'kernel')} on {counted(self.streams, 'stream')}{window} in {self.us:,.0f} µs{made}; "
-            f"utilization {self.utilization:.2f}, {counted(self.edges, 'edge')}"
+            f"{self.how}: {format_count(self.count, 'kernel')} on {format_count(self.streams, 'stream')}{window} in {self.us:,.0f} µs{made}; "
+            f"utilization {self.utilization:.2f}, {format_count(self.edges, 'edge')}"
         ]
         for one in sorted(self.launches, key=lambda one: one.started)[:_SHOWN]:
             after = f" after {', '.join(map(str, one.upstream))}" if one.upstream else ""

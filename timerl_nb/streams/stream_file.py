@@ -23,7 +23,7 @@ from timerl_nb.base.atomic_files import (
     write_whole,
 )
 from timerl_nb.base.errors import CallError, ExecutionError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import ANY, Segment
@@ -41,7 +41,9 @@ def save(stream: Stream, path: str | Path) -> None:
         CallError: it is no stream, or the path is none.
         ExecutionError: it cannot be written.
     """
-    taken(stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path).")
+    expect_type(
+        stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path)."
+    )
     came: dict[int, int] = {}
     names: dict[str, int] = {}
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from timerl_nb.base.errors import ExecutionError, user_origin
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.access_checker import CheckError, run_checked
 from timerl_nb.streams.dependence_analysis import finder, slots
 from timerl_nb.streams.kernel_declaration import (
@@ -406,7 +406,7 @@ def runnable(kernel: Kernel) -> Callable[[], object]:
     return kernel.run
 
 
-@asked
+@explain_call_errors
 def window(
     size: int = 32,
     streams: int = 2,

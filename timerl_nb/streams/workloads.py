@@ -8,7 +8,7 @@ from typing import Final
 import timerl_nb.base.errors
 from timerl_nb.base.errors import MissingPartError, OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.stream_file import load
 
@@ -28,7 +28,7 @@ def workload(name: str, image: int = 0) -> Stream:
         OptionError: there is none of that name, or no such image.
         MissingPartError: none is here.
     """
-    taken(name, str, "the name of a workload", 'trl.streams.workload("ant").')
+    expect_type(name, str, "the name of a workload", 'trl.streams.workload("ant").')
     image = integer("image", image, least=0)
     there = {path.name.removesuffix(_SUFFIX): path for path in _STORED.glob(f"*{_SUFFIX}")}
     if not there:

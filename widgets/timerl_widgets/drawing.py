@@ -25,7 +25,7 @@ from timerl_nb.show import (
     source_view,
 )
 from timerl_nb.show.colours import of_statements, of_tensors
-from timerl_nb.show.offline_rendering import arranged
+from timerl_nb.show.offline_rendering import arrange_pictures
 from timerl_nb.show.stages.compile_progress import LAST
 from timerl_nb.show.widget_api import DataflowAttrs, DrawingError, OptionError, Pdg, Program
 from timerl_widgets.packed import NOTHING, Packed, packed
@@ -148,7 +148,7 @@ class Drawing:
         graph = (graph_view(self.graph_of(stage)) if text is None else text).to_svg()
         above = [(stage, graph), ("loop nest", self.loops.to_svg())]
         under = [("iteration space", self.space.to_svg()), ("memory", self.memory.to_svg())]
-        return arranged([above, under])
+        return arrange_pictures([above, under])
 
     def search(self, asked: Search) -> Packed:
         """What a search finds.

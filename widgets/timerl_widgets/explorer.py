@@ -24,9 +24,9 @@ from timerl_nb.show.widget_api import (
     Running,
     TimeRLError,
     a_program,
-    asked,
     check_mapping,
-    watched,
+    explain_call_errors,
+    watch_candidates,
 )
 from timerl_widgets.ahead import Ahead, Change, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
@@ -106,7 +106,7 @@ class Explorer(Widget):
     selected = traitlets.List(traitlets.Int()).tag(sync=True)
     instant = traitlets.Int(None, allow_none=True).tag(sync=True)
 
-    @asked
+    @explain_call_errors
     def __init__(
         self,
         program: Program,
@@ -344,7 +344,7 @@ class Explorer(Widget):
 
         known = None
         try:
-            with watched(try_on):
+            with watch_candidates(try_on):
                 if not bounds:
                     known = self._known.changed(self.program, options, at)
                     drawing = known or self._known.compiled(self.program, options, at, watch)

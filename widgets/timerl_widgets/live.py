@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from timerl_nb.show.memory.store_view import measured, stated
-from timerl_nb.show.systems.run_view import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
+from timerl_nb.show.memory.store_view import measured_amounts, stated_amounts
+from timerl_nb.show.systems.run_view import (
+    MOST,
+    HeldBytes,
+    Load,
+    RunView,
+    Turns,
+    downsample_curve,
+    nothing,
+)
 from timerl_nb.show.view_model import amounts
 from timerl_nb.show.widget_api import Array, Frame, Program
 
@@ -38,12 +46,14 @@ class Live:
             predicted = self._parts(held.first, held.last, len(held.bytes))
             self._held = HeldBytes(held.first, held.last, amounts(held.bytes), amounts(predicted))
         return RunView(
-            replace(frame, curves={name: thinned(one) for name, one in frame.curves.items()}),
+            replace(
+                frame, curves={name: downsample_curve(one) for name, one in frame.curves.items()}
+            ),
             self._program.memory.peak,
             self._held,  # a last frame may bring no points
             Load(*np.array(self._load).T),
             self._turns.after(frame.held),
-            (*measured(frame), *stated(self._program)),
+            (*measured_amounts(frame), *stated_amounts(self._program)),
         )
 
     def _parts(self, first: int, last: int, count: int) -> Array:

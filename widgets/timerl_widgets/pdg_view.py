@@ -7,7 +7,7 @@ from typing import Any
 import traitlets
 
 from timerl_nb.show import GraphView, graph_view, laid_out
-from timerl_nb.show.widget_api import DrawingError, Pdg, Program, counted
+from timerl_nb.show.widget_api import DrawingError, Pdg, Program, format_count
 from timerl_widgets.bundles import module
 from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget
@@ -70,7 +70,7 @@ class PdgView(Widget):
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The live widget, and the same picture as SVG for pages where nothing runs."""
-        text = f"PdgView({counted(len(self.graph.nodes), 'node')})"
+        text = f"PdgView({format_count(len(self.graph.nodes), 'node')})"
         return with_picture(super()._repr_mimebundle_(**options), self, text, lambda: self.svg)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import traitlets
 
 from timerl_nb.show import RunView
-from timerl_nb.show.widget_api import OptionError, Program, Running, TimeRLError, a_program, taken
+from timerl_nb.show.widget_api import (
+    OptionError,
+    Program,
+    Running,
+    TimeRLError,
+    a_program,
+    expect_type,
+)
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.packed import packed
@@ -34,7 +41,7 @@ class RunMonitor(Widget):
         """Show a run of a program, or let one be started from the page."""
         self._program = a_program(program)
         if running is not None:
-            taken(running, Running, "a run", "program.start() gives one.")
+            expect_type(running, Running, "a run", "program.start() gives one.")
         self._conductor = Conductor(self._show)
         super().__init__()
         self.on_msg(self._receive)

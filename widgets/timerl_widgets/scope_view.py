@@ -7,7 +7,7 @@ from typing import Any
 import traitlets
 
 from timerl_nb.show.recording.recording_view import with_stretches
-from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, taken
+from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, expect_type
 from timerl_widgets.bundles import module
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.packed import NOTHING, packed
@@ -44,9 +44,9 @@ class ScopeView(Widget):
         Raises:
             CallError: it is no recording, or no explorer.
         """
-        taken(recording, Recorded, "a recording", "trl.scope.read(folder) gives one.")
+        expect_type(recording, Recorded, "a recording", "trl.scope.read(folder) gives one.")
         if explorer is not None:
-            taken(explorer, Explorer, "an explorer", "program.explore() gives one.")
+            expect_type(explorer, Explorer, "an explorer", "program.explore() gives one.")
         self.drawn, self._stretches = with_stretches(recording.read())
         launches = [one.op_ids for one in self.drawn.operations]
         self._ids = frozenset(op_id for op_ids in launches for op_id in op_ids)

@@ -8,7 +8,7 @@ from typing import Any
 import traitlets
 
 from timerl_nb.show.systems.collection_strategies import WaysView
-from timerl_nb.show.widget_api import Collector, OptionError, TimeRLError, taken
+from timerl_nb.show.widget_api import Collector, OptionError, TimeRLError, expect_type
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed
 from timerl_widgets.panes import with_picture
@@ -39,7 +39,7 @@ class WaysExplorer(Widget):
         Raises:
             CallError: it is no collector.
         """
-        taken(collector, Collector, "a collector", "trl.collect(…) gives one.")
+        expect_type(collector, Collector, "a collector", "trl.collect(…) gives one.")
         self._collector = collector
         self._known: dict[tuple[int, int], WaysView] = {}
         self._thread: Thread | None = None

@@ -29,7 +29,7 @@ from timerl_nb.cli import bench, lab, main, sweep, train
 from timerl_nb.cli.main import COMMANDS
 from timerl_nb.cli.support import foreground_run as attended_run
 from timerl_nb.cli.support import sweep_workers as workers
-from timerl_nb.cli.support.algorithm_arguments import algorithm, described, written
+from timerl_nb.cli.support.algorithm_arguments import algorithm, format_argument, inspect_algorithm
 from timerl_nb.cli.support.run_request import ASKED, Asked
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.runtime.state.run_folder import RunFolder
@@ -228,7 +228,7 @@ def made_up(
 
 
 def test_arguments_are_those_of_the_signature() -> None:
-    about = described("made_up", made_up)
+    about = inspect_algorithm("made_up", made_up)
     assert {name: one.what for name, one in about.arguments.items()} == {
         "env": "a text",
         "mode": "one of fast, slow",
@@ -252,7 +252,7 @@ def test_every_argument_of_an_algorithm_can_be_typed(name: str) -> None:
     own = about.make.__kwdefaults__ or {}
     assert {*about.arguments} == {"env", *own}
     for one in about.arguments.values():
-        assert one.read(written(one.default)) == one.default
+        assert one.read(format_argument(one.default)) == one.default
         assert one.about or one.name == "minibatches"  # which the docstring explains above
     train.parser_of("train", about, "")  # no argument has a name that the command has
 

@@ -23,7 +23,7 @@ from timerl_nb.compose import (
     choose,
     portability,
 )
-from timerl_nb.compose.fpga_model import balanced, stages
+from timerl_nb.compose.fpga_model import balance_multipliers, stages
 from timerl_nb.replay.training.training_run import _learner
 
 INF = float("inf")
@@ -359,18 +359,20 @@ def test_an_fpga_by_its_equations() -> None:
     assert stages(layers) == [256, 4096, 128, 256, 4096, 128, 4096, 128]
     one, two = (FPGA.learner(layers, 64, k).seconds for k in (1, 2))
     work = stages(layers)
-    given = balanced(work, 5_760)
+    given = balance_multipliers(work, 5_760)
     slowest = max(n / u for n, u in zip(work, given, strict=True))
     assert one == pytest.approx(slowest * (64 + 8) / 250e6)
     assert two == pytest.approx(
-        max(n / u for n, u in zip(work, balanced(work, 2_880), strict=True)) * (32 + 8) / 250e6
+        max(n / u for n, u in zip(work, balance_multipliers(work, 2_880), strict=True))
+        * (32 + 8)
+        / 250e6
     )
 
 
 @pytest.mark.parametrize("units", [3, 4, 7, 12])
 def test_stages_are_balanced_as_well_as_can_be(units: int) -> None:
     work = [10, 3, 25]
-    found = balanced(work, units)
+    found = balance_multipliers(work, units)
     assert sum(found) == units
 
     def slowest(given: Any) -> float:

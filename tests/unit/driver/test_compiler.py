@@ -15,7 +15,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.isl import isl_scheduler as scheduling
-from timerl_nb.compiler.isl.operation_limit import at_most, left
+from timerl_nb.compiler.isl.operation_limit import at_most, remaining_operations
 from timerl_nb.compiler.passes.pass_pipeline import Pass
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 
@@ -177,16 +177,16 @@ def test_stages_are_shown_as_they_are_made_to_who_asks() -> None:
 
 
 def test_budgets_of_isl_are_of_one_thread_each() -> None:
-    before = left()
+    before = remaining_operations()
     first = list[int]()
 
     def second() -> None:
         with at_most(2_000_000):
-            first.append(left())
+            first.append(remaining_operations())
 
     with at_most(1_000_000):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(10)
-        assert first == [2_000_000] and left() == 1_000_000
-    assert left() == before
+        assert first == [2_000_000] and remaining_operations() == 1_000_000
+    assert remaining_operations() == before

@@ -8,7 +8,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.base.errors import VerificationError
-from timerl_nb.base.garbage_collection import uncollected
+from timerl_nb.base.garbage_collection import disable_gc
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Edit
 from timerl_nb.compiler.ir.graph_verifier import verify
@@ -40,9 +40,9 @@ def test_what_has_changed_and_who_reads_it_are_looked_at_again() -> None:
 
 def test_the_collector_rests_and_is_as_it_was_behind() -> None:
     assert gc.isenabled()
-    with pytest.raises(ValueError, match="inside"), uncollected():
+    with pytest.raises(ValueError, match="inside"), disable_gc():
         assert not gc.isenabled()
-        with uncollected():
+        with disable_gc():
             pass
         assert not gc.isenabled()
         raise ValueError("inside")

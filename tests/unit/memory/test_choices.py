@@ -13,10 +13,19 @@ from tests.reinforce import reinforce
 from tests.unit.checks import assert_same, leaving, tried_schedules
 from timerl_nb.base.errors import BudgetError, CeilingError
 from timerl_nb.base.machine_model import Machine
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast, watched
+from timerl_nb.compiler.ir.recorded_pass_decisions import (
+    Candidate,
+    Choice,
+    Forecast,
+    watch_candidates,
+)
 from timerl_nb.compiler.loops.loop_nodes import Execute
 from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
-from timerl_nb.compiler.memory.budget.memory_lower_bound import inevitable, lower_bound, unfused
+from timerl_nb.compiler.memory.budget.memory_lower_bound import (
+    inevitable,
+    lower_bound,
+    unfused_lower_bound,
+)
 from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
 from timerl_nb.compiler.memory.placement import placement_planner as place
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
@@ -163,7 +172,10 @@ def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:
     bounds = dict.fromkeys("ITEJ", 3)
     program = ctx.compile(bounds, trl.Options(trial=True))
     tried: list[str] = []
-    with watched(lambda one: tried.append(one.name)), pytest.raises(BudgetError) as refused:
+    with (
+        watch_candidates(lambda one: tried.append(one.name)),
+        pytest.raises(BudgetError) as refused,
+    ):
         program.with_options(device_memory=1)
     unchanged = [name for name in tried if "=" not in name]
     ways = {", ".join(name.split(", ")[:4]) for name in unchanged}
@@ -184,7 +196,7 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
     program = reinforce(hidden=(64, 64)).compile(bounds, trl.Options(executor="xla"))
     assert any(how.startswith("in blocks") for how in program.memory.saved_by)
     tried: list[str] = []
-    with watched(lambda one: tried.append(one.name)):
+    with watch_candidates(lambda one: tried.append(one.name)):
         within = program.with_options(device_memory=program.memory.needed)
     assert tried == ["keep over i, keep over t, what is fastest"]
     assert str(within.fused) == str(program.fused)
@@ -274,7 +286,7 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     assert floor > program.memory.swapped(1).needed // 3
     whole = program.stages["fuse" if program.options.fuse else "separate"].previous
     assert whole is not None
-    assert 0 < unfused(whole, program.bounds) <= floor
+    assert 0 < unfused_lower_bound(whole, program.bounds) <= floor
     assert 0 < live_across(whole, program.bounds) <= program.memory.needed
     plans = Plans(program._front.constraints, program._front.tree, program.bounds)
     for plan in plans:
@@ -386,7 +398,7 @@ def test_few_blocks_are_scheduled_for_the_largest_that_fit(
         if isinstance(one.forecast, Forecast) and one.forecast.needed <= within:
             fitting.append(len(scheduled))
 
-    with watched(see):
+    with watch_candidates(see):
         made = program.with_options(device_memory=within)
     assert made.memory.needed <= within
     blocks = {(d.name, d.step) for pdg in scheduled[fitting[0] :] for d in pdg.dims if d.step != 1}

@@ -12,7 +12,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import tried_schedules
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Rewritten, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, identity_rewrite
 from timerl_nb.compiler.passes.lifting.lift_recurrences import Lift
 from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
@@ -129,7 +129,7 @@ def test_what_is_carried_to_another_graph() -> None:
     pdg = ctx.pdg()
     acting = Acting.of({"t": (op.id for op in pdg if "t" in op.domain), "i": ()})
     assert [name for name, _ in acting.loops] == ["t"] and not acting.over("i")
-    assert acting.carried(pdg, unchanged(pdg)) is acting
+    assert acting.carried(pdg, identity_rewrite(pdg)) is acting
     made = Vectorize(("i",)).run(pdg)
     carried = acting.carried(pdg, made).over("t")
     # x is drawn for all i at once, and so outside the loop over t inside that over i

@@ -13,7 +13,7 @@ import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb.base.errors import BudgetError, OptionError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
-from timerl_nb.driver.search.measured_plan_tuning import tuned
+from timerl_nb.driver.search.measured_plan_tuning import tune_plan
 from timerl_nb.show import ComparisonView, MemoryView, memory_timeline
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}
@@ -209,7 +209,7 @@ def test_where_no_way_fits_the_passes_choose() -> None:
             raise BudgetError("too much", needed=1)
         return 1.0
 
-    tuning = tuned(last, program.bounds, program.options, measure)
+    tuning = tune_plan(last, program.bounds, program.options, measure)
     assert tuning.options == program.options and list(tuning.seconds.values()) == [1.0]
 
 

@@ -85,7 +85,7 @@ def test_a_seed_moves_as_an_integer_of_64_bits(seed: int) -> None:
         return np.array([n >> 32 & 0xFFFFFFFF], np.uint32), np.array([n & 0xFFFFFFFF], np.uint32)
 
     for by in (0, 1, 2, 2**31, 2**32 - 1):
-        assert randomness.moved(words(seed), np.array([by], np.uint32)) == words(seed + by)
+        assert randomness.advance_seed(words(seed), np.array([by], np.uint32)) == words(seed + by)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

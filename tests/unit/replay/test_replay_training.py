@@ -37,7 +37,7 @@ from timerl_nb.replay.training.bounded_channel import Channel, Closed
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
 from timerl_nb.replay.training.weight_slots import WeightSlots
-from timerl_nb.runtime.jax_backend.jax_engine import settled
+from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
 DQN = Dqn("gym.CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
 
@@ -139,7 +139,7 @@ def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
     other = Replay(100, DQN.fields, priority=Proportional(), seed=1)
     other.restore(buffer.state())
     state, whole_batch = DQN.begin(0), other.sample(37)
-    with closing(Learner(Heard(), None, 2, settled())) as learner:
+    with closing(Learner(Heard(), None, 2, capture_jax_settings())) as learner:
         step = learner.start(state, division)
         coming = buffer.parts(37, chunks=3)
         first = next(coming)

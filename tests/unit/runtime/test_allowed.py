@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.driver.pass_and_schedule_serialization import _TABLE, _Unpickler, deserialized
+from timerl_nb.driver.pass_and_schedule_serialization import _TABLE, _Unpickler, deserialize_front
 from timerl_nb.driver.stages import Stage
 from timerl_nb.runtime.state.disk_cache import DiskCache
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
@@ -22,7 +22,7 @@ from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
     CompiledCalls,
     _Call,
-    _loaded,
+    _deserialize_call,
     _Trees,
 )
 
@@ -57,8 +57,8 @@ def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
         ctx.output("y", trl.zeros((2,)))
     pdg = ctx.compile({"T": 1}).pdg
     for payload in touched(path):
-        assert deserialized(payload, pdg, ()) is None
-        assert _loaded(payload, jax.devices()[0]) is None
+        assert deserialize_front(payload, pdg, ()) is None
+        assert _deserialize_call(payload, jax.devices()[0]) is None
         for kind in (_Trees, lambda file: _Unpickler(file, pdg, ())):
             with pytest.raises((pickle.UnpicklingError, AttributeError)):
                 kind(io.BytesIO(payload)).load()
@@ -77,7 +77,7 @@ def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first(x), np.ones(3))
     key = first._key()
     known = cache.read(key)
-    assert known is not None and _loaded(known, jax.devices()[0]) is not None
+    assert known is not None and _deserialize_call(known, jax.devices()[0]) is not None
     _, *trees = _Trees(io.BytesIO(known)).load()
     cache.write(key, pickle.dumps((touched(path)[0], *trees)))
     again: CompiledCall = calls.call("f", function, lambda: [x])

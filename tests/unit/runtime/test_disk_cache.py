@@ -19,7 +19,7 @@ from tests.reinforce import reinforce
 from tests.unit.ir.test_digest import written
 from timerl_nb.compiler.ir.graph_digest import digest
 from timerl_nb.driver.compiler import Compiler
-from timerl_nb.driver.pass_and_schedule_serialization import deserialized, serialized
+from timerl_nb.driver.pass_and_schedule_serialization import deserialize_front, serialize_front
 from timerl_nb.runtime.state import disk_cache
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,
@@ -63,13 +63,13 @@ def test_a_front_is_the_same_from_bytes(
     front = compiler.front(options, BOUNDS)
     written = digest(compiler.pdg)
     assert written is not None
-    payload = serialized(front, compiler.pdg, written.lines)
+    payload = serialize_front(front, compiler.pdg, written.lines)
     assert payload is not None
     source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as another process has it
     assert source is not compiler.pdg
     found = digest(source)
     assert found is not None and found.text == written.text
-    again = deserialized(payload, source, found.lines)
+    again = deserialize_front(payload, source, found.lines)
     assert again is not None
     again = Compiler(source).asking(again, options, BOUNDS)
     assert texts(again.stages) == texts(front.stages)
@@ -84,7 +84,7 @@ def test_a_front_is_the_same_from_bytes(
 def test_bytes_of_something_else_are_no_front() -> None:
     source = written().compile({"T": 2}).pdg
     for payload in (b"", b"nonsense", pickle.dumps((1, 2)), pickle.dumps(([], source, "", 0.0))):
-        assert deserialized(payload, source, ()) is None
+        assert deserialize_front(payload, source, ()) is None
 
 
 def test_a_key_depends_on_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,13 +141,13 @@ def test_calls_that_have_begun_are_compiled_beside_each_other(
     kept = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program")
     traced: list[int] = []
     threads: list[int] = []
-    compile_ = CompiledCall._compiled
+    compile_ = CompiledCall._compile
 
     def compiled(call: CompiledCall, *args: Any) -> Any:
         threads.append(threading.get_ident())
         return compile_(call, *args)
 
-    monkeypatch.setattr(CompiledCall, "_compiled", compiled)
+    monkeypatch.setattr(CompiledCall, "_compile", compiled)
 
     def function(k: int) -> Any:
         def times(x: Any) -> Any:
@@ -173,7 +173,7 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
         kept.call(str(k), jax.jit(lambda x, k=k: x * k), lambda: (jnp.float32(1),))
         for k in range(3)
     ]
-    compile_, begun, go = CompiledCall._compiled, threading.Event(), threading.Event()
+    compile_, begun, go = CompiledCall._compile, threading.Event(), threading.Event()
     main = threading.main_thread().ident
     assert main is not None
 
@@ -182,7 +182,7 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
         assert go.wait(60)
         return compile_(call, *args)
 
-    monkeypatch.setattr(CompiledCall, "_compiled", slow)
+    monkeypatch.setattr(CompiledCall, "_compile", slow)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     _workers.cache_clear()
     CompiledCall.begin(calls)
@@ -224,7 +224,7 @@ def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CompiledCall, "_compiled", full)
+        patched.setattr(CompiledCall, "_compile", full)
         CompiledCall.begin([call])
         with pytest.raises(RuntimeError, match="out of memory"):
             call(jnp.float32(1))

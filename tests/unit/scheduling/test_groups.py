@@ -17,7 +17,7 @@ from timerl_nb.compiler.passes.fusion.fusion_groups import FusionGroups
 from timerl_nb.compiler.scheduling import statement_clusters as groups
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.schedule_validation import find_schedule
-from timerl_nb.compiler.scheduling.statement_clusters import grouped
+from timerl_nb.compiler.scheduling.statement_clusters import cluster_statements
 
 CEILING = 10_000_000
 
@@ -64,7 +64,7 @@ def test_loops_are_those_of_the_fused_program(
 
 def test_isl_gets_few_statements() -> None:
     program = reinforce().compile({"B": 8, "I": 3, "T": 40}, trl.Options(fuse=False))
-    found = grouped(Constraints(program.fused))
+    found = cluster_statements(Constraints(program.fused))
     assert found is not None
     assert len(program.schedule.statements) > 200
     assert len(found.statements) < 8
@@ -73,7 +73,7 @@ def test_isl_gets_few_statements() -> None:
 def test_what_is_fused_has_no_groups() -> None:
     for context in (reinforce(5), PATTERNS["cartpole"].context()):
         program = context.compile({"B": 4, "I": 2, "T": 6})
-        assert grouped(Constraints(program.fused)) is None
+        assert cluster_statements(Constraints(program.fused)) is None
 
 
 def recurrence() -> trl.Context:
@@ -90,7 +90,7 @@ def test_the_chain_inside_a_group_runs_in_order_at_each_point() -> None:
     options = trl.Options(fuse=False, vectorize=False, lift=False)
     program = recurrence().compile({"T": 5}, options)
     constraints = Constraints(program.fused)
-    found = grouped(constraints)
+    found = cluster_statements(constraints)
     assert found is not None
     (chain,) = found.members.values()
     assert len(chain) > 4
@@ -136,7 +136,7 @@ def test_a_group_that_has_no_schedule_is_taken_apart(monkeypatch: pytest.MonkeyP
     x_id, y_id = (next(op.id for op in pdg if pdg.names[op.id] == name) for name in "xy")
     monkeypatch.setattr(groups, "joined", joining(x_id, y_id))
     constraints = Constraints(pdg)
-    wrong = grouped(constraints)
+    wrong = cluster_statements(constraints)
     assert wrong is not None and list(wrong.members) == [f"S{x_id}"]
     with pytest.raises(Unschedulable):
         solve(pdg.dims, wrong.statements, wrong.validity, wrong.proximity, CEILING)
@@ -160,7 +160,7 @@ def test_statements_that_need_each_other_at_one_point_are_no_group(
     pdg = apart(ctx)
     ids = [next(op.id for op in pdg if pdg.names[op.id] == name) for name in "ab"]
     monkeypatch.setattr(groups, "joined", joining(*ids))
-    assert grouped(Constraints(pdg)) is None
+    assert cluster_statements(Constraints(pdg)) is None
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Process
 from timerl_nb.scope.calibration import difference_of_averages as module
 from timerl_nb.scope.calibration.calibration import API, CALL, TRACER, Calibration, Cost
-from timerl_nb.scope.calibration.delta_calibration import counted
+from timerl_nb.scope.calibration.delta_calibration import entry_edge_masks
 from timerl_nb.scope.calibration.difference_of_averages import Calls, averages, by_averages
-from timerl_nb.scope.calibration.overhead_correction import corrected
+from timerl_nb.scope.calibration.overhead_correction import correct_overhead
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 
 LAUNCH, COPY = f"{API}cudaLaunchKernel", f"{API}cudaMemcpyAsync"
@@ -83,7 +83,7 @@ def test_each_call_costs_what_tracing_made_it_longer() -> None:
     assert found.made_by == {"recorder": "c", TRACER: "a simulated tracer"}
     traced, untraced = program(TRUTH), program(None)
     assert traced.table().total > untraced.table().total
-    left = corrected(traced, found)
+    left = correct_overhead(traced, found)
     assert left.total.corrected == untraced.table().total and left.unplaced == 0
     by = untraced.table().by("operation", "library")
     without = sum(ns for (_, library), ns in by.items() if library != "backend")
@@ -161,11 +161,11 @@ def works(tapped: tuple[int, int], traced: Mapping[str, int]) -> Simulated:
 def test_only_what_is_tapped_costs_what_a_tap_does_and_only_what_is_traced_a_tracer() -> None:
     seen, truth = recording([works((300, 1_000), TRUTH)]), works((0, 0), {})
     costs = {CALL: Cost(300, 1_000)} | {f"{API}{name}": Cost(ns, 0) for name, ns in TRUTH.items()}
-    left = corrected(seen, Calibration("given", costs))
+    left = correct_overhead(seen, Calibration("given", costs))
     keys = ("operation", "library")
     assert left.breakdown.by(*keys) == recording([truth]).table().by(*keys)
     assert left.total.corrected == truth.took() and left.unplaced == 0
-    called, annotated = counted(seen.lanes[0])
+    called, annotated = entry_edge_masks(seen.lanes[0])
     assert (called.sum(), annotated.sum()) == (40, 10)
     calls = Calls.of(replace(seen, processes=(OURS,)))
     assert {name for *_, name in calls.took} == {
@@ -239,7 +239,7 @@ def test_costs_of_taps_and_of_a_tracer_are_taken_off_together(tmp_path: Path) ->
     assert Calibration.load(both.save(tmp_path / "both.json")) == both
     assert {*both.costs} == {CALL, LAUNCH, COPY} and both.silent == taps.silent
     seen = program(TRUTH)
-    alone = [corrected(seen, one).total for one in (taps, tracer)]
+    alone = [correct_overhead(seen, one).total for one in (taps, tracer)]
     taken = sum(one.measured - one.corrected for one in alone)
     assert seen.corrected(both).total.corrected == seen.table().total - taken
     with pytest.raises(ExecutionError, match="two calibrations say what 'call' costs"):
@@ -251,5 +251,7 @@ def test_costs_of_taps_and_of_a_tracer_are_taken_off_together(tmp_path: Path) ->
         with pytest.raises(ExecutionError, match=said):
             other + tracer
     with pytest.raises(ExecutionError, match="another tracer of devices: CUPTI, and not a sim"):
-        corrected(seen, replace(tracer, made_by={TRACER: "CUPTI"}))
-    corrected(program(None), replace(tracer, made_by={TRACER: "CUPTI"}))  # nothing was traced there
+        correct_overhead(seen, replace(tracer, made_by={TRACER: "CUPTI"}))
+    correct_overhead(
+        program(None), replace(tracer, made_by={TRACER: "CUPTI"})
+    )  # nothing was traced there

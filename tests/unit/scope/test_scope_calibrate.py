@@ -21,8 +21,8 @@ from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
 from timerl_nb.scope.calibration import whole_run_delta as module
 from timerl_nb.scope.calibration.alternating_runs import is_sure, ran
 from timerl_nb.scope.calibration.calibration import ANNOTATION, CALL, Calibration
-from timerl_nb.scope.calibration.delta_calibration import counted
-from timerl_nb.scope.calibration.microbenchmark_cost import timed
+from timerl_nb.scope.calibration.delta_calibration import entry_edge_masks
+from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.calibration.whole_run_delta import (
     Run,
     by_runs,
@@ -109,7 +109,7 @@ def test_kinds_are_counted_but_for_calls_that_a_tracer_saw() -> None:
         (6, 0, Kind.PHASE_EXIT, 0),
     ]
     traced = np.array([1, 2])
-    calls, annotations = counted(Lane(1, 1, "", np.array(rows, EDGE), 7, traced))
+    calls, annotations = entry_edge_masks(Lane(1, 1, "", np.array(rows, EDGE), 7, traced))
     assert np.flatnonzero(calls).tolist() == [0]
     assert np.flatnonzero(annotations).tolist() == [3, 4]
 
@@ -189,7 +189,7 @@ def test_recorded_runs_count_blocks_of_which_none_is_silent(
 ) -> None:
     monkeypatch.setattr(blocks, "SHORTEST", 0)  # an operation each
     monkeypatch.setattr(blocks, "_LONGEST", 1 << 60)
-    recorder.begin(tmp_path / "r", timed=timed, drawn=drawn)
+    recorder.begin(tmp_path / "r", timed=measure_call_costs, drawn=drawn)
     try:
         for _ in range(200):
             with trl.scope.operation("step"):

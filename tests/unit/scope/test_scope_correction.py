@@ -25,7 +25,7 @@ from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
 from timerl_nb.scope.calibration import microbenchmark_cost as tight_loop
 from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, Cost
 from timerl_nb.scope.calibration.in_run_delta import in_run
-from timerl_nb.scope.calibration.overhead_correction import Figure, corrected
+from timerl_nb.scope.calibration.overhead_correction import Figure, correct_overhead
 from timerl_nb.scope.recording.recorder import ThreadLane, this_lane
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.wrappers import c_or_python_recorder as native
@@ -110,7 +110,7 @@ def test_what_was_added_leaves_where_it_was_added(recorder_in: str) -> None:
         observed, truth = Program(COSTS, SILENT), Program(FREE, {})
         observed.run(Random(seed))
         truth.run(Random(seed))
-        found = corrected(observed.recording, calibration)
+        found = correct_overhead(observed.recording, calibration)
         cells = {cell: ns for cell, ns in found.breakdown.cells.items() if ns}
         assert cells == overlap_of(truth.recording).cells, seed
         assert found.unplaced == 0 and found.total.corrected == truth.now - 1
@@ -123,7 +123,7 @@ def lane(*rows: tuple[int, int, Kind, int], end: int) -> Recording:
 def test_nothing_goes_below_zero_and_the_rest_is_told() -> None:
     call = Library.BACKEND << NAME_BITS | 5
     one = lane((1, call, Kind.CALL_ENTER, 1), (101, 0, Kind.CALL_EXIT, 0), end=1_101)
-    found = corrected(one, Calibration("given", {CALL: Cost(300, 1_000)}))
+    found = correct_overhead(one, Calibration("given", {CALL: Cost(300, 1_000)}))
     assert found.by("library") == {
         ("python",): Figure(1_000, 0, 0, 0),
         ("backend",): Figure(100, 0, 0, 0),
@@ -138,7 +138,7 @@ def test_each_cell_of_a_place_loses_its_share() -> None:
     measured = Breakdown(
         {Cell("", "", "backend", Used.CPU): 333, Cell("", "", "backend", Used.BOTH): 667}
     )
-    found = corrected(one, Calibration("given", {CALL: Cost(100, 0)}), measured).breakdown
+    found = correct_overhead(one, Calibration("given", {CALL: Cost(100, 0)}), measured).breakdown
     assert list(found.cells.values()) == [299, 601] and found.total == 900
 
 
@@ -153,7 +153,7 @@ def test_the_bottleneck_that_recording_moved() -> None:
     rows += [(1_001, 4, Kind.OPERATION_ENTER, 1), (1_001, call, Kind.CALL_ENTER, 1)]
     one = lane(*rows, end=1_901)
     draws = tuple(float(x) for x in range(50, 71))
-    found = corrected(one, Calibration("given", {CALL: Cost(60, 0, draws)}))
+    found = correct_overhead(one, Calibration("given", {CALL: Cost(60, 0, draws)}))
     assert found.largest("operation") == (("act",), ("step",))
     assert found.by("operation")[("act",)] == Figure(1_000, 400, 300, 500)
     assert "without correction most is act / backend, with it step / backend" in str(found)
@@ -330,9 +330,9 @@ def of(**made_by: str) -> Recording:
 def test_what_is_of_something_else_is_refused(other: Recording, said: str) -> None:
     made_by = {"recorder": "c", "numpy": "2.0", "machine": "this"}
     calibration = Calibration("given", COSTS, program="train.py", made_by=made_by)
-    corrected(of(**made_by), calibration)
+    correct_overhead(of(**made_by), calibration)
     with pytest.raises(ExecutionError, match=said):
-        corrected(other, calibration)
+        correct_overhead(other, calibration)
 
 
 def test_files_that_hold_no_calibration(tmp_path: Path) -> None:

@@ -628,10 +628,10 @@ def test_a_recorder_built_of_another_source_is_not_used(monkeypatch: pytest.Monk
         built = SimpleNamespace() if known is None else SimpleNamespace(SOURCE=known)
         monkeypatch.setattr(native.importlib, "import_module", lambda _, built=built: built)
         if known == zlib.crc32(source):
-            assert native._built() is built
+            assert native._load_recorder() is built
             continue
         with pytest.warns(TimeRLWarning, match="built from an older source"):
-            assert native._built() is pure
+            assert native._load_recorder() is pure
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

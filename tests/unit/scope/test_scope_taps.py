@@ -35,7 +35,7 @@ from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.recording.recorder import this_lane
 from timerl_nb.scope.storage import recording_writer as writing
 from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
-from timerl_nb.scope.wrappers.function_wrappers import Taps, is_tap, untapped
+from timerl_nb.scope.wrappers.function_wrappers import Taps, is_tap, unwrap_function
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
@@ -114,7 +114,7 @@ def test_a_tap_passes_for_what_it_wraps() -> None:
             before.__doc__,
         )
         assert tap.__module__ == "math" and tap.__self__ is before.__self__
-        assert inspect.signature(math.sqrt) == inspect.signature(untapped(math.sqrt))
+        assert inspect.signature(math.sqrt) == inspect.signature(unwrap_function(math.sqrt))
         assert pickle.loads(pickle.dumps(tap)) is tap
         assert copy.copy(tap) is tap and copy.deepcopy([tap])[0] is tap
         pickled = pickle.dumps(tap)
@@ -130,8 +130,8 @@ def test_a_method_in_python_is_told_from_what_wraps_it() -> None:
     taps, before = Taps(), Env.step
     taps.method(Env, "step", Library.SIMULATION)
     outer = functools.wraps(Env.step)(lambda self, action: self.step(action))
-    assert is_tap(Env.step) and untapped(Env.step) is before
-    assert not is_tap(outer) and untapped(outer) is outer
+    assert is_tap(Env.step) and unwrap_function(Env.step) is before
+    assert not is_tap(outer) and unwrap_function(outer) is outer
     assert (Env.step.__doc__, inspect.signature(Env.step)) == (
         before.__doc__,
         inspect.signature(before),
@@ -184,7 +184,7 @@ def test_taps_are_pickled_as_what_they_wrap() -> None:
         assert [pickle.loads(one) for one in pickled] == told
         assert (time.sleep.__module__, time.sleep.__doc__) == (
             "time",
-            untapped(time.sleep).__doc__,
+            unwrap_function(time.sleep).__doc__,
         )
     *found, made = cloudpickle.loads(sent)
     assert found == [time.sleep, gymnasium.Env.step, queue.Queue.get, jax.jit]
@@ -211,7 +211,7 @@ def test_what_was_bound_before_is_tapped_and_all_is_put_back() -> None:
 
 
 def test_what_somebody_else_has_set_since_stays(crc: trl.scope.tap) -> None:
-    mine, real = (lambda data: 0), untapped(zlib.crc32)
+    mine, real = (lambda data: 0), unwrap_function(zlib.crc32)
     zlib.crc32 = mine
     crc.off()
     try:

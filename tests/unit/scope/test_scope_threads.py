@@ -31,7 +31,7 @@ from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.phase_inheritance import with_phases
 from timerl_nb.scope.analysis.recording_comparison import operations
 from timerl_nb.scope.analysis.recording_queries import Recording
-from timerl_nb.scope.analysis.stack_frames import entered
+from timerl_nb.scope.analysis.stack_frames import count_entries
 from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
@@ -212,7 +212,7 @@ def test_phases_cover_threads_that_are_begun_in_them(taps: bool) -> None:
     recording = rec.read()
     counts = Counter[str]()
     for lane in recording.lanes:
-        for name, count in entered(lane, "phase").items():
+        for name, count in count_entries(lane, "phase").items():
             counts[recording.names[name]] += count
     assert counts == {"epoch": 1, "collect": 1, "learn": 1, "own": 1}
     assert trl.scope.critical_chain(rec, "collect").links

@@ -194,10 +194,10 @@ def test_who_else_looks_at_devices_is_named(
         tracers.TorchTracer(torch).start()
     gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
     monkeypatch.setitem(sys.modules, "torch", gpu)  # type: ignore[arg-type]
-    assert isinstance(tracers.found()[0], tracers.TorchTracer)
+    assert isinstance(tracers.find_tracer()[0], tracers.TorchTracer)
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "9")
     with pytest.raises(ExecutionError, match="Nsight Systems looks at them already"):
-        tracers.found()
+        tracers.find_tracer()
 
 
 def test_jax_tells_its_clock_by_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,7 +227,9 @@ def test_cupti_gives_kernels_copies_and_calls(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert cupti.absent() == ""
-    monkeypatch.setattr(tracing, "found", lambda: (cupti.CuptiTracer(tracers.held), ""))
+    monkeypatch.setattr(
+        tracing, "found", lambda: (cupti.CuptiTracer(tracers.tracer_busy_error), "")
+    )
     with record(tmp_path / "r", taps=False) as rec, operation("o"), trl.scope.devices():
         at = [time.monotonic_ns() for _ in range(2) if not time.sleep(0.001)]
         assert fake.subscribed and len(fake.enabled) == 7
@@ -263,9 +265,9 @@ def test_cupti_gives_kernels_copies_and_calls(
 def test_cupti_that_cannot_begin_says_why(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.holder = "another profiler"
     with pytest.raises(ExecutionError, match="another profiler looks at them already"):
-        cupti.CuptiTracer(tracers.held).start()
+        cupti.CuptiTracer(tracers.tracer_busy_error).start()
     fake.holder, fake.refuses = None, ActivityKind.RUNTIME
-    tracer = cupti.CuptiTracer(tracers.held)
+    tracer = cupti.CuptiTracer(tracers.tracer_busy_error)
     assert tracer.start() == "CUPTI does not begin: ERROR_NOT_INITIALIZED"
     assert fake.enabled == [] and not fake.subscribed
 
@@ -277,7 +279,7 @@ def test_cupti_that_cannot_begin_says_why(fake: Fake, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "cupti.cupti", None)
     assert "cupti-python is not installed" in cupti.absent()
     monkeypatch.setattr(tracers.sys, "modules", {})  # neither PyTorch nor JAX
-    assert tracers.found() == (None, cupti.absent())
+    assert tracers.find_tracer() == (None, cupti.absent())
 
 
 def test_pytorch_tells_its_clock_by_the_wall(

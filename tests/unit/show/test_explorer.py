@@ -19,7 +19,7 @@ from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
 from timerl_nb.execution.telemetry.live_view_frames import Curve
-from timerl_nb.show.systems.run_view import MOST, thinned
+from timerl_nb.show.systems.run_view import MOST, downsample_curve
 
 VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")
 
@@ -449,9 +449,9 @@ def test_a_widget_that_is_closed_hears_no_more_of_its_run(monitor: Any) -> None:
 
 def test_charts_are_as_wide_as_screens() -> None:
     long = np.arange(10_000.0)
-    curve = thinned(Curve(long, -long))
+    curve = downsample_curve(Curve(long, -long))
     assert len(curve) == MOST and curve.at[-1] == 9999 and np.array_equal(curve.values, -curve.at)
-    assert len(thinned(Curve(long[:7], long[:7]))) == 7
+    assert len(downsample_curve(Curve(long[:7], long[:7]))) == 7
 
 
 def _is_finished(monitor: Any) -> bool:

@@ -17,7 +17,7 @@ from timerl_nb.driver.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_nb.show.graph import graph_view as graph_module
 from timerl_nb.show.graph.graph_layout import LayoutTimeout
-from timerl_nb.show.graph.graph_view import shortened
+from timerl_nb.show.graph.graph_view import shorten_name
 
 
 @cache
@@ -223,10 +223,10 @@ def test_thousands_of_operations_are_folded_to_hundreds() -> None:
 
 
 def test_a_kernels_name_is_shortened_where_it_is_drawn_alone() -> None:
-    assert shortened("acting") == "acting"
-    assert shortened("dactor.bias+dactor.weight+dtrunk") == "dactor.bias + 2 more"
-    assert shortened("dactor.bias+dactor.weight+dtrunk.61") == "dactor.bias + 2 more .61"
-    assert shortened("a_name_that_is_long_and_the_users_own") == (
+    assert shorten_name("acting") == "acting"
+    assert shorten_name("dactor.bias+dactor.weight+dtrunk") == "dactor.bias + 2 more"
+    assert shorten_name("dactor.bias+dactor.weight+dtrunk.61") == "dactor.bias + 2 more .61"
+    assert shorten_name("a_name_that_is_long_and_the_users_own") == (
         "a_name_that_is_long_and_the_users_own"
     )
     with trl.Context("i", "t") as ctx:

@@ -17,7 +17,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.show import html_page as pages
-from timerl_nb.show.html_markup import element, joined
+from timerl_nb.show.html_markup import element, join_parts
 
 EVIL = "</script></title><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>"
 HTML = (
@@ -164,4 +164,4 @@ def test_what_cannot_be_drawn_leaves_its_text(
 def test_elements_escape_text_and_attributes() -> None:
     made = element("a", "<b>", element("i", "&"), None, href='"#x', hidden=False, open=True)
     assert made == '<a href="&quot;#x" open>&lt;b&gt;<i>&amp;</i></a>'
-    assert joined(["<", [made]]) == f"&lt;{made}"
+    assert join_parts(["<", [made]]) == f"&lt;{made}"

@@ -9,7 +9,7 @@ from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving
 from timerl_nb.show import StoresView
-from timerl_nb.show.memory.store_view import Amount, Place, measured
+from timerl_nb.show.memory.store_view import Amount, Place, measured_amounts
 
 BOUNDS = {"B": 3, "I": 4, "T": 12}
 
@@ -143,7 +143,7 @@ def test_what_a_run_held_stands_beside_what_was_planned(interpreted: trl.Program
     running = interpreted.start()
     frames = list(running.frames())
     running.result()
-    found = {(one.part, one.known): one for one in measured(frames[-1])}
+    found = {(one.part, one.known): one for one in measured_amounts(frames[-1])}
     assert found["carried", "measured"].bytes == interpreted.memory.peak
     resident = found["process", "measured"]
     assert isinstance(resident, Amount) and resident.bytes > interpreted.memory.peak

@@ -10,7 +10,7 @@ import islpy as isl
 from timerl_nb.compiler.isl import isl_scheduler as scheduling
 from timerl_nb.compiler.isl.ast_generation import Scan
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, solve
-from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most, coalesced
+from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most, coalesce_pieces
 from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import maximum, minimum, sym
@@ -32,7 +32,7 @@ def coalescing() -> None:
         f"[i, j, t] : {k} <= i + j <= {2 * k} and {k} <= 2j - t <= {3 * k} and (i + {k}t) mod {k} = 1"
         for k in range(2, 200)
     ]
-    coalesced(isl.Set(f"{{ {'; '.join(boxes)} }}"))
+    coalesce_pieces(isl.Set(f"{{ {'; '.join(boxes)} }}"))
 
 
 def schedules() -> None:

@@ -110,9 +110,9 @@ def test_a_stopped_coalescing_leaves_its_function_whole() -> None:
         want = str(function)
         with ceiling.at_most(limit):
             try:
-                ceiling.coalesced(function)
+                ceiling.coalesce_pieces(function)
             except ceiling.TooMuchWork:
-                assert ceiling.left() == 0
+                assert ceiling.remaining_operations() == 0
         assert str(function.scale_val(isl.Val(2))).count("[b, i]") == want.count("[b, i]")
 
 
@@ -228,10 +228,10 @@ def test_what_isl_answered_is_remembered_and_paid_for() -> None:
     one, other = (isl.Set.read_from_str(ceiling.CONTEXT, space.format(k)) for k in (2, 3))
     with ceiling.at_most(10_000):
         made = ceiling.spend(isl.Set.intersect, one, other)
-        fee = 10_000 - ceiling.left()
+        fee = 10_000 - ceiling.remaining_operations()
         assert fee > 0
         assert ceiling.spend(isl.Set.intersect, one, other) is made
-        assert ceiling.left() == 10_000 - 2 * fee
+        assert ceiling.remaining_operations() == 10_000 - 2 * fee
     with pytest.raises(ceiling.TooMuchWork), ceiling.at_most(fee):
         ceiling.spend(isl.Set.intersect, one, other)
     again = isl.Set.read_from_str(ceiling.CONTEXT, space.format(2))

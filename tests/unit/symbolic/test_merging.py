@@ -12,14 +12,14 @@ from tests.actor_critic import actor_critic
 from tests.reinforce import reinforce
 from timerl_nb.compiler.isl import isl_scheduler as scheduling
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, in_loop, one_by_one, solve
-from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed_name
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin, all_of, const, eq, ge, sym
 
 CEILING = 10_000_000
 DIMS = Dims((Dim("t", "T"),))
-T, HERE, THERE = sym("T"), sym("t"), sym(primed("t"))
+T, HERE, THERE = sym("T"), sym("t"), sym(primed_name("t"))
 POINTS = Set.of(DIMS, ("t",))
 
 # --- names ---------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def same_turn(source: str, sink: str, ahead: Lin | int = 0) -> Edge:
 
 def merged(tree: ScheduleTree, needs: list[Edge], near: list[Edge] | None = None) -> ScheduleTree:
     validity, proximity = (
-        [scheduling._named(e.pairs, e.source, e.sink) for e in edges]
+        [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in edges]
         for edges in (needs, needs if near is None else near)
     )
     raw = scheduling.merged(tree.raw, validity, proximity)
@@ -164,15 +164,15 @@ def test_loops_inside_are_merged_within_a_turn() -> None:
         made = Relation.of(dims, ("i", "t"), ("i", "t"), all_of(*conds)).within(points)
         return made.inverse().within(points).inverse()
 
-    own = eq(sym(primed("i")), sym("i"))
+    own = eq(sym(primed_name("i")), sym("i"))
     needs = [
-        Edge("x", "y", pairs(own, eq(sym("t"), sym(primed("t")) + 1))),
-        Edge("y", "x", pairs(eq(sym(primed("i")), sym("i") + 1))),  # all of the turn before
+        Edge("x", "y", pairs(own, eq(sym("t"), sym(primed_name("t")) + 1))),
+        Edge("y", "x", pairs(eq(sym(primed_name("i")), sym("i") + 1))),  # all of the turn before
     ]
     raw = scheduling.merged(
         tree.raw,
-        [scheduling._named(e.pairs, e.source, e.sink) for e in needs],
-        [scheduling._named(e.pairs, e.source, e.sink) for e in needs],
+        [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in needs],
+        [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in needs],
     )
     made = ScheduleTree(dims, tree.statements, raw)
     assert made.violation(needs) is None

@@ -49,7 +49,7 @@ class Argument:
             OptionError: it is none.
         """
         try:
-            return self.read(written(value))
+            return self.read(format_argument(value))
         except ValueError:
             raise OptionError(
                 f"{self.name} = {value!r} is not possible.", hint=f"{self.name} is {self.what}."
@@ -95,10 +95,10 @@ def algorithm(name: str) -> Algorithm:
         raise OptionError(
             f"there is no algorithm {name!r}.", hint=f"{one_of(name, algorithms.__all__)}."
         )
-    return described(name, getattr(algorithms, name))
+    return inspect_algorithm(name, getattr(algorithms, name))
 
 
-def described(name: str, make: Callable[..., Context]) -> Algorithm:
+def inspect_algorithm(name: str, make: Callable[..., Context]) -> Algorithm:
     """What a function's signature and docstring say of it."""
     text = inspect.getdoc(make) or ""
     about, _, _ = text.partition("\nArgs:\n")
@@ -130,12 +130,12 @@ def _sentences(text: str) -> dict[str, str]:
 # --- values as text ------------------------------------------------------------------------------
 
 
-def written(value: Any) -> str:
+def format_argument(value: Any) -> str:
     """A value as a command line gives it."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(written, value))
+        return ",".join(map(format_argument, value))
     return value if isinstance(value, str) else repr(value)
 
 
@@ -188,7 +188,7 @@ def _reader(kind: Any) -> tuple[Read, str, bool] | None:
         return plain, what, False
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        legal = {written(value): value for value in inside}
+        legal = {format_argument(value): value for value in inside}
         return _first_of([_exactly(legal)]), f"one of {', '.join(legal)}", False
     if origin in (typing.Union, types.UnionType):
         ordered = sorted(inside, key=lambda k: _ORDER.index(k) if k in _ORDER else len(_ORDER))

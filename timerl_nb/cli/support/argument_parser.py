@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def typed(read: Callable[[str], Any], what: str) -> Callable[[str], Any]:
+def make_argument_type(read: Callable[[str], Any], what: str) -> Callable[[str], Any]:
     """`read` for argparse, whose error says what is wanted."""
 
     def checked(text: str) -> Any:
@@ -78,14 +78,14 @@ def _pairs(text: str) -> dict[str, str]:
     return found
 
 
-positive = typed(_positive, "a positive number")
-bounds = typed(
+positive = make_argument_type(_positive, "a positive number")
+bounds = make_argument_type(
     lambda text: {name: _positive(value) for name, value in _pairs(text).items()},
     "a list of bounds such as B=64,I=20,T=500",
 )
 
 
-def named(text: str) -> tuple[str, str]:
+def parse_assignment(text: str) -> tuple[str, str]:
     """What is written as NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
@@ -101,6 +101,6 @@ def literal(text: str) -> Any:
         return text
 
 
-def merged(given: Sequence[dict[str, int]] | None) -> dict[str, int]:
+def merge_dicts(given: Sequence[dict[str, int]] | None) -> dict[str, int]:
     """All of what was given one after the other."""
     return {name: value for one in given or () for name, value in one.items()}

@@ -29,7 +29,7 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
         if traceback:
             tracebacks.print_exception(error)
         else:
-            print(f"{name}: {told(error)}", file=sys.stderr)
+            print(f"{name}: {format_error(error)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted.", file=sys.stderr)
@@ -38,7 +38,7 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
         return exit.code if isinstance(exit.code, int) else FINE
 
 
-def told(error: TimeRLError) -> str:
+def format_error(error: TimeRLError) -> str:
     """What an error says, without a line of ours: it would be nobody's to mend."""
     file = error.origin.file
     ours = not error.origin.line or Path(__file__).parents[1] in Path(file).parents

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from timerl_nb.base.options import progress_by_default
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.cli.support.exit_status import INTERRUPTED
 from timerl_nb.cli.support.run_request import Asked, read_json, write_json
 from timerl_nb.driver.program import Program
@@ -54,11 +54,11 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
         run.wait()
         result = run.result()
     except KeyboardInterrupt:
-        return _stopped(run, folder)
+        return _stop_after_interrupt(run, folder)
     final = finals(result)
     written = {name: str(value) for name, value in final.items()}  # JSON knows no NaN
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
-    print(f"finished: {counted(run.turn, 'turn')}, {result.seconds:.1f} s; kept in {folder}")
+    print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; kept in {folder}")
     for name, x in result.items():
         print(f"  {name:10} {_course(x, len(result.seeds))}")
     if not quiet:
@@ -140,7 +140,7 @@ def _latest(frame: Frame) -> str:
     return ", ".join(f"{name} {curve.values[-1]:.4g}" for name, curve in known.items())
 
 
-def _stopped(run: Running, folder: Path) -> int:
+def _stop_after_interrupt(run: Running, folder: Path) -> int:
     again = f"`timerl resume {folder}`"
     print("\nstopping after this turn (Ctrl-C again: at once) ...", file=sys.stderr)
     run.stop()

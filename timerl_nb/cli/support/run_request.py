@@ -58,7 +58,7 @@ class Asked:
         Raises:
             TimeRLError: as for `program`.
         """
-        program = self._compiled()
+        program = self._compile()
         executable = program.executable
         if (
             not executable.cuts().is_coarse
@@ -69,7 +69,7 @@ class Asked:
         else:
             asked = replace(self, options={**self.options, "fuse_iterations": _FUSED})
             program = program.with_options(fuse_iterations=_FUSED)
-        return asked, _checked(program)
+        return asked, _check_savable(program)
 
     def program(self) -> Program:
         """Return the compiled program.
@@ -78,9 +78,9 @@ class Asked:
             TimeRLError: there is no such algorithm, argument or option, or it does not compile, or no
                 run of it can be saved.
         """
-        return _checked(self._compiled())
+        return _check_savable(self._compile())
 
-    def _compiled(self) -> Program:
+    def _compile(self) -> Program:
         about = algorithm(self.algorithm)
         given = {n: about.argument(n).checked(value) for n, value in self.arguments.items()}
         options = Options(**self.options)
@@ -182,9 +182,9 @@ class Asked:
         }
         for name in (one.name for one in fields(cls)):
             if not isinstance(given.get(name, ...), kinds.get(name, str)):
-                raise damaged(path, f"has no `{name}`, or one of another kind")
+                raise damaged_run_error(path, f"has no `{name}`, or one of another kind")
         if len(given) > len(fields(cls)):
-            raise damaged(path, f"has fields beside those of version {VERSION}")
+            raise damaged_run_error(path, f"has fields beside those of version {VERSION}")
         asked = cls(**given)
         try:
             about = algorithm(asked.algorithm)
@@ -197,7 +197,7 @@ class Asked:
         return replace(asked, arguments=checked)
 
 
-def _checked(program: Program) -> Program:
+def _check_savable(program: Program) -> Program:
     """Return a program if its runs can be saved, and refuse others."""
     keeper = Keeper(program.pdg, program.bounds, program.executable, HeldFolders(), recorded=False)
     keeper.check_turns()
@@ -220,11 +220,11 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
     try:
         given: Any = parse_json(read_regular(path, LONGEST_TEXT, links=False))
     except OSError as error:
-        raise damaged(path, f"cannot be read: {error.strerror}") from None
+        raise damaged_run_error(path, f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise damaged(path, f"is no JSON: {error}") from None
+        raise damaged_run_error(path, f"is no JSON: {error}") from None
     if not isinstance(given, dict) or given.get("format") != kind:
-        raise damaged(path, f"is something else: its `format` is not {kind!r}")
+        raise damaged_run_error(path, f"is something else: its `format` is not {kind!r}")
     if given.get("version") != version:
         raise ExecutionError(
             f"{path} is of `version` {given.get('version')!r}; this version of TimeRL-nb reads {version}.",
@@ -232,12 +232,12 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
         )
     found = given.pop("checksum", None)
     if found != checksum_of(given):
-        raise damaged(path, "is not what was written: its `checksum` is another")
+        raise damaged_run_error(path, "is not what was written: its `checksum` is another")
     del given["format"], given["version"]
     return given
 
 
-def damaged(path: Path, what: str) -> TimeRLError:
+def damaged_run_error(path: Path, what: str) -> TimeRLError:
     """The error of a file that is not what was written."""
     return ExecutionError(
         f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import ExecutionError, Origin, TimeRLError
-from timerl_nb.cli.support.argument_parser import Parser, bounds, merged
+from timerl_nb.cli.support.argument_parser import Parser, bounds, merge_dicts
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_hooks import looked_on
 
@@ -106,7 +106,7 @@ class Script:
 
     def under(self, given: argparse.Namespace) -> list[Compiled]:
         """The programs under the bounds that were given."""
-        changed = merged(given.bounds)
+        changed = merge_dicts(given.bounds)
         if not changed:
             return self.compiled
         return [Compiled(one.program.with_bounds(changed), one.origin) for one in self.compiled]

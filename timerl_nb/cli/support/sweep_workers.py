@@ -52,7 +52,7 @@ class Processes:
     def run(self, folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:
         """Do all, each folder with its exit status as it comes to its end."""
         with ThreadPoolExecutor(self._count) as pool:
-            asked = {pool.submit(self._done, folder): folder for folder in folders}
+            asked = {pool.submit(self._run_with_retries, folder): folder for folder in folders}
             try:
                 for future in as_completed(asked):
                     yield asked[future], future.result()
@@ -61,7 +61,7 @@ class Processes:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _done(self, folder: Path) -> int:
+    def _run_with_retries(self, folder: Path) -> int:
         status = self._once(folder)
         for k in range(1, self._retries + 1):
             if status >= 0 or self._over:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, misfit, narrowed, numbers_of
+from timerl_nb.base.array_conversion import Array, misfit, narrow_array, numbers_of
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
@@ -160,7 +160,7 @@ class Acting(ABC):
                 if self.weights
                 else "it has none.",
             )
-        return {n: narrowed(n, found[n], np.dtype(x.dtype)) for n, x in self.weights.items()}
+        return {n: narrow_array(n, found[n], np.dtype(x.dtype)) for n, x in self.weights.items()}
 
 
 def _fits(x: Any, like: Any) -> bool:
@@ -169,12 +169,12 @@ def _fits(x: Any, like: Any) -> bool:
 
 def own(x: Any, like: Any = None) -> Any:
     """Return a copy of an array on the device, in the element type of `like` if it fits."""
-    found = graph.taken(x) if hasattr(x, "__dlpack__") else x
+    found = graph.import_array(x) if hasattr(x, "__dlpack__") else x
     if hasattr(found, "devices"):
         return backend.copied(found)
     array = numbers_of("weights", found)
     if like is not None and not misfit(array, np.dtype(like.dtype)):
-        array = narrowed("weights", array, np.dtype(like.dtype))
+        array = narrow_array("weights", array, np.dtype(like.dtype))
     return backend.to_device(np.array(array))
 
 

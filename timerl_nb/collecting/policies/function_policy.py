@@ -49,7 +49,7 @@ class HostFunction(Acting):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         function = self.function
-        return lambda _, obs, number=0, came=None: named(function(obs))
+        return lambda _, obs, number=0, came=None: parse_policy_result(function(obs))
 
     @property
     def text(self) -> str:
@@ -65,7 +65,7 @@ class TorchModule(HostFunction):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
-        return lambda _, obs, number=0, came=None: named(call(obs))
+        return lambda _, obs, number=0, came=None: parse_policy_result(call(obs))
 
     @property
     def made_of(self) -> Any:
@@ -106,7 +106,10 @@ class JaxFunction(Acting):
         brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         bits = random_bits((2,), domain=o.domain)
         made = jaxed(
-            lambda w, seen, words: self._acted(w, seen, graph.key_of(words)), brought, o, bits
+            lambda w, seen, words: self._call_function(w, seen, graph.key_of(words)),
+            brought,
+            o,
+            bits,
         )
         return made, nothing_follows
 
@@ -122,10 +125,10 @@ class JaxFunction(Acting):
 
     @cached_property
     def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any, int], Acted]]:
-        return graph.by_keys(self._acted)
+        return graph.by_keys(self._call_function)
 
-    def _acted(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
-        return named(self.function(graph.with_leaves(self.tree, weights), obs, key))
+    def _call_function(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
+        return parse_policy_result(self.function(graph.with_leaves(self.tree, weights), obs, key))
 
     def begun(self, values: Any) -> Acting:
         weights = {name: own(x) for name, x in graph.leaves(values).items()}
@@ -136,7 +139,10 @@ class JaxFunction(Acting):
         words = graph.array_type((2,), np.uint32)
         try:
             graph.type_of(
-                lambda w, o, k: self._acted(w, o, graph.key_of(k)), self.weights, seen, words
+                lambda w, o, k: self._call_function(w, o, graph.key_of(k)),
+                self.weights,
+                seen,
+                words,
             )
         except OptionError:  # of a name
             raise
@@ -156,7 +162,7 @@ class JaxFunction(Acting):
         return self.function, self.tree
 
 
-def named(made: Any) -> Acted:
+def parse_policy_result(made: Any) -> Acted:
     """What a function returns: an action; an action and more by name; or an action, its log-probability
     and a value.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError, TimeRLError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.collecting.policies.collecting_policy import Acted, Acting, Came, OnHost, Written
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.ir.shapes import NUMPY
@@ -118,7 +118,7 @@ class Network(Acting):
     @property
     def text(self) -> str:
         sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
-        return f"{counted(len(self.graph.pdg), 'operation')} of {sizes}"
+        return f"{format_count(len(self.graph.pdg), 'operation')} of {sizes}"
 
     @property
     def made_of(self) -> Any:
@@ -143,7 +143,7 @@ def beginning(
     return Network(weights, found, last, policy.shape, policy.dtype)
 
 
-def checked(network: Network, spaces: tuple[Any, Any]) -> Network:
+def check_network(network: Network, spaces: tuple[Any, Any]) -> Network:
     """A network that sees what an environment shows."""
     seen = spaces[0]
     if (network.shape, network.dtype) != (tuple(seen.shape), seen.dtype):

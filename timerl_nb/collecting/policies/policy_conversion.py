@@ -7,7 +7,7 @@ from typing import Any
 from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting.policies.collecting_policy import Acting, own
 from timerl_nb.collecting.policies.function_policy import function_of
-from timerl_nb.collecting.policies.network_policy import Network, beginning, checked
+from timerl_nb.collecting.policies.network_policy import Network, beginning, check_network
 from timerl_nb.collecting.policies.ready_policies import Random, random
 from timerl_nb.compiler.language.policy.policy_slice import How
 from timerl_nb.compiler.language.program_context import Context
@@ -34,11 +34,11 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sampl
         given = {**policy.frozen, **policy.weights}
         weights = {n: own(given[n]) for n in (*found.weights, *found.frozen)}
         last = {n: given[n] for n in found.indices}
-        return checked(Network(weights, found, last, policy.shape, policy.dtype), spaces)
+        return check_network(Network(weights, found, last, policy.shape, policy.dtype), spaces)
     if isinstance(policy, DNNBuilder):
         with Context() as ctx:
             policy.build()
-        return checked(beginning(ctx, ctx.policies[-1], seed, how, {}), spaces)
+        return check_network(beginning(ctx, ctx.policies[-1], seed, how, {}), spaces)
     if isinstance(policy, Module):
         params = policy.saved
         if not params:
@@ -52,7 +52,7 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sampl
                 hint="pass what trl.DNNBuilder builds, or let the program say so, "
                 "ctx.policy(network, o, act), and pass result.policy().",
             )
-        return checked(beginning(ctx, actor, seed, how, {}), spaces)
+        return check_network(beginning(ctx, actor, seed, how, {}), spaces)
     if callable(policy):
         return function_of(policy)
     raise OptionError(

@@ -47,9 +47,9 @@ class Random(Acting):
     space: Any
 
     def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
-        return {"action": self._drawn(o.domain)}, nothing_follows
+        return {"action": self._draw_action(o.domain)}, nothing_follows
 
-    def _drawn(self, over: Domain) -> RecurrentTensor:
+    def _draw_action(self, over: Domain) -> RecurrentTensor:
         space = self.space
         if isinstance(space, Discrete):
             return random_randint(space.n, domain=over)

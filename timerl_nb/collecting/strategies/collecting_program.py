@@ -13,7 +13,7 @@ from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategy import APART, Counts, Weights
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, where
-from timerl_nb.compiler.language.policy.policy_slice import over
+from timerl_nb.compiler.language.policy.policy_slice import broadcast_over
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS
 from timerl_nb.driver.compiling_context import Context
@@ -65,9 +65,9 @@ def collecting(task: Task, options: Options) -> Program:
         made = {"obs": o, "action": action, "reward": step.reward}
         made |= {} if step.endless else _ends(step)
         for name, x in made.items():
-            ctx.output(name, whole(over(x, o.domain)))
+            ctx.output(name, whole(broadcast_over(x, o.domain)))
         for name, x in acted.items():
-            ctx.output(f"{_ADDED}{name}", whole(over(x, o.domain)))
+            ctx.output(f"{_ADDED}{name}", whole(broadcast_over(x, o.domain)))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
         if not step.endless:
             one = where(step.alive, 1, 0)
@@ -119,10 +119,10 @@ class Turns:
         self._always, self._never = (backend.to_device(np.full(shape, x)) for x in (True, False))
         self._lost = 0  # how often an interrupt ended the run
         self._is_repeatable = program.why_not_repeatable is None
-        self._turns = self._begun()
+        self._turns = self._start_turns()
         self._is_begun = False  # a batch not yet returned
 
-    def _begun(self) -> DriverTurns:
+    def _start_turns(self) -> DriverTurns:
         given = self._supply if self._task.acting.weights else None
         seed = (self._seed + self._lost * APART) % 2**64
         return self.program.turns(
@@ -156,7 +156,7 @@ class Turns:
         """Begin new episodes, as the program's effects cannot be repeated."""
         self._turns.close()
         self._lost += 1
-        self._turns, self._is_begun = self._begun(), False
+        self._turns, self._is_begun = self._start_turns(), False
 
     def _batch(self, made: dict[str, Any]) -> Batch:
         shape = self._task.steps, self._task.envs

@@ -12,9 +12,16 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, as_array, converted, misfit, narrowed, numbers_of
+from timerl_nb.base.array_conversion import (
+    Array,
+    as_array,
+    convert_array,
+    misfit,
+    narrow_array,
+    numbers_of,
+)
 from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Actions, Came, check_numbers
@@ -152,7 +159,9 @@ class HostTurns:
             if carried.obs is None:
                 part.at = 0, None, _UNKNOWN
                 self._now = carried, part
-            part.obs[0] = self._shown(self._first()) if carried.obs is None else carried.obs
+            part.obs[0] = (
+                self._convert_observations(self._first()) if carried.obs is None else carried.obs
+            )
             part.at = 0, None, None
             self._now = carried, part
         if part.whole is None:
@@ -215,20 +224,20 @@ class HostTurns:
                     # a copy: environments may keep an action, or write into it
                     part.at = t, acted, step(action[t].copy())
                 except Exception as error:
-                    raise self._failed(error, done, t, action[t]) from error
+                    raise self._environment_error(error, done, t, action[t]) from error
                 stepped = part.at[2]
             after, gain, ended[t], cut[t], final = stepped
             if gain.__class__ is not np.ndarray or gain.dtype.char not in "fd":
-                gain = converted(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
+                gain = convert_array(_REWARDS, gain, np.dtype(np.float64), error=EnvError)
             gained[t] = gain
             plainly = after.__class__ is np.ndarray and after.dtype == kind
-            obs[t + 1] = after if plainly else self._shown(after)
+            obs[t + 1] = after if plainly else self._convert_observations(after)
             if final is not None:
-                part.last[t] = self._shown(final)
+                part.last[t] = self._convert_observations(final)
             part.at = t + 1, None, None
             if t == 0:  # at which policies compile
                 began = perf_counter()
-        part.reward[:] = converted(_REWARDS, gained, part.reward.dtype)
+        part.reward[:] = convert_array(_REWARDS, gained, part.reward.dtype)
         self._known = fits
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
@@ -243,14 +252,14 @@ class HostTurns:
             begins = over[-1]
         else:  # the step behind an end began the episode
             begins = over[-2] if t > 1 else carried.over
-        reward = converted(_REWARDS, part.gained[t - 1], part.reward.dtype)
+        reward = convert_array(_REWARDS, part.gained[t - 1], part.reward.dtype)
         return Came(begins, reward, part.ended[t - 1], part.cut[t - 1])
 
     def _first(self) -> Any:
         try:
             return self._stepping.reset()
         except Exception as error:
-            raise self._failed(error, 0, 0, None) from error
+            raise self._environment_error(error, 0, 0, None) from error
 
     def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
         """Begin new episodes, as the state after an interrupted step is unknown."""
@@ -280,15 +289,15 @@ class HostTurns:
             )
         if self._allowed.sizes is not None:  # the range is checked at each step
             return made
-        return narrowed("the policy's action", made, kind)
+        return narrow_array("the policy's action", made, kind)
 
-    def _shown(self, obs: Any) -> Array:
+    def _convert_observations(self, obs: Any) -> Array:
         """Return observations in the element type of the batch.
 
         Raises:
             EnvError: they hold integers out of range.
         """
-        return converted("the environments' observations", obs, self._seen[1], error=EnvError)
+        return convert_array("the environments' observations", obs, self._seen[1], error=EnvError)
 
     def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write what a policy adds at a step."""
@@ -304,12 +313,12 @@ class HostTurns:
             if one.shape != wanted or one.shape[:1] != (self._envs,):
                 raise ShapeError(
                     f"the policy's {name} is {_kind(one)} at step {t}, where it is that of "
-                    f"{counted(self._envs, 'environment')}, and of one shape at every step.",
+                    f"{format_count(self._envs, 'environment')}, and of one shape at every step.",
                     hint="what a policy adds has the environments first.",
                 )
-            extras[name][t] = converted(f"the policy's {name}", one, extras[name].dtype)
+            extras[name][t] = convert_array(f"the policy's {name}", one, extras[name].dtype)
 
-    def _failed(self, error: Exception, done: int, t: int, action: Any) -> Exception:
+    def _environment_error(self, error: Exception, done: int, t: int, action: Any) -> Exception:
         """What to say of an environment that raised, and when."""
         if action is not None:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.xla_scan import Scan
 from timerl_nb.runtime.jax_backend.jax_engine import device_count
@@ -23,7 +23,7 @@ class Sharded(Scan):
             more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
             why = f"JAX sees one device: {more}"
         if why is None and task.envs % count:
-            why = f"{counted(task.envs, 'environment')} cannot be divided equally among {count} devices"
+            why = f"{format_count(task.envs, 'environment')} cannot be divided equally among {count} devices"
         return why
 
     def _options(self, task: Task) -> Options:

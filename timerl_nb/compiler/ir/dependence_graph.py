@@ -16,7 +16,7 @@ from typing import Any
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import VerificationError
 from timerl_nb.base.graphviz_text import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.analysis.requested_orders import Order
 from timerl_nb.compiler.ir.graph_text import about, op_json, op_lines
 from timerl_nb.compiler.ir.names import Names
@@ -293,7 +293,7 @@ def node_look(op: Op) -> tuple[str, str]:
 def node_label(op: Op, name: str) -> str:
     """What stands in the node of an operation of that name."""
     if isinstance(op.attrs, DataflowAttrs):
-        text = counted(len(op.attrs.body), "operation")
+        text = format_count(len(op.attrs.body), "operation")
     else:
         kind = "" if name.split(".")[-1] == op.kind else op.kind
         text = " ".join(p for p in (kind, str(op.attrs)) if p)

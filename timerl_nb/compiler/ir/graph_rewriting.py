@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timerl_nb.base.errors import Origin
-from timerl_nb.compiler.ir.analysis.requested_orders import Order, carried
+from timerl_nb.compiler.ir.analysis.requested_orders import Order, rewrite_orders
 from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point, crosses, read_type
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS
 from timerl_nb.compiler.ir.operation_kinds import KINDS
@@ -60,7 +60,7 @@ class Rewritten:
     choices: tuple[Choice, ...] = ()
 
 
-def unchanged(pdg: Pdg) -> Rewritten:
+def identity_rewrite(pdg: Pdg) -> Rewritten:
     return Rewritten(pdg, {op_id: (op_id,) for op_id in pdg.ops})
 
 
@@ -211,7 +211,7 @@ class Edit:
         found = Pdg(self.dims, self.ops).order
         ids = {op_id: self._gone_on(op_id) for op_id in self._before.ops}
         orders: list[Order] = []
-        for order, became in carried(self.orders, ids):
+        for order, became in rewrite_orders(self.orders, ids):
             orders += became
             if not became:
                 ends = (order.before, order.after)
@@ -228,16 +228,16 @@ class Edit:
     def _gone_on(self, op_id: int) -> tuple[int, ...]:
         if op_id not in self._became:
             return (op_id,) if op_id in self.ops else ()
-        return tuple(sorted(self._carried(op_id, frozenset())))
+        return tuple(sorted(self._find_successors(op_id, frozenset())))
 
-    def _carried(self, op_id: int, seen: frozenset[int]) -> set[int]:
+    def _find_successors(self, op_id: int, seen: frozenset[int]) -> set[int]:
         if op_id in self.ops and op_id not in self._became:
             return {op_id}
         if op_id in seen:
             return set()
         found = {op_id} if op_id in self.ops else set[int]()
         for new in self._became.get(op_id, ()):
-            found |= self._carried(new, seen | {op_id})
+            found |= self._find_successors(new, seen | {op_id})
         return found
 
 

@@ -33,7 +33,7 @@ from timerl_nb.compiler.ir.operations import (
 )
 from timerl_nb.compiler.ir.shapes import same_shape
 from timerl_nb.compiler.ir.type_rules import TypeRuleError
-from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed
+from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed_name
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, all_of, const, ge, lin, negate, sym
 from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
@@ -158,7 +158,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
             outside = pdg.reads(op, read).outside(pdg.defined(read)).at(bounds)
             found = outside.sample()
             if found is not None:
-                raise _outside(pdg, op, read, *found)
+                raise _out_of_bounds_error(pdg, op, read, *found)
     _prove_filled(pdg, bounds)
 
 
@@ -169,7 +169,7 @@ def _prove_filled(pdg: Pdg, bounds: Point) -> None:
         filled = _must_hold(pdg, op)
         if filled is None or filled.cond is TRUE:
             continue
-        empty = (pdg.points(op) - _filled(pdg, op, filled)).at(bounds)
+        empty = (pdg.points(op) - _nonempty_points(pdg, op, filled)).at(bounds)
         if empty.is_empty():
             continue
         needed = needed_points(pdg, chosen=True) if needed is None else needed
@@ -189,11 +189,11 @@ def _must_hold(pdg: Pdg, op: Op) -> Filled | None:
     return None
 
 
-def _filled(pdg: Pdg, op: Op, filled: Filled) -> Set:
+def _nonempty_points(pdg: Pdg, op: Op, filled: Filled) -> Set:
     """The points at which an operation has something to reduce."""
     if not filled.among:
         return Set.of(pdg.dims, op.domain, filled.cond)
-    inner = {name: sym(primed(name)) for name in filled.among}
+    inner = {name: sym(primed_name(name)) for name in filled.among}
     inside = subst_cond(pdg.dims.inside(filled.among), inner)
     cond = all_of(subst_cond(filled.cond, inner), inside)
     return Relation.of(pdg.dims, op.domain, filled.among, cond).domain()
@@ -225,7 +225,7 @@ def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     if found is None:
         return
     assert pdg.dims.dynamic is not None
-    error, dim = _outside(pdg, op, read, *found), pdg.dims.dynamic
+    error, dim = _out_of_bounds_error(pdg, op, read, *found), pdg.dims.dynamic
     over = ", ".join(dim.over or ())
     raise ReadError(
         f"{error.what} The bound {dim.bound} is another at each {over}: only the first point of "
@@ -238,7 +238,7 @@ def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     )
 
 
-def _outside(
+def _out_of_bounds_error(
     pdg: Pdg, op: Op, read: Read, sink: dict[str, int], source: dict[str, int]
 ) -> ReadError:
     tensor = pdg.ops[read.source]

@@ -57,13 +57,13 @@ class Names:
         own = [op for op in self._ops.values() if op.kind not in _APART]
         apart = [op for op in self._ops.values() if op.kind in _APART]
         kernels = Counter(op.label for op in own if _is_kernel(op))
-        found = _numbered((op.id, self._said(op, kernels)) for op in own)
+        found = _number_duplicates((op.id, self._statement_name(op, kernels)) for op in own)
         inner = [op for op in self._inner.values() if op.id not in self._ops]
         # a name inside kernels, or of a merge, may be that of a kernel: they stand in other places
-        found |= _numbered((op.id, self._plain(op)) for op in inner)
-        return found | _numbered((op.id, self._plain(op)) for op in apart)
+        found |= _number_duplicates((op.id, self._plain(op)) for op in inner)
+        return found | _number_duplicates((op.id, self._plain(op)) for op in apart)
 
-    def _said(self, op: Op, kernels: Counter[str]) -> str:
+    def _statement_name(self, op: Op, kernels: Counter[str]) -> str:
         """The name of a statement: of kernels of one label, what each makes says which it is."""
         if not op.outputs or not _is_kernel(op) or (op.label and kernels[op.label] == 1):
             return self._plain(op)
@@ -165,7 +165,7 @@ class Names:
             else (tensor, name)
             for tensor, name in summed
         ]
-        numbered = _numbered([*plain, *summed]) | _numbered(apart)
+        numbered = _number_duplicates([*plain, *summed]) | _number_duplicates(apart)
         for op_id, out in blocks:
             op = self._ops[op_id]
             results = [_result(op, k) for k in range(len(op.outputs))]
@@ -188,7 +188,7 @@ def _is_kernel(op: Op) -> bool:
     return isinstance(op.attrs, DataflowAttrs)
 
 
-def _numbered(named: Iterable[tuple[_K, str]]) -> dict[_K, str]:
+def _number_duplicates(named: Iterable[tuple[_K, str]]) -> dict[_K, str]:
     """The same names, the second of one name with a 2 behind it, and so on."""
     found: dict[_K, str] = {}
     pairs = list(named)

@@ -73,17 +73,17 @@ class Attrs:
     def _exprs(self, without: str | None) -> Iterator[Lin | Cond]:
         for one in fields(self):
             if one.compare and not {_LAID_OUT, without} & one.metadata.keys():
-                yield from _found(getattr(self, one.name))
+                yield from _find_expressions(getattr(self, one.name))
 
 
-def _found(value: Any) -> Iterator[Lin | Cond]:
+def _find_expressions(value: Any) -> Iterator[Lin | Cond]:
     if isinstance(value, Lin | Cond):
         yield value
     elif isinstance(value, tuple):
         for part in cast("tuple[Any, ...]", value):
-            yield from _found(part)
+            yield from _find_expressions(part)
     elif isinstance(value, Sweep):
-        yield from _found(value.size)
+        yield from _find_expressions(value.size)
 
 
 _SIZE: Final = "size"

@@ -54,7 +54,7 @@ def stream_words(stream: int | str) -> tuple[int, int]:
     return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
 
 
-def moved(seed: Words, by: Any) -> Words:
+def advance_seed(seed: Words, by: Any) -> Words:
     """The seed of 64 bits that is `by` after another; `by` is an unsigned 32-bit array."""
     high, low = seed
     later = low + by

@@ -15,7 +15,7 @@ from typing import Any
 
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import FUSED, PLAIN, Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Forecast:
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""
-        return f"peak {self.peak:,} bytes, {counted(self.launches, 'launch', 'launches')}, {self.seconds:.3g} s{moved}"
+        return f"peak {self.peak:,} bytes, {format_count(self.launches, 'launch', 'launches')}, {self.seconds:.3g} s{moved}"
 
 
 class _Watcher(threading.local):
@@ -72,7 +72,7 @@ _watcher = _Watcher()
 
 
 @contextmanager
-def watched(tell: Callable[[Candidate], object]) -> Generator[None]:
+def watch_candidates(tell: Callable[[Candidate], object]) -> Generator[None]:
     """Tell of every candidate that this thread forecasts meanwhile; what it raises ends the search."""
     before, _watcher.tell = _watcher.tell, tell
     try:

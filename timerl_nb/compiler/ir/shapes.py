@@ -51,11 +51,11 @@ _NEXT: Final[Mapping[DType, tuple[DType, ...]]] = {
 }
 
 
-def _above(dtype: DType) -> frozenset[DType]:
-    return frozenset({dtype}).union(*(_above(higher) for higher in _NEXT[dtype]))
+def _promotion_targets(dtype: DType) -> frozenset[DType]:
+    return frozenset({dtype}).union(*(_promotion_targets(higher) for higher in _NEXT[dtype]))
 
 
-_ABOVE: Final = {dtype: _above(dtype) for dtype in _NEXT}
+_ABOVE: Final = {dtype: _promotion_targets(dtype) for dtype in _NEXT}
 
 
 def dtype_name(dtype: Any) -> DType:
@@ -125,7 +125,7 @@ def _meet(a: DType, b: DType) -> DType:
     return max(_ABOVE[a] & _ABOVE[b], key=lambda dtype: len(_ABOVE[dtype]))
 
 
-def counted(dtype: DType) -> DType:
+def accumulator_type(dtype: DType) -> DType:
     """The element type of a sum or product: booleans and integers of few bits add up in int32."""
     return "i32" if dtype in ("bool", "i8", "u8", "i16") else dtype
 

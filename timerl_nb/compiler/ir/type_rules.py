@@ -37,8 +37,8 @@ from timerl_nb.compiler.ir.shapes import (
     Shape,
     Size,
     TensorType,
+    accumulator_type,
     broadcast,
-    counted,
     differing,
     dtype_name,
     is_float,
@@ -69,7 +69,7 @@ class TypeRuleError(Exception):
         super().__init__(what)
 
 
-def _shown(types: Types) -> str:
+def _format_types(types: Types) -> str:
     return " and ".join(map(str, types))
 
 
@@ -77,7 +77,7 @@ def _broadcast(types: Types) -> Shape:
     shape = broadcast([t.shape for t in types])
     if shape is None:
         raise TypeRuleError(
-            f"{_shown(types)} do not broadcast", differing([t.shape for t in types])
+            f"{_format_types(types)} do not broadcast", differing([t.shape for t in types])
         )
     return shape
 
@@ -102,7 +102,7 @@ def arithmetic_type(types: Types, _: Any) -> TensorType:
 def float_type(types: Types, _: Any) -> TensorType:
     result = arithmetic_type(types, _)
     if not is_float(result.dtype):
-        raise TypeRuleError(f"needs floating-point values, not {_shown(types)}")
+        raise TypeRuleError(f"needs floating-point values, not {_format_types(types)}")
     return result
 
 
@@ -113,13 +113,15 @@ def comparison_type(types: Types, _: Any) -> TensorType:
 def logical_type(types: Types, _: Any) -> TensorType:
     dtype = promote(t.dtype for t in types)
     if is_float(dtype):
-        raise TypeRuleError(f"needs booleans or integers, not {_shown(types)}")
+        raise TypeRuleError(f"needs booleans or integers, not {_format_types(types)}")
     return TensorType(_broadcast(types), dtype)
 
 
 def shift_type(types: Types, _: Any) -> TensorType:
     if not all(is_integer(t.dtype) for t in types):
-        raise TypeRuleError(f"only the bits of integers are shifted, not those of {_shown(types)}")
+        raise TypeRuleError(
+            f"only the bits of integers are shifted, not those of {_format_types(types)}"
+        )
     return TensorType(_broadcast(types), promote(t.dtype for t in types))
 
 
@@ -135,7 +137,7 @@ def unit_type(types: Types, _: Any) -> TensorType:
     return TensorType(types[0].shape, "f32")
 
 
-def _without(types: Types, axes: tuple[int, ...]) -> Shape:
+def _drop_axes(types: Types, axes: tuple[int, ...]) -> Shape:
     for axis in axes:
         _axis(types, axis)
     return tuple(s for k, s in enumerate(types[0].shape) if k not in axes)
@@ -148,19 +150,19 @@ def _axis(types: Types, axis: int) -> int:
 
 
 def sum_type(types: Types, attrs: AxesAttrs) -> TensorType:
-    return TensorType(_without(types, attrs.axes), counted(types[0].dtype))
+    return TensorType(_drop_axes(types, attrs.axes), accumulator_type(types[0].dtype))
 
 
 def extremum_type(types: Types, attrs: AxesAttrs) -> TensorType:
-    return TensorType(_without(types, attrs.axes), types[0].dtype)
+    return TensorType(_drop_axes(types, attrs.axes), types[0].dtype)
 
 
 def argmax_type(types: Types, attrs: AxisAttrs) -> TensorType:
-    return TensorType(_without(types, (attrs.axis,)), "i32")
+    return TensorType(_drop_axes(types, (attrs.axis,)), "i32")
 
 
 def discounted_type(types: Types, attrs: DiscountAttrs) -> TensorType:
-    return TensorType(_without(types, (attrs.axis,)), float_type(types, None).dtype)
+    return TensorType(_drop_axes(types, (attrs.axis,)), float_type(types, None).dtype)
 
 
 def sliding_type(types: Types, attrs: SlidingAttrs) -> TensorType:
@@ -182,14 +184,16 @@ def dot_type(types: Types, attrs: DotAttrs) -> TensorType:
 
 def _expect_same(types: Types, known: Size, s: Size) -> None:
     if not same_size(known, s):
-        raise TypeRuleError(f"{_shown(types)} disagree in a size: {known} and {s}", (known, s))
+        raise TypeRuleError(
+            f"{_format_types(types)} disagree in a size: {known} and {s}", (known, s)
+        )
 
 
 def _scalars(types: Types) -> Types:
     return [TensorType((), t.dtype) for t in types]
 
 
-def _labelled(types: Types, *labels: str) -> dict[str, Size]:
+def _label_sizes(types: Types, *labels: str) -> dict[str, Size]:
     """The size of each label; operands that share one must agree."""
     sizes: dict[str, Size] = {}
     for mine, t in zip(labels, types, strict=True):
@@ -210,13 +214,13 @@ def conv_type(types: Types, attrs: ConvAttrs) -> TensorType:
     if any(min(s.stride, s.spread, s.dilation) < 1 for s in attrs.sweeps):
         raise TypeRuleError("strides and dilations are positive")
     apart = attrs.right.translate({ord(x): x.upper() for x in swept})  # sizes of their own
-    sizes = _labelled(types, attrs.left, apart) | {s.label: size(s.size) for s in attrs.sweeps}
+    sizes = _label_sizes(types, attrs.left, apart) | {s.label: size(s.size) for s in attrs.sweeps}
     dtype = float_type(_scalars(types), None).dtype
     return TensorType(tuple(sizes[x] for x in attrs.out), dtype)
 
 
 def gather_type(types: Types, attrs: GatherAttrs) -> TensorType:
-    sizes = _labelled(types, attrs.left, attrs.right)
+    sizes = _label_sizes(types, attrs.left, attrs.right)
     _positions(types[1])
     results = set(attrs.left + attrs.right) - {attrs.axis}
     if attrs.axis not in attrs.left or attrs.axis in attrs.right:
@@ -227,7 +231,7 @@ def gather_type(types: Types, attrs: GatherAttrs) -> TensorType:
 
 
 def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
-    sizes = _labelled(types, attrs.left, attrs.right)
+    sizes = _label_sizes(types, attrs.left, attrs.right)
     _positions(types[1])
     kept = set(attrs.out) - {attrs.axis}
     if attrs.axis not in attrs.out or attrs.axis in sizes or len(kept) + 1 != len(attrs.out):
@@ -241,7 +245,7 @@ def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
 
 def set_type(types: Types, attrs: SetAttrs) -> TensorType:
     x, values, at = types
-    sizes = _labelled((values, at), attrs.left, attrs.right)
+    sizes = _label_sizes((values, at), attrs.left, attrs.right)
     kept = set(attrs.out) - {attrs.axis}
     if (
         attrs.axis not in attrs.out
@@ -249,7 +253,7 @@ def set_type(types: Types, attrs: SetAttrs) -> TensorType:
         or set(attrs.left) != kept | set(attrs.right)
     ):
         raise TypeRuleError(f"{attrs} has axes that are neither kept nor placed")
-    _labelled((values, at, x), attrs.left, attrs.right, attrs.out)
+    _label_sizes((values, at, x), attrs.left, attrs.right, attrs.out)
     _positions(at)
     if values.dtype != x.dtype:
         raise TypeRuleError(f"values of {values} do not go into {x}")
@@ -285,13 +289,15 @@ def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
     _axis(types, attrs.axis)
     if not all(same_shape(t.shape, types[0].shape) for t in types):
         apart = differing([t.shape for t in types])
-        raise TypeRuleError(f"{_shown(types)} are not of one shape", apart)
+        raise TypeRuleError(f"{_format_types(types)} are not of one shape", apart)
     return arithmetic_type(types, None)
 
 
 def jaxed_type(types: Types, attrs: JaxedAttrs) -> TensorType:
     if [t.dtype for t in types] != [*attrs.takes]:
-        raise TypeRuleError(f"{attrs.name} takes {', '.join(attrs.takes)}, not {_shown(types)}")
+        raise TypeRuleError(
+            f"{attrs.name} takes {', '.join(attrs.takes)}, not {_format_types(types)}"
+        )
     return TensorType((*attrs.sizes, *attrs.type.shape), attrs.type.dtype)
 
 
@@ -323,10 +329,10 @@ def expand_type(types: Types, attrs: ShapeAttrs) -> TensorType:
 
 def concat_type(types: Types, attrs: AxisAttrs) -> TensorType:
     axis = _axis(types, attrs.axis)
-    rest = _without(types, (axis,))
+    rest = _drop_axes(types, (axis,))
     for t in types:
-        if t.rank != types[0].rank or not same_shape(_without([t], (axis,)), rest):
-            apart = differing([rest, _without([t], (axis,))]) if t.rank > axis else None
+        if t.rank != types[0].rank or not same_shape(_drop_axes([t], (axis,)), rest):
+            apart = differing([rest, _drop_axes([t], (axis,))]) if t.rank > axis else None
             raise TypeRuleError(f"{types[0]} and {t} cannot be joined along axis {axis}", apart)
     total = lin(0)
     for t in types:
@@ -338,7 +344,7 @@ def concat_type(types: Types, attrs: AxisAttrs) -> TensorType:
 def reindex_type(types: Types, attrs: ReindexAttrs) -> TensorType:
     axis = _axis(types, attrs.axis)
     if attrs.size is None:
-        return TensorType(_without(types, (axis,)), types[0].dtype)
+        return TensorType(_drop_axes(types, (axis,)), types[0].dtype)
     shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
     return TensorType(shape, types[0].dtype)
 

@@ -19,9 +19,9 @@ from timerl_nb.compiler.isl.operation_limit import (
     CALL,
     CONTEXT,
     TooMuchWork,
-    coalesced,
-    left,
-    remembered,
+    coalesce_pieces,
+    memoize_with_cost,
+    remaining_operations,
     spend,
     spend_once,
 )
@@ -34,7 +34,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     any_of,
     compare,
     const,
-    invented,
+    invent_symbol,
     maximum,
     minimum,
     pick,
@@ -80,7 +80,7 @@ class Scan(Generic[Node]):
 
     def _nest(self, made: isl.AstNode, known: Mapping[str, Lin]) -> Node:
         self.nests += 1
-        return _translated(made, known, self._builder)
+        return _translate_ast_node(made, known, self._builder)
 
     def _part(
         self,
@@ -94,7 +94,7 @@ class Scan(Generic[Node]):
         try:
             return self._nest(_loops(raw, context, operations), known)
         except TooMuchWork:
-            if not left():
+            if not remaining_operations():
                 raise
         return self._parts(raw, context, fixed, known)
 
@@ -120,13 +120,13 @@ class Scan(Generic[Node]):
             return self._part(one, parts[k].context, depth, {**known, **new}, _PART)
 
         outer = _loops(_turns([one.turns for one in parts]), context)
-        return _translated(outer, known, _Turns(self._builder, part))
+        return _translate_ast_node(outer, known, _Turns(self._builder, part))
 
     def _indivisible(self, raw: isl.Schedule, context: isl.Set, known: Mapping[str, Lin]) -> Node:
         try:
             return self._nest(_loops(raw, context), known)
         except TooMuchWork:
-            if not left():
+            if not remaining_operations():
                 raise
         made = self._nest(_as_they_are(raw, context), known)
         raw.get_domain().foreach_set(lambda one: self.guarded.append(one.get_tuple_name()))
@@ -146,7 +146,7 @@ class _Part:
         around: isl.UnionMap, points: isl.UnionSet, fixed: int, depth: int, context: isl.Set
     ) -> _Part:
         times = spend(isl.UnionMap.intersect_domain, around, points)
-        turns = coalesced(isl.Set.from_union_set(spend(isl.UnionMap.range, times)))
+        turns = coalesce_pieces(isl.Set.from_union_set(spend(isl.UnionMap.range, times)))
         named = turns
         for k in range(fixed, depth):
             place = named.dim(_PARAM)
@@ -154,7 +154,7 @@ class _Part:
             named = named.equate(_PARAM, place, _SET, k)
         times = spend(isl.UnionMap.intersect_range, times, isl.UnionSet.from_set(named))
         points = spend(isl.UnionMap.domain, times)
-        within = coalesced(spend(isl.Set.params, named))
+        within = coalesce_pieces(spend(isl.Set.params, named))
         context = context.align_params(within.get_space())
         within = within.align_params(context.get_space())
         return _Part(points, turns, spend(isl.Set.intersect, context, within))
@@ -172,7 +172,7 @@ class _Turns(Generic[Node]):
 
 
 def _turn(k: int) -> str:
-    return invented(f"turn{k}")
+    return invent_symbol(f"turn{k}")
 
 
 def _turns(parts: Sequence[isl.Set]) -> isl.Schedule:
@@ -215,7 +215,7 @@ def _halves(node: isl.ScheduleNode) -> list[isl.UnionSet]:
     return [reduce(isl.UnionSet.union, half) for half in (own[:middle], own[middle:])]
 
 
-@remembered
+@memoize_with_cost
 def _loops(raw: isl.Schedule, context: isl.Set, operations: int = CALL) -> isl.AstNode:
     """isl's loops, the inner ones split where a guard would be needed."""
 
@@ -236,16 +236,18 @@ def _as_they_are(raw: isl.Schedule, context: isl.Set, operations: int = CALL) ->
     return spend_once(operations, isl.AstBuild.node_from_schedule, build, raw)
 
 
-def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]) -> Node:
+def _translate_ast_node(
+    node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]
+) -> Node:
     kind = node.get_type()
     if kind == isl.ast_node_type.block:
         children: list[isl.AstNode] = []
         node.block_get_children().foreach(children.append)
-        return builder.sequence([_translated(child, known, builder) for child in children])
+        return builder.sequence([_translate_ast_node(child, known, builder) for child in children])
     if kind == isl.ast_node_type.if_:
-        then = _translated(node.if_get_then_node(), known, builder)
+        then = _translate_ast_node(node.if_get_then_node(), known, builder)
         other = (
-            _translated(node.if_get_else_node(), known, builder)
+            _translate_ast_node(node.if_get_else_node(), known, builder)
             if node.if_has_else_node()
             else None
         )
@@ -254,13 +256,13 @@ def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilde
         counter = node.for_get_iterator().get_id().get_name()
         first = _integer(node.for_get_init(), known)
         if node.for_is_degenerate():
-            return _translated(node.for_get_body(), {**known, counter: first}, builder)
+            return _translate_ast_node(node.for_get_body(), {**known, counter: first}, builder)
         end = node.for_get_cond()
         last = _integer(end.get_op_arg(1), known)
         if end.get_op_type() == isl.ast_expr_op_type.lt:
             last = last - 1
         step = to_int(node.for_get_inc().get_val())
-        body = _translated(node.for_get_body(), known, builder)
+        body = _translate_ast_node(node.for_get_body(), known, builder)
         depth = int(counter.removeprefix("c"))  # isl's own name for it
         return builder.loop(depth, counter, first, last, step, body)
     if kind == isl.ast_node_type.user:

@@ -23,8 +23,8 @@ from timerl_nb.compiler.isl.operation_limit import (
     TooMuchWork,
     at_most,
     is_ceiling,
-    left,
-    remembered,
+    memoize_with_cost,
+    remaining_operations,
     spend,
     spend_once,
 )
@@ -36,7 +36,7 @@ from timerl_nb.compiler.isl.sets_and_relations import (
     bounds_set,
     pw_expression,
 )
-from timerl_nb.compiler.isl.sibling_loop_fusion import merged
+from timerl_nb.compiler.isl.sibling_loop_fusion import merge_sibling_loops
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin
 
@@ -56,7 +56,7 @@ class Edge:
     pairs: Relation  # source point -> sink point
 
 
-def _named(relation: Relation, left: str, right: str) -> isl.Map:
+def _name_tuples(relation: Relation, left: str, right: str) -> isl.Map:
     half = spend(isl.Map.set_tuple_name, relation.raw, _IN, left)
     return spend(isl.Map.set_tuple_name, half, _OUT, right)
 
@@ -66,11 +66,13 @@ def _names(symbols: Iterable[str]) -> str:
 
 
 def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
-    return _united(dims.bounds, *(_named(edge.pairs, edge.source, edge.sink) for edge in edges))
+    return _unite_maps(
+        dims.bounds, *(_name_tuples(edge.pairs, edge.source, edge.sink) for edge in edges)
+    )
 
 
-@remembered
-def _united(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
+@memoize_with_cost
+def _unite_maps(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
     total = isl.UnionMap.read_from_str(CONTEXT, f"[{_names(bounds)}] -> {{ }}")
     for one in maps:
         total = total.add_map(one)
@@ -81,14 +83,14 @@ def _united(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
 # listed first, or visited by hand.
 
 
-@remembered
+@memoize_with_cost
 def _maps(union: isl.UnionMap) -> Sequence[isl.Map]:
     found: list[isl.Map] = []
     union.foreach_map(found.append)
     return found
 
 
-@remembered
+@memoize_with_cost
 def _sets(union: isl.UnionSet) -> Sequence[isl.Set]:
     found: list[isl.Set] = []
     union.foreach_set(found.append)
@@ -113,7 +115,7 @@ def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
     return _all_together(*named)
 
 
-@remembered
+@memoize_with_cost
 def _all_together(*sets: isl.Set) -> isl.UnionSet:
     return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, sets))
 
@@ -136,24 +138,26 @@ def solve(
         CeilingError: the process that isl has for long calls died.
     """
     with at_most(ceiling):
-        number = _numbered(dims, statements, validity, proximity)
+        number = _number_statements(dims, statements, validity, proximity)
         new = {name: f"S{k:05}" for name, k in number.items()}
         domain = _union_set({new[name]: statements[name] for name in number})
-        must, close = (_renamed(edges, new) for edges in (validity, proximity))
-        whole = _united(dims.bounds, *must)
-        raw = _scheduled(domain, whole, _united(dims.bounds, *close), bounds_set(dims, {}))
-        with suppress(TooMuchWork), at_most(min(left(), CALL)):
-            raw = _merged(raw, whole, *close)
+        must, close = (_rename_edges(edges, new) for edges in (validity, proximity))
+        whole = _unite_maps(dims.bounds, *must)
+        raw = _scheduled(domain, whole, _unite_maps(dims.bounds, *close), bounds_set(dims, {}))
+        with suppress(TooMuchWork), at_most(min(remaining_operations(), CALL)):
+            raw = _merge_sibling_loops(raw, whole, *close)
         total = _total(raw, *sorted(new.values()))
         return ScheduleTree(dims, dict(statements), _pulled_back(total, dims, statements, new))
 
 
-@remembered
-def _merged(raw: isl.Schedule, validity: isl.UnionMap, *proximity: isl.Map) -> isl.Schedule:
-    return merged(raw, _maps(validity), proximity)
+@memoize_with_cost
+def _merge_sibling_loops(
+    raw: isl.Schedule, validity: isl.UnionMap, *proximity: isl.Map
+) -> isl.Schedule:
+    return merge_sibling_loops(raw, _maps(validity), proximity)
 
 
-def _numbered(
+def _number_statements(
     dims: Dims, statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
 ) -> dict[str, int]:
     """A number for each statement, by what it is and not by its name; what is needed comes first.
@@ -218,13 +222,13 @@ def _sources_first(names: Sequence[str], needs: Mapping[str, set[str]]) -> dict[
     return found
 
 
-def _renamed(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
+def _rename_edges(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
     """The edges under other names, each once, in an order that is not that of the edges."""
     each = {(new[e.source], new[e.sink], _matrix(e.pairs.raw)): e.pairs for e in edges}
-    return [_named(each[key], *key[:2]) for key in sorted(each)]
+    return [_name_tuples(each[key], *key[:2]) for key in sorted(each)]
 
 
-@remembered
+@memoize_with_cost
 def _matrix(raw: isl.Set | isl.Map) -> str:
     """A text without names."""
     printer = isl.Printer.to_str(CONTEXT)
@@ -248,7 +252,7 @@ class NoLatest(Exception):
         self.value, self.readers = value, readers
 
 
-@remembered
+@memoize_with_cost
 def _scheduled(
     domain: isl.UnionSet, validity: isl.UnionMap, proximity: isl.UnionMap, context: isl.Set
 ) -> isl.Schedule:
@@ -259,9 +263,9 @@ def _scheduled(
     try:
         return spend_once(_HERE, constraints.compute_schedule)
     except isl.Error as error:
-        raise _refused(str(error)) from None
+        raise _error_for_complaint(str(error)) from None
     except TooMuchWork:
-        if not left():
+        if not remaining_operations():
             raise
     texts = {
         "domain": spend(isl.UnionSet.to_str, domain),
@@ -273,15 +277,17 @@ def _scheduled(
 
 
 def _made_elsewhere(given: Mapping[str, str], most: int | None = None) -> str:
-    answer = ask_elsewhere(given, left() if most is None else min(most, left()))
+    answer = ask_elsewhere(
+        given, remaining_operations() if most is None else min(most, remaining_operations())
+    )
     if "ended" in answer:  # for want of memory, say: parts of the program may be small enough
         raise CeilingError(f"isl's process came to nothing ({answer['ended']}).")
     if "made" not in answer:
-        raise _refused(answer["error"])
+        raise _error_for_complaint(answer["error"])
     return answer["made"]
 
 
-def _refused(complaint: str) -> Exception:
+def _error_for_complaint(complaint: str) -> Exception:
     if UNSCHEDULABLE in complaint:
         return Unschedulable(complaint)
     return TooMuchWork(in_one_call=True) if is_ceiling(complaint) else AssertionError(complaint)
@@ -328,7 +334,7 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
 
 
-@remembered
+@memoize_with_cost
 def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
     """The schedule as a total order.
 
@@ -357,7 +363,7 @@ def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
     return bottom_up(raw, split)
 
 
-@remembered
+@memoize_with_cost
 def _bands(raw: isl.Schedule) -> Sequence[tuple[int, Sequence[isl.Map]]]:
     """The bands of a schedule, outermost first: of how many loops, and who runs when in them."""
     found: list[tuple[int, Sequence[isl.Map]]] = []
@@ -456,7 +462,7 @@ class ScheduleTree:
         """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
         if self._theta.is_empty():
             return None
-        before = _before(self._theta)
+        before = _lexicographic_order(self._theta)
         everything = _union_map(self.dims, validity)
         everything = spend(isl.UnionMap.intersect_domain, everything, self.domain)
         everything = spend(isl.UnionMap.intersect_range, everything, self.domain)
@@ -510,7 +516,7 @@ class ScheduleTree:
             try:
                 last = _latest(spend(isl.UnionMap.apply_range, flow, times))
             except TooMuchWork:
-                if not left():
+                if not remaining_operations():
                     raise
                 raise NoLatest(edges[0].source, {edge.sink for edge in edges}) from None
             reading = spend(isl.UnionMap.apply_range, last, spend(isl.UnionMap.reverse, times))
@@ -530,7 +536,7 @@ class ScheduleTree:
         """
         calls = (_union_map(self.dims, [call]) for call in (*before, *after))
         ahead, behind = (tuple(call.source for call in some) for some in (before, after))
-        raw = _grafted(self.raw, ahead, behind, *calls)
+        raw = _graft_calls(self.raw, ahead, behind, *calls)
         grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements = self.dims, self.statements
         grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
@@ -540,8 +546,8 @@ class ScheduleTree:
         return str(self.raw)
 
 
-@remembered
-def _grafted(
+@memoize_with_cost
+def _graft_calls(
     raw: isl.Schedule, ahead: tuple[str, ...], behind: tuple[str, ...], *calls: isl.UnionMap
 ) -> isl.Schedule:
     """The schedule with calls ahead of the points of some statements, then behind those of some."""
@@ -590,30 +596,30 @@ def _grafted(
     return walk(raw.get_root(), ()).get_schedule()
 
 
-@remembered
-def _before(theta: isl.UnionMap) -> isl.UnionMap:
+@memoize_with_cost
+def _lexicographic_order(theta: isl.UnionMap) -> isl.UnionMap:
     """Which times are before which."""
     return isl.UnionMap.from_map(isl.Map.lex_lt(isl.Set.from_union_set(theta.range()).get_space()))
 
 
-@remembered
+@memoize_with_cost
 def _latest(times: isl.UnionMap) -> isl.UnionMap:
     """For each value the latest of its times."""
     try:
         return spend(isl.UnionMap.lexmax, times)
     except TooMuchWork:
-        if not left():
+        if not remaining_operations():
             raise
     made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)}, _LATEST)
     return spend(isl.UnionMap.read_from_str, CONTEXT, made)
 
 
-@remembered
+@memoize_with_cost
 def _anonymous(one: isl.Map) -> isl.Map:
     return one.reset_tuple_id(_IN).reset_tuple_id(_OUT)
 
 
-@remembered
+@memoize_with_cost
 def _components(one: isl.Map, domain: Domain, bounds: tuple[str, ...]) -> tuple[Lin, ...]:
     many = spend(isl.PwMultiAff.from_map, one)
     return tuple(pw_expression(many.get_pw_aff(k), domain, bounds) for k in range(many.dim(_OUT)))

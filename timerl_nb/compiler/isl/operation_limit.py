@@ -81,7 +81,7 @@ _ISL: Final = frozenset(kind for kind in vars(isl).values() if isinstance(kind, 
 _known: Final[Lru[tuple[Hashable, ...], tuple[object, Any, int]]] = Lru(1 << 13)
 
 
-def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
+def memoize_with_cost(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
     """A function of isl's values, by identity, and of plain ones: asked once for each, paid each time.
 
     Compiling asks the same again and again, and islpy leaves something behind at every call. What is
@@ -109,7 +109,7 @@ def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
     return asked
 
 
-@remembered
+@memoize_with_cost
 def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs) -> _Made:
     """The result of one call of isl that may be long.
 
@@ -179,13 +179,13 @@ def _stopped_at(
             raise
 
 
-def left() -> int:
+def remaining_operations() -> int:
     """How many operations may still be spent."""
     return 1_000 * CALL if _budget.left is None else max(0, _budget.left)
 
 
-@remembered
-def coalesced(made: Any) -> Any:
+@memoize_with_cost
+def coalesce_pieces(made: Any) -> Any:
     """A set, relation or function with fewer pieces, where isl finds them within the ceiling.
 
     It may fail to: some sets with remainders are beyond its coalescing, which then answers nothing.
@@ -237,7 +237,7 @@ def at_most(operations: int) -> Generator[None]:
 
 
 @contextmanager
-def bounded(what: str, origin: Origin | None = None) -> Generator[None]:
+def limit_isl_work(what: str, origin: Origin | None = None) -> Generator[None]:
     """A ceiling on isl's work on `what`, so that no program hangs the process.
 
     Raises:

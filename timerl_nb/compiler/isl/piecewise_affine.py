@@ -14,7 +14,7 @@ from typing import Final
 
 import islpy as isl
 
-from timerl_nb.compiler.isl.operation_limit import CONTEXT, coalesced, spend
+from timerl_nb.compiler.isl.operation_limit import CONTEXT, coalesce_pieces, spend
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
     TRUE,
@@ -143,7 +143,7 @@ def _simple(made: isl.PwAff, space: Space) -> isl.PwAff:
         made = spend(
             isl.PwAff.gist, spend(isl.PwAff.intersect_domain, made, space.inside), space.inside
         )
-    return coalesced(made)
+    return coalesce_pieces(made)
 
 
 @lru_cache(maxsize=50_000)
@@ -157,7 +157,7 @@ def points(cond: Cond, space: Space) -> isl.Set:
             found = spend(isl.PwAff.zero_set, value)
         else:
             found = spend(isl.PwAff.non_zero_set, value)
-        return coalesced(found) if found.n_basic_set() > 1 else found
+        return coalesce_pieces(found) if found.n_basic_set() > 1 else found
     parts = [points(arg, space) for arg in cond.args]
     if isinstance(cond, And):
         if not parts:
@@ -165,4 +165,4 @@ def points(cond: Cond, space: Space) -> isl.Set:
         return reduce(lambda a, b: spend(isl.Set.intersect, a, b), parts)
     if not parts:
         return isl.Set.empty(space.raw)
-    return reduce(lambda a, b: coalesced(spend(isl.Set.union, a, b)), parts)
+    return reduce(lambda a, b: coalesce_pieces(spend(isl.Set.union, a, b)), parts)

@@ -13,8 +13,14 @@ import islpy as isl
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.compiler.isl.operation_limit import coalesced, spend
-from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed, pw_expression
+from timerl_nb.compiler.isl.operation_limit import coalesce_pieces, spend
+from timerl_nb.compiler.isl.sets_and_relations import (
+    Point,
+    Relation,
+    Set,
+    primed_name,
+    pw_expression,
+)
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin
 
@@ -90,7 +96,7 @@ def _column(upto: isl.Set, k: int, points: Set) -> _Column:
     if spend(isl.Map.is_single_valued, step):
         return _Column(low)
     high = pw_expression(spend(isl.Map.dim_max, step, 0), names[:k], bounds)
-    parts = spend(isl.Set.compute_divs, coalesced(upto)).get_basic_sets()
+    parts = spend(isl.Set.compute_divs, coalesce_pieces(upto)).get_basic_sets()
     if len(parts) == 1 and not parts[0].dim(isl.dim_type.div):
         return _Column(low, high)
     return _Column(low, high, Set(points.dims, names[: k + 1], upto).condition())
@@ -103,7 +109,7 @@ def all_points(points: Set, bounds: Point) -> Array:
 
 def pairs_set(pairs: Relation) -> Set:
     """The pairs of a relation as points: those of its left side, and then of its right, primed."""
-    names = (*pairs.left, *map(primed, pairs.right))
+    names = (*pairs.left, *map(primed_name, pairs.right))
     return Set(pairs.dims, names, pairs.raw.wrap().flatten())
 
 

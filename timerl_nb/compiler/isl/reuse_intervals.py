@@ -16,7 +16,7 @@ from typing import Any
 import islpy as isl
 
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree
-from timerl_nb.compiler.isl.operation_limit import CONTEXT, coalesced, spend
+from timerl_nb.compiler.isl.operation_limit import CONTEXT, coalesce_pieces, spend
 from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, ceilings_set
 
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
@@ -71,7 +71,7 @@ class Times:
         self.schedule = schedule
         params = ceilings_set(schedule.dims, bounds)
         self.theta: dict[str, Any] = {
-            name: coalesced(spend(isl.Map.intersect_params, one, params))
+            name: coalesce_pieces(spend(isl.Map.intersect_params, one, params))
             for name, one in schedule.functions()
         }
 
@@ -105,7 +105,7 @@ class Gaps:
             one = spend(isl.Map.apply_range, use.pairs.raw, self._theta[use.sink])
             flow = one if flow is None else spend(isl.Map.union, flow, one)
         assert flow is not None
-        self._flow = coalesced(flow)
+        self._flow = coalesce_pieces(flow)
         time = self._flow.range().get_space()
         self._width = time.dim(_SET)
         self._later = isl.Map.lex_lt(time)
@@ -155,7 +155,7 @@ class Gaps:
 
     def _relation(self, times: isl.Map, statement: str) -> Relation:
         """Values -> the points of a statement that run at the given times."""
-        raw = coalesced(spend(isl.Map.apply_range, times, self._theta[statement].reverse()))
+        raw = coalesce_pieces(spend(isl.Map.apply_range, times, self._theta[statement].reverse()))
         right = self._schedule.statements[statement].domain
         return Relation(self._dims, self._value, right, raw)
 
@@ -187,7 +187,7 @@ class Gaps:
         first = spend(isl.Map.lexmin, inside)
         started = self._valid(spend(isl.Map.apply_range, rest, first))
         apart = spend(isl.Map.subtract_domain, rest, started.domain())
-        return coalesced(done.union(started).union(apart))
+        return coalesce_pieces(done.union(started).union(apart))
 
     def _valid(self, pairs: isl.Map) -> isl.Map:
         return spend(isl.Map.intersect_range, pairs.curry(), self._later.wrap()).uncurry()

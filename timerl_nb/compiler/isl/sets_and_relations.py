@@ -13,7 +13,7 @@ from typing import Any
 
 import islpy as isl
 
-from timerl_nb.compiler.isl.operation_limit import coalesced, remembered, spend
+from timerl_nb.compiler.isl.operation_limit import coalesce_pieces, memoize_with_cost, spend
 from timerl_nb.compiler.isl.piecewise_affine import Space, points
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
@@ -27,7 +27,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     const,
     eq,
     ge,
-    invented,
+    invent_symbol,
     lt,
     maximum,
     minimum,
@@ -40,12 +40,12 @@ _SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
 _PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
 
 
-def primed(name: str) -> str:
+def primed_name(name: str) -> str:
     """The name of a relation's target dimension inside a condition over both sides."""
     return name + "'"
 
 
-_VALUE, _LENGTH = invented("value"), invented("length")
+_VALUE, _LENGTH = invent_symbol("value"), invent_symbol("length")
 
 
 class Likeness:
@@ -115,10 +115,10 @@ def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     return total if scale == 1 else total // scale
 
 
-@remembered
+@memoize_with_cost
 def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     options: list[Cond] = []
-    simple = spend(isl.Set.compute_divs, coalesced(s))
+    simple = spend(isl.Set.compute_divs, coalesce_pieces(s))
     for basic in simple.get_basic_sets():
         conds: list[Cond] = []
         for constraint in basic.get_constraints():
@@ -130,11 +130,11 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     return any_of(*options)
 
 
-@remembered
+@memoize_with_cost
 def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     """A piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
-    few: isl.PwAff = pw if pw.n_piece() == 1 else coalesced(pw)
+    few: isl.PwAff = pw if pw.n_piece() == 1 else coalesce_pieces(pw)
     few.foreach_piece(lambda s, a: pieces.append((s, a)))
     lins = [_aff(a, names, bounds) for _, a in pieces]
     if len(lins) == 1:
@@ -213,7 +213,7 @@ class Set:
 
     def __or__(self, other: Set) -> Set:
         both = spend(isl.Set.union, self.raw, self._same(other))
-        return self._like(coalesced(both))
+        return self._like(coalesce_pieces(both))
 
     def __sub__(self, other: Set) -> Set:
         return self._like(spend(isl.Set.subtract, self.raw, self._same(other)))
@@ -369,19 +369,21 @@ class Relation:
     @classmethod
     def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
         """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
-        return cls(dims, left, right, _map_of(dims.bounds, left, tuple(map(primed, right)), cond))
+        return cls(
+            dims, left, right, _map_of(dims.bounds, left, tuple(map(primed_name, right)), cond)
+        )
 
     @classmethod
     def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
         """Which source points each sink point reads through `index`; not cut to the source."""
         conds: list[Cond] = []
         for name, entry in zip(source.domain, index, strict=True):
-            to = sym(primed(name))
+            to = sym(primed_name(name))
             if isinstance(entry, Slice):
                 conds += [ge(to, entry.lo), lt(to, entry.hi)]
             else:
                 conds.append(eq(to, entry))
-        dims, right = sink.dims, tuple(map(primed, source.domain))
+        dims, right = sink.dims, tuple(map(primed_name, source.domain))
         given = dims.inside(sink.domain)
         raw = _map_of(dims.bounds, sink.domain, right, all_of(*conds), given)
         raw = spend(isl.Map.intersect_domain, raw, sink.raw)
@@ -400,7 +402,7 @@ class Relation:
 
     def __or__(self, other: Relation) -> Relation:
         both = spend(isl.Map.union, self.raw, self._same(other))
-        return self._like(coalesced(both))
+        return self._like(coalesce_pieces(both))
 
     def __sub__(self, other: Relation) -> Relation:
         return self._like(spend(isl.Map.subtract, self.raw, self._same(other)))
@@ -469,7 +471,7 @@ class Relation:
 
     def parts(self) -> list[Relation]:
         """Return disjoint parts, each by one system of constraints."""
-        apart = spend(isl.Map.make_disjoint, coalesced(spend(isl.Map.compute_divs, self.raw)))
+        apart = spend(isl.Map.make_disjoint, coalesce_pieces(spend(isl.Map.compute_divs, self.raw)))
         return [self._like(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
 
     def box(self) -> Relation:
@@ -529,7 +531,7 @@ class Relation:
         both = (*self.right, *other.right)
         pairs = self.raw.flat_range_product(other.raw)
         order = Relation.of(
-            self.dims, both, right, all_of(*(eq(sym(primed(d)), sym(d)) for d in right))
+            self.dims, both, right, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in right))
         )
         return Relation(self.dims, self.left, right, spend(isl.Map.apply_range, pairs, order.raw))
 
@@ -546,7 +548,7 @@ class Relation:
         return str(self.raw)
 
 
-@remembered
+@memoize_with_cost
 def _box(raw: isl.Map) -> isl.Map:
     m = raw.dim(_OUT)
     total = isl.Map.from_domain(spend(isl.Map.domain, raw)).add_dims(_OUT, m)
@@ -557,14 +559,14 @@ def _box(raw: isl.Map) -> isl.Map:
         upto, beyond = isl.Map.universe(line), isl.Map.universe(line)
         upto = upto.order_le(_IN, 0, _OUT, 0)
         beyond = beyond.order_ge(_IN, 0, _OUT, 0)
-        ends = (coalesced(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
+        ends = (coalesce_pieces(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
         between = spend(isl.Map.intersect, *ends)
         between = between.insert_dims(_OUT, 0, k).add_dims(_OUT, m - k - 1)
         total = spend(isl.Map.intersect, total, between)
     return total
 
 
-@remembered
+@memoize_with_cost
 def _pieces(
     raw: isl.Map, left: Domain, bounds: tuple[str, ...]
 ) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:

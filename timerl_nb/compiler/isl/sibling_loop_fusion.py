@@ -33,7 +33,7 @@ _Part = Any  # a named set: points of one statement; or a loop
 _Between = dict[tuple[int, int], list[Any]]  # by the places of two parts in their row
 
 
-def merged(raw: Any, validity: Sequence[Any], proximity: Sequence[Any]) -> Any:
+def merge_sibling_loops(raw: Any, validity: Sequence[Any], proximity: Sequence[Any]) -> Any:
     """The schedule with sibling loops merged; as it is where none are.
 
     Args:
@@ -41,15 +41,17 @@ def merged(raw: Any, validity: Sequence[Any], proximity: Sequence[Any]) -> Any:
         proximity: what had better run soon after what.
     """
     row = _row(raw.get_root())
-    joined = _merged(row, validity, proximity)
+    joined = _merge_loops_in_row(row, validity, proximity)
     return _schedule(joined) if _loops(joined) < _loops(row) else raw
 
 
-def _merged(row: list[_Part], validity: Sequence[Any], proximity: Sequence[Any]) -> list[_Part]:
+def _merge_loops_in_row(
+    row: list[_Part], validity: Sequence[Any], proximity: Sequence[Any]
+) -> list[_Part]:
     if not _has_siblings(row):
         return row
     while True:
-        needs, near = _between(row, validity), _between(row, proximity)
+        needs, near = _group_dependences(row, validity), _group_dependences(row, proximity)
         joined = next(_joined_siblings(row, needs, near), None)
         if joined is None:
             break
@@ -57,7 +59,10 @@ def _merged(row: list[_Part], validity: Sequence[Any], proximity: Sequence[Any])
     return [
         _Loop(
             part.times,
-            _merged(part.body, *(_within(part, of.get((k, k), ())) for of in (needs, near))),
+            _merge_loops_in_row(
+                part.body,
+                *(_same_iteration_dependences(part, of.get((k, k), ())) for of in (needs, near)),
+            ),
         )
         if isinstance(part, _Loop)
         else part
@@ -71,7 +76,7 @@ def _joined_siblings(row: list[_Part], needs: _Between, near: _Between) -> Itera
         for first in reversed(range(later)):
             shift = _shift(row, first, later, needs, near)
             if shift is not None:
-                yield _joined(row, first, later, shift, needs)
+                yield _fuse_loops(row, first, later, shift, needs)
 
 
 def _shift(row: list[_Part], first: int, later: int, needs: _Between, near: _Between) -> int | None:
@@ -84,10 +89,10 @@ def _shift(row: list[_Part], first: int, later: int, needs: _Between, near: _Bet
         return None
     if any((k, later) in needs for k in _waiting(first, later, needs)):
         return None
-    close = [_ahead(one, other, pairs) for pairs in near[first, later]]
+    close = [_dependence_distances(one, other, pairs) for pairs in near[first, later]]
     if not any(d.dim_min_val(0).is_int() and d.dim_max_val(0).is_int() for d in close):
         return None
-    held = [_ahead(one, other, pairs) for pairs in needs.get((first, later), ())]
+    held = [_dependence_distances(one, other, pairs) for pairs in needs.get((first, later), ())]
     least = [d.dim_min_val(0) for d in held or close]
     return -min(map(to_int, least)) if all(v.is_int() for v in least) else None
 
@@ -101,7 +106,9 @@ def _waiting(first: int, later: int, needs: _Between) -> list[int]:
     return found
 
 
-def _joined(row: list[_Part], first: int, later: int, shift: int, needs: _Between) -> list[_Part]:
+def _fuse_loops(
+    row: list[_Part], first: int, later: int, shift: int, needs: _Between
+) -> list[_Part]:
     """The row with two of its loops as one, and behind it what waits for the first of them."""
     one, other = row[first], row[later]
     times = dict(one.times)
@@ -126,7 +133,7 @@ def _ends(pairs: Any) -> tuple[str, str]:
     return pairs.get_tuple_name(_IN), pairs.get_tuple_name(_OUT)
 
 
-def _between(row: list[_Part], dependences: Iterable[Any]) -> _Between:
+def _group_dependences(row: list[_Part], dependences: Iterable[Any]) -> _Between:
     """The dependences between the parts of a row, and within each."""
     homes: dict[str, list[tuple[int, Any]]] = {}
     for k, part in enumerate(row):
@@ -147,7 +154,7 @@ def _between(row: list[_Part], dependences: Iterable[Any]) -> _Between:
     return found
 
 
-def _within(loop: _Loop, dependences: Iterable[Any]) -> list[Any]:
+def _same_iteration_dependences(loop: _Loop, dependences: Iterable[Any]) -> list[Any]:
     """The dependences within one turn of a loop."""
     found: list[Any] = []
     for pairs in dependences:
@@ -159,7 +166,7 @@ def _within(loop: _Loop, dependences: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _ahead(one: _Loop, other: _Loop, pairs: Any) -> Any:
+def _dependence_distances(one: _Loop, other: _Loop, pairs: Any) -> Any:
     """By how many turns the second loop's points are ahead of the first's that they need."""
     source, sink = _ends(pairs)
     times = isl.Map.from_pw_aff(one.times[source]), isl.Map.from_pw_aff(other.times[sink])

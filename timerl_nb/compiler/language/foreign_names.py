@@ -215,7 +215,7 @@ def close(name: str, known: Sequence[str]) -> str:
     return f"there are {', '.join(known)}." if len(known) < 25 else "dir() lists what there is."
 
 
-def taken(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str) -> T:
+def expect_type(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str) -> T:
     """The value itself.
 
     Args:
@@ -255,7 +255,7 @@ def module_names(
     return find, known
 
 
-def asked(function: Callable[P, R]) -> Callable[P, R]:
+def explain_call_errors(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which answers a call with arguments that it does not take by saying which it does."""
 
     @functools.wraps(function)
@@ -278,7 +278,7 @@ def all_asked(cls: C) -> C:
             for name, method in list(vars(base).items()):
                 if isinstance(method, FunctionType) and (name == "__init__" or name[0] != "_"):
                     if not hasattr(method, "__wrapped__"):
-                        setattr(base, name, asked(method))
+                        setattr(base, name, explain_call_errors(method))
     return cls
 
 

@@ -21,7 +21,7 @@ _EXACT = 2.0**53  # beyond it, float64 itself holds no odd integers
 _OPERATIONS = 100_000  # that isl may spend on a doubt
 
 
-def permuted(name: str, entries: dict[str, Entry]) -> None:
+def warn_permuted_index(name: str, entries: dict[str, Entry]) -> None:
     """`r[i, b, t]` of a tensor over (b, i, t): the variables themselves, in another order."""
     domain = tuple(entries)
     read = [e.as_symbol if isinstance(e, Lin) else None for e in entries.values()]
@@ -78,7 +78,7 @@ def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
         )
 
 
-def lost(given: Array, kept: Array) -> None:
+def warn_lost_precision(given: Array, kept: Array) -> None:
     """Numbers of 64 bits that a narrower floating-point type does not hold."""
     if given.dtype.kind not in "iuf" or given.dtype.itemsize < 8 or kept.dtype.kind in "iub":
         return

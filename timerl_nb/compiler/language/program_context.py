@@ -23,8 +23,8 @@ from timerl_nb.base.errors import (
     user_origin,
     user_variables,
 )
-from timerl_nb.base.text_tables import counted
-from timerl_nb.compiler.ir.analysis.needed_points import restricted
+from timerl_nb.base.text_tables import format_count
+from timerl_nb.compiler.ir.analysis.needed_points import restrict_to_needed
 from timerl_nb.compiler.ir.analysis.requested_orders import Order
 from timerl_nb.compiler.ir.analysis.unbounded_programs import without_end
 from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point, read_type
@@ -186,7 +186,7 @@ class Context:
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)
-        return f"Context({dims}; {counted(len(self._ops), 'operation')})"
+        return f"Context({dims}; {format_count(len(self._ops), 'operation')})"
 
     # --- building ----------------------------------------------------------------------------
 
@@ -533,7 +533,7 @@ class Context:
             found = self.snapshot()
         finally:
             self._ops = kept
-        return restricted(found if endless is None else without_end(found, endless))
+        return restrict_to_needed(found if endless is None else without_end(found, endless))
 
 
 def _bound_name(name: str) -> str:

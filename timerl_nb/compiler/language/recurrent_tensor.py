@@ -47,7 +47,7 @@ from timerl_nb.compiler.ir.shapes import (
     DType,
     Shape,
     TensorType,
-    counted,
+    accumulator_type,
     exactly,
     is_float,
     narrow,
@@ -76,7 +76,7 @@ from timerl_nb.compiler.language.indexing.index_parsing import (
     parse,
 )
 from timerl_nb.compiler.language.indexing.left_hand_side_branches import branch_read
-from timerl_nb.compiler.language.lint import fewer, lost, never, zero_divisor
+from timerl_nb.compiler.language.lint import fewer, never, warn_lost_precision, zero_divisor
 from timerl_nb.compiler.language.opaque_value import Fixed
 from timerl_nb.compiler.language.operations.axis_methods import LABELS as LABELS
 from timerl_nb.compiler.language.operations.axis_rearrangement import Rearranged
@@ -274,11 +274,11 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 hint="index the value at a point, or reduce it.",
             )
         fill = fill if fill.is_plain() else fill.settled()
-        return guarded(x, self.subset, self.domain, fill)
+        return select_where(x, self.subset, self.domain, fill)
 
-    def _guarded(self, cond: Cond, elsewhere: RecurrentTensor) -> RecurrentTensor:
+    def _select_where(self, cond: Cond, elsewhere: RecurrentTensor) -> RecurrentTensor:
         symbols = {*self.domain, *elsewhere.domain, *cond.symbols}
-        return guarded(self, cond, self.ctx.space.ordered(symbols), elsewhere)
+        return select_where(self, cond, self.ctx.space.ordered(symbols), elsewhere)
 
     def settled(self) -> RecurrentTensor:
         """The same tensor as an operation's value at the current point."""
@@ -300,7 +300,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 "a parameter changes through its update only.",
                 hint="use an optimiser, or p.update(next_value).",
             )
-        branch, against = _sized(operand(self.ctx, value, like=self.dtype), self.shape)
+        branch, against = _unify_sizes(operand(self.ctx, value, like=self.dtype), self.shape)
         if branch.dtype != self.dtype or not same_shape(branch.shape, self.shape):
             raise ShapeError(
                 f"{self.name} is {self.type}, but this branch is {branch.type}.",
@@ -312,7 +312,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     # --- arithmetic --------------------------------------------------------------------------
 
-    def _with(self, kind: str, other: Any, *, swap: bool = False) -> RecurrentTensor:
+    def _apply_binary(self, kind: str, other: Any, *, swap: bool = False) -> RecurrentTensor:
         try:
             rhs = as_tensor(self.ctx, other, like=_weak(kind, self.dtype, [other]))
         except TypeError:
@@ -365,16 +365,16 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
-        return self._keeping(self._reduced("sum", over, axis), over, axis, keepdims)
+        return self._keeping(self._reduce("sum", over, axis), over, axis, keepdims)
 
-    def _counted(self) -> RecurrentTensor:
-        return self.cast(counted(self.dtype))
+    def _cast_to_accumulator(self) -> RecurrentTensor:
+        return self.cast(accumulator_type(self.dtype))
 
     def prod(
         self, over: Any = None, axis: Any = None, *, keepdims: bool = False
     ) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
-        return self._keeping(self._reduced("prod", over, axis), over, axis, keepdims)
+        return self._keeping(self._reduce("prod", over, axis), over, axis, keepdims)
 
     def max(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
@@ -392,17 +392,17 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return self._keeping(self._extreme("min", over, axis, initial), over, axis, keepdims)
 
     def _extreme(self, kind: str, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
-        found = self._reduced(kind, over, axis, filled=initial is None)
+        found = self._reduce(kind, over, axis, filled=initial is None)
         return found if initial is None else found._map(f"{kind}2", initial)
 
     def any(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
-        found = self._boolean()._reduced("max", over, axis)
+        found = self._boolean()._reduce("max", over, axis)
         return self._keeping(found, over, axis, keepdims)
 
     def all(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds everywhere."""
-        found = self._boolean()._reduced("min", over, axis)
+        found = self._boolean()._reduce("min", over, axis)
         return self._keeping(found, over, axis, keepdims)
 
     def _boolean(self) -> RecurrentTensor:
@@ -424,7 +424,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return self._keeping(found, over, axis, keepdims)
 
     def _mean(self, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
-        total = self._reduced("sum", over, axis, filled=initial is None)
+        total = self._reduce("sum", over, axis, filled=initial is None)
         empty = None
         for size in self._counts(over, axis):
             if initial is not None:
@@ -450,16 +450,16 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         attrs = DiscountAttrs(self._axis(axis), checked_gamma(gamma))
         return _add(self.ctx, "discounted_sum", [self.floating()], attrs)
 
-    def _made(self, kind: str, attrs: Any, *others: RecurrentTensor) -> RecurrentTensor:
+    def _apply_operation(self, kind: str, attrs: Any, *others: RecurrentTensor) -> RecurrentTensor:
         return _add(self.ctx, kind, [self, *others], attrs)
 
     def _operand(self, value: Any, like: DType | None = None) -> RecurrentTensor:
         return operand(self.ctx, value, like=self.dtype if like is None else like)
 
-    def _expanded(self, shape: Shape) -> RecurrentTensor:
+    def _broadcast_to(self, shape: Shape) -> RecurrentTensor:
         return broadcast_to(self, shape)
 
-    def _joined(self, others: Sequence[RecurrentTensor], axis: int) -> RecurrentTensor:
+    def _concatenate(self, others: Sequence[RecurrentTensor], axis: int) -> RecurrentTensor:
         return apply("concat", [self, *others], AxisAttrs(axis))
 
     def _length(self, axis: int) -> RecurrentTensor:
@@ -484,7 +484,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             )
         return int(axis) % self.rank
 
-    def _reduced(self, kind: str, over: Any, axis: Any, *, filled: bool = False) -> RecurrentTensor:
+    def _reduce(self, kind: str, over: Any, axis: Any, *, filled: bool = False) -> RecurrentTensor:
         """A reduction over symbolic dimensions, which become leading axes, or over axes.
 
         `filled` asks that there be something to reduce at every point that is needed.
@@ -508,7 +508,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 x = x.otherwise(constant(self.ctx, identity(kind, NUMPY[x.dtype]), x.dtype))
             x = x.at({n: self.ctx.space[n].whole for n in names})
         if not axes:
-            return x._counted() if kind in ("sum", "prod") else x
+            return x._cast_to_accumulator() if kind in ("sum", "prod") else x
         proof = has if filled and has.cond is not TRUE else None
         return _add(self.ctx, kind, [x], AxesAttrs(axes, proof), where=rest)
 
@@ -618,12 +618,12 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         """
         k = self._axis(axis)
         if isinstance(at, RecurrentTensor):
-            return self._gathered(at, k)
+            return self._gather(at, k)
         if isinstance(at, np.ndarray | list | tuple):
             made = self._operand(at, "i32")
             if (made.op.attrs.value.array < 0).any():
                 made = (made < 0)._where(made + self._length(k), made)
-            return self._gathered(made, k)
+            return self._gather(made, k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
             position = lin(self.shape[k]) + position
@@ -679,7 +679,7 @@ def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentT
     """A constant tensor without symbolic dimensions."""
     array = np.asarray(value)
     kept = narrow(array) if dtype is None else exactly(array, dtype)
-    lost(array, kept)
+    warn_lost_precision(array, kept)
     return _add(ctx, "const", [], ConstAttrs(ConstArray(kept)))
 
 
@@ -794,7 +794,7 @@ def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
     return x.reshape((*(1,) * (rank - x.rank), *x.shape))
 
 
-def _sized(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:
+def _unify_sizes(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:
     """`x` with its sizes written as in a shape, where they are equal; else what speaks against it."""
     if x.rank != len(shape):
         return x, ""
@@ -803,7 +803,7 @@ def _sized(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:
     return RecurrentTensor(x.ctx, read), against
 
 
-def guarded(
+def select_where(
     x: RecurrentTensor, cond: Cond, domain: Domain, elsewhere: RecurrentTensor
 ) -> RecurrentTensor:
     """The tensor over `domain` that is `x` where the condition holds, and `elsewhere` elsewhere."""

@@ -42,9 +42,9 @@ def shown_nodes(root: Node, domains: Mapping[int, Domain]) -> dict[int, Node | G
             while name in taken:
                 name += "_"
             by, taken = {**by, node.counter: sym(name)}, taken | {name}
-        found[id(node)] = _renamed(node, by)
+        found[id(node)] = _rename_counters(node, by)
         if isinstance(node, Execute | Transfer) and node.guard is not None:
-            found[id(node.guard)] = _guarded(node.guard, by)
+            found[id(node.guard)] = _rename_guard(node.guard, by)
         for part in children(node):
             visit(part, by, taken)
 
@@ -52,7 +52,7 @@ def shown_nodes(root: Node, domains: Mapping[int, Domain]) -> dict[int, Node | G
     return found
 
 
-def _renamed(node: Node, by: Called) -> Node:
+def _rename_counters(node: Node, by: Called) -> Node:
     if isinstance(node, Sequence):
         return node
     if isinstance(node, If):
@@ -68,17 +68,17 @@ def _renamed(node: Node, by: Called) -> Node:
 
 
 def _guard(guard: Guard | None, by: Called) -> Guard | None:
-    return None if guard is None else _guarded(guard, by)
+    return None if guard is None else _rename_guard(guard, by)
 
 
-def _guarded(guard: Guard, by: Called) -> Guard:
+def _rename_guard(guard: Guard, by: Called) -> Guard:
     at = None if guard.at is None else tuple(subst(e, by) for e in guard.at)
     return Guard(subst_cond(guard.cond, by), guard.name, at)
 
 
 def _dimension(loop: Loop, domains: Mapping[int, Domain]) -> str | None:
     along: set[str] = set()
-    for node in _executed(loop.body):
+    for node in _execute_nodes(loop.body):
         for dim, at in zip(domains[node.op_id], node.point, strict=True):
             if loop.counter in at.symbols:
                 if not (at - sym(loop.counter)).is_const:
@@ -87,8 +87,8 @@ def _dimension(loop: Loop, domains: Mapping[int, Domain]) -> str | None:
     return along.pop() if len(along) == 1 else None
 
 
-def _executed(node: Node) -> Iterator[Execute]:
+def _execute_nodes(node: Node) -> Iterator[Execute]:
     if isinstance(node, Execute):
         yield node
     for part in children(node):
-        yield from _executed(part)
+        yield from _execute_nodes(part)

@@ -64,14 +64,14 @@ def with_ends(node: Node) -> Node:
         other = None if node.other is None else with_ends(node.other)
         return If(node.cond, with_ends(node.then), other)
     if isinstance(node, Loop):
-        return _ended(replace(node, body=with_ends(node.body)))
+        return _add_termination(replace(node, body=with_ends(node.body)))
     return node
 
 
-def _ended(loop: Loop) -> Loop:
+def _add_termination(loop: Loop) -> Loop:
     if not (loop.first.is_const and loop.last.is_const):
         return loop
-    asked = _asked(loop.body, loop.counter, (loop.first.const, loop.last.const))
+    asked = _collect_guards(loop.body, loop.counter, (loop.first.const, loop.last.const))
     guards = [(g, turns) for g, turns in asked if g is not None]
     if not guards:
         return loop
@@ -128,19 +128,21 @@ def _shift(position: Lin | None, moving: Lin, turns: Turns) -> int | None:
     return shift.const if shift.is_const else None
 
 
-def _asked(node: Node, counter: str, turns: Turns) -> list[Asked]:
+def _collect_guards(node: Node, counter: str, turns: Turns) -> list[Asked]:
     """The guards of all that a node runs, None for none, each with the turns that may run it."""
     if isinstance(node, If):
-        found = _asked(node.then, counter, _narrowed(turns, node.cond, counter))
+        found = _collect_guards(node.then, counter, _narrow_range(turns, node.cond, counter))
         if node.other is not None:
-            found += _asked(node.other, counter, _narrowed(turns, negate(node.cond), counter))
+            found += _collect_guards(
+                node.other, counter, _narrow_range(turns, negate(node.cond), counter)
+            )
         return found
     if isinstance(node, Sequence | Loop):
-        return [one for part in children(node) for one in _asked(part, counter, turns)]
+        return [one for part in children(node) for one in _collect_guards(part, counter, turns)]
     return [(node.guard, turns)]
 
 
-def _narrowed(turns: Turns, cond: Cond, counter: str) -> Turns:
+def _narrow_range(turns: Turns, cond: Cond, counter: str) -> Turns:
     """The turns of a loop in which a condition can hold, as far as it bounds the counter alone."""
     first, last = turns
     for one in cond.args if isinstance(cond, And) else (cond,):
@@ -183,7 +185,9 @@ def _plain(node: Node, turns: Guard) -> Node:
     return node
 
 
-def clipped(g: Guard | None, counter: str, shift: int, hi: Lin) -> tuple[Guard | None, Lin] | None:
+def clip_range(
+    g: Guard | None, counter: str, shift: int, hi: Lin
+) -> tuple[Guard | None, Lin] | None:
     """A guard over all turns of a loop at once: the end of the range of positions, cut by it.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.loops.dynamic_termination import guard
-from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, If, Loop, Node, inside
+from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, If, Loop, Node, subtree_nodes
 from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
 from timerl_nb.compiler.memory.liveness.live_between_iterations import LivePoints, Time
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
@@ -88,7 +88,7 @@ class Cuts:
             loop = self._loop(part)
             count = count_of(loop)
             if turns <= count:
-                runs = any(isinstance(node, Execute) for node in inside(loop))
+                runs = any(isinstance(node, Execute) for node in subtree_nodes(loop))
                 return Cut(part, loop.first.const + loop.step * (turns - 1)) if runs else None
             turns -= count
         return None
@@ -104,7 +104,7 @@ class Cuts:
 
     def live(self, cut: Cut | None) -> dict[Tensor, Array]:
         """By tensor the points that live at a cut, or at the end; tensors without are left out."""
-        return self._at(self._live, cut)
+        return self._live_at_cut(self._live, cut)
 
     def live_through(
         self, cut: Cut | None, merge: int, joined: Container[int]
@@ -116,9 +116,9 @@ class Cuts:
 
         if merge not in self._through:
             self._through[merge] = self._points(counts)
-        return self._at(self._through[merge], cut)
+        return self._live_at_cut(self._through[merge], cut)
 
-    def _at(self, live: LivePoints, cut: Cut | None) -> dict[Tensor, Array]:
+    def _live_at_cut(self, live: LivePoints, cut: Cut | None) -> dict[Tensor, Array]:
         if cut is None:
             return live.at_end()
         time = self._time(cut)

@@ -27,7 +27,7 @@ class Guard:
     at: tuple[Lin, ...] | None
 
     @property
-    def _named(self) -> dict[str, Lin]:
+    def _bound_substitution(self) -> dict[str, Lin]:
         if self.at is None:
             return {self.name: sym(f"max {self.name}")}
         at = f"[{', '.join(map(str, self.at))}]" if self.at else ""
@@ -35,10 +35,10 @@ class Guard:
 
     def shown(self, entry: Entry) -> Entry:
         """An index with the bound written as what it is at its point."""
-        return subst_entry(entry, self._named)
+        return subst_entry(entry, self._bound_substitution)
 
     def __str__(self) -> str:
-        return str(subst_cond(self.cond, self._named))
+        return str(subst_cond(self.cond, self._bound_substitution))
 
 
 @dataclass(frozen=True)
@@ -284,9 +284,9 @@ def children(node: Node) -> list[Node]:
     return []
 
 
-def inside(node: Node) -> list[Node]:
+def subtree_nodes(node: Node) -> list[Node]:
     """A node and all in it."""
-    return [node, *(n for part in children(node) for n in inside(part))]
+    return [node, *(n for part in children(node) for n in subtree_nodes(part))]
 
 
 def is_repeated(node: Node, fuse: int = 1) -> bool:
@@ -300,4 +300,6 @@ def is_repeated(node: Node, fuse: int = 1) -> bool:
     if not isinstance(node, Loop) or node.turns is not None:
         return False
     known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
-    return known and (fuse > 1 or any(isinstance(inner, Loop) for inner in inside(node.body)))
+    return known and (
+        fuse > 1 or any(isinstance(inner, Loop) for inner in subtree_nodes(node.body))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timerl_nb.compiler.loops.dynamic_termination import clipped
+from timerl_nb.compiler.loops.dynamic_termination import clip_range
 from timerl_nb.compiler.loops.loop_nodes import If, Loop, Node, Sequence, Transfer, children
 from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice, span, sym
 
@@ -17,11 +17,11 @@ def tidy(node: Node) -> Node:
         return If(node.cond, tidy(node.then), None if node.other is None else tidy(node.other))
     if isinstance(node, Loop):
         body = tidy(node.body)
-        return _promoted(node, body) or replace(node, body=body)
+        return _promote_transfers(node, body) or replace(node, body=body)
     return node
 
 
-def _promoted(loop: Loop, body: Node) -> Node | None:
+def _promote_transfers(loop: Loop, body: Node) -> Node | None:
     """The transfers of a loop's body over all its turns at once, where that is possible."""
     parts = children(body) if isinstance(body, Sequence) else [body]
     made: list[Node] = []
@@ -36,7 +36,7 @@ def _promoted(loop: Loop, body: Node) -> Node | None:
         shift = entry - sym(loop.counter) if isinstance(entry, Lin) else None
         if shift is None or not shift.is_const:
             return None
-        rest = clipped(part.guard, loop.counter, shift.const, loop.last + shift.const + 1)
+        rest = clip_range(part.guard, loop.counter, shift.const, loop.last + shift.const + 1)
         if rest is None:
             return None
         whole: Slice = span(loop.first + shift.const, rest[1])

@@ -16,7 +16,7 @@ from typing import Any
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import CONTROL, FUSED, Dot
 from timerl_nb.base.machine_model import Machine
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Tensor
 from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
@@ -28,8 +28,8 @@ from timerl_nb.compiler.loops.loop_nodes import (
     Node,
     Offload,
     children,
-    inside,
     is_repeated,
+    subtree_nodes,
 )
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
@@ -81,7 +81,7 @@ class Tile:
     def __str__(self) -> str:
         rest = self.each % self.size
         last = f", the last of {rest}" if rest else ""
-        text = f"{counted(self.blocks, 'block')} of {counted(self.size, 'point')} of {self.dim.name}{last}"
+        text = f"{format_count(self.blocks, 'block')} of {format_count(self.size, 'point')} of {self.dim.name}{last}"
         return text + _on_each(self.devices)
 
 
@@ -120,7 +120,7 @@ class Tiles(Inspectable):
         for tensor, homes in layout.homes.items():
             for home in homes:
                 self._held.setdefault(home.buffer.name, set()).add(tensor)
-        self.all = tuple(self._found(ast.root, called=True))
+        self.all = tuple(self._find_tiles(ast.root, called=True))
 
     def _axis(self, tensor: Tensor) -> Axis | Refused:
         """The axis of a tensor's values for the dimension, or why it cannot be told."""
@@ -132,7 +132,7 @@ class Tiles(Inspectable):
 
     # --- which loops -----------------------------------------------------------------------------
 
-    def _found(self, node: Node, *, called: bool) -> Iterator[Tile]:
+    def _find_tiles(self, node: Node, *, called: bool) -> Iterator[Tile]:
         """The outermost loops of a part of the nest that run so.
 
         Args:
@@ -144,16 +144,16 @@ class Tiles(Inspectable):
                 yield tile
                 return
         for part in children(node):
-            yield from self._found(part, called=called and not isinstance(node, Loop))
+            yield from self._find_tiles(part, called=called and not isinstance(node, Loop))
 
     def _tile(self, loop: Loop, *, by_turns: bool) -> Tile | None:
-        nodes = inside(loop)
+        nodes = subtree_nodes(loop)
         ids = dict.fromkeys(node.op_id for node in nodes if isinstance(node, Execute))
         statements = [self._plan.statements.of_op(op_id) for op_id in ids]
         why: dict[int, str] = {}
         for statement in statements:
             why |= self._forbidding(statement)
-        why |= self._moved(nodes) | self._ending()
+        why |= self._swap_conflicts(nodes) | self._ending()
         buffers, odd = self._buffers(statements)
         why |= odd
         if not any(axis is not None for axis in buffers.values()):
@@ -223,7 +223,7 @@ class Tiles(Inspectable):
             raise Refused(f"what it reads has several axes for {dim.name}")
         return None if axis is None else len(lead) + axis
 
-    def _moved(self, nodes: Seq[Node]) -> dict[int, str]:
+    def _swap_conflicts(self, nodes: Seq[Node]) -> dict[int, str]:
         moves = [node for node in nodes if isinstance(node, Offload | Fetch)]
         moved = [tensor for node in moves for tensor in self._plan.moved(node.lifetime)]
         return {op_id: "it waits on the host between two turns" for op_id, _ in moved}
@@ -310,7 +310,7 @@ class Tiles(Inspectable):
         graph = Dot("tile")
         for k, tile in enumerate(self.all):
             graph.node(f"t{k}", f"{self._ast.line(tile.loop)}\n{tile}", fill=CONTROL)
-            for node in inside(tile.loop):
+            for node in subtree_nodes(tile.loop):
                 if isinstance(node, Execute):
                     key = f"op{node.op_id}"
                     graph.node(key, self._ast.names[node.op_id], fill=FUSED, element=key)

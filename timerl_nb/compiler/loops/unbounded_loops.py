@@ -37,7 +37,7 @@ def without_last_turn(node: Node) -> Node:
         first, last = _near(node.first), _near(node.last)
         return replace(node, first=first, last=last, body=without_last_turn(node.body))
     if isinstance(node, If):
-        cond, other = _known(node.cond), node.other
+        cond, other = _simplify_condition(node.cond), node.other
         if cond is TRUE:
             return without_last_turn(node.then)
         if cond is negate(TRUE):
@@ -48,10 +48,10 @@ def without_last_turn(node: Node) -> Node:
     return node
 
 
-def _known(cond: Cond) -> Cond:
+def _simplify_condition(cond: Cond) -> Cond:
     if isinstance(cond, And | Or):
         join = all_of if isinstance(cond, And) else any_of
-        return join(*map(_known, cond.args))
+        return join(*map(_simplify_condition, cond.args))
     assert isinstance(cond, Cmp)
     if abs(cond.arg.const) < _FAR:
         return cond

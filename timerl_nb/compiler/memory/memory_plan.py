@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.memory.budget.kernel_temporaries import calls_libraries, temporaries
-from timerl_nb.compiler.memory.budget.memory_lower_bound import at_once, beside
+from timerl_nb.compiler.memory.budget.memory_lower_bound import at_once, extra_kernel_bytes
 from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps
 from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
@@ -100,10 +100,12 @@ class MemoryPlan(Inspectable):
         if self._apart is not None:
             return self._apart.swapping
         lives = tuple(self.lifetimes.values())
-        return Swapping(self.clock, lives, self.value_bytes, self._summed, self.placed.blocks)
+        return Swapping(
+            self.clock, lives, self.value_bytes, self._accumulated_tensors, self.placed.blocks
+        )
 
     @cached_property
-    def _summed(self) -> frozenset[Tensor]:
+    def _accumulated_tensors(self) -> frozenset[Tensor]:
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
     def unfolded(self) -> MemoryPlan:
@@ -160,19 +162,19 @@ class MemoryPlan(Inspectable):
         known = nbytes, is_lowered, given, share
         if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):
             return self
-        return self._with(
+        return self._copy_with(
             buffers=nbytes, is_lowered=is_lowered, given_in_buffers=given, share=share
         )
 
     def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
         """The same plan, which says what passes did to keep less at once."""
-        return self._with(by_passes=dict(by_passes))
+        return self._copy_with(by_passes=dict(by_passes))
 
     def looked_at_whole(self, why: str) -> MemoryPlan:
         """The same plan, of which it is known why no few of its many turns say what all do."""
-        return self._with(whole=why)
+        return self._copy_with(whole=why)
 
-    def _with(self, **known: Any) -> MemoryPlan:
+    def _copy_with(self, **known: Any) -> MemoryPlan:
         made = copy(self)
         vars(made).update(known)
         return made
@@ -279,16 +281,16 @@ class MemoryPlan(Inspectable):
         return self.timeline().peak
 
     @cached_property
-    def _within(self) -> Mapping[str, int]:
+    def _temporaries_by_statement(self) -> Mapping[str, int]:
         """Bytes that each statement's kernel stores within itself."""
         return {name: self.within(self.sizes, op) for name, op in self.statements.ops.items()}
 
     def within(self, sizes: Sizes, op: Op) -> int:
         """Bytes that a kernel stores within itself, of values of such sizes."""
         taken = (d for d in self.donations.values() if d.op_id == op.id)
-        return temporaries(sizes, op, self._held, {d.output for d in taken})
+        return temporaries(sizes, op, self._live_value_count, {d.output for d in taken})
 
-    def _held(self, tensor: Tensor) -> int:
+    def _live_value_count(self, tensor: Tensor) -> int:
         """How many values of a tensor there are at once; of a merge that is not known, and two."""
         span = self.spans.get(tensor)
         return 2 if span is None else span.lives.most_at_once * self._rows(tensor)
@@ -296,14 +298,16 @@ class MemoryPlan(Inspectable):
     @property
     def temporaries(self) -> int:
         """Bytes that a kernel stores within itself at most: estimated, before XLA compiles it."""
-        return max(self._within.values(), default=0)
+        return max(self._temporaries_by_statement.values(), default=0)
 
     @property
     def temporaries_in(self) -> str:
         """The kernel of which that is; empty where no kernel stores any."""
         if not self.temporaries:
             return ""
-        most = max(self._within, key=lambda name: self._within[name])
+        most = max(
+            self._temporaries_by_statement, key=lambda name: self._temporaries_by_statement[name]
+        )
         return self.pdg.names[self.statements.ops[most].id]
 
     @property
@@ -349,13 +353,13 @@ class MemoryPlan(Inspectable):
         for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
             nbytes = sum(n for _, n in span.tensors)
             enter(kept, span.born, span.dies - 1, nbytes)
-            if not self._summed.isdisjoint(life.tensors):
+            if not self._accumulated_tensors.isdisjoint(life.tensors):
                 enter(summed, span.born, span.dies, nbytes)
         least = int(np.cumsum(kept).max())
         if swap:
             used = at_once(self.statements, self.sizes)
             least = min(least, max(int(np.cumsum(summed).max()), used))
-        return least + beside(self.statements, self.sizes)
+        return least + extra_kernel_bytes(self.statements, self.sizes)
 
     @property
     def needed(self) -> int:
@@ -485,7 +489,7 @@ class MemoryPlan(Inspectable):
             yield text, ()
         for (op_id, out), store in self.stores.items():
             yield f"  {store}", (f"%{op_id}", *about(self.behind(op_id, out)))
-        for text in self._donated():
+        for text in self._describe_donations():
             yield text, ()
         if self.swaps.all:
             yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
@@ -525,7 +529,7 @@ class MemoryPlan(Inspectable):
                 yield f"  temporaries: {self.temporaries_each:,} of {self.temporaries:,} bytes"
             yield from (f"  {line}" for line in self.share.lines())
 
-    def _donated(self) -> list[str]:
+    def _describe_donations(self) -> list[str]:
         """The operands whose memory is taken over, and how many are not for which reason."""
         names = self.pdg.names
         given = [d for d in self.donations.values() if d.output is not None]

@@ -161,7 +161,7 @@ class Timeline:
                         found.append(Holder(name, nbytes * held, held))
         if len(self.transient) and self.transient[time]:
             found.append(Holder(GATHERED, int(self.transient[time]), 1))
-        return _sorted(found)
+        return _sort_holders(found)
 
     def waiting_at(self, time: int) -> tuple[Holder, ...]:
         """Whose copies take bytes on the host at a time, the largest first."""
@@ -172,10 +172,10 @@ class Timeline:
             for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
                 if held and moves:
                     found.append(Holder(name, nbytes * held, held))
-        return _sorted(found)
+        return _sort_holders(found)
 
 
-def _sorted(holders: list[Holder]) -> tuple[Holder, ...]:
+def _sort_holders(holders: list[Holder]) -> tuple[Holder, ...]:
     return tuple(sorted(holders, key=lambda h: (-h.nbytes, h.tensor)))
 
 
@@ -282,7 +282,7 @@ def predict(
         hosted = (_NEVER, _NEVER)
         if gaps:
             codes = clock.codes(life.domain, lives.points)
-            hosted = _hosted(gaps, codes, lives.dies, total)
+            hosted = _host_intervals(gaps, codes, lives.dies, total)
             host += series(*hosted, gaps[0].nbytes, total)
         spans.append(Span(named, lives, moving, gaps, hosted))
         enter(change, lives.born, lives.dies, sum(n for _, n in named))
@@ -296,7 +296,9 @@ def predict(
     return Timeline(np.arange(total), live + transient, host, tuple(spans), transient, outer, turn)
 
 
-def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> tuple[Array, Array]:
+def _host_intervals(
+    gaps: Sequence[Away], codes: Array, dies: Array, length: int
+) -> tuple[Array, Array]:
     """When values are on the host: each from the first of its gaps to its end."""
     values = np.concatenate([gap.codes for gap in gaps])
     copied = np.concatenate([gap.used + 1 for gap in gaps])

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from timerl_nb.base.errors import BoundsError, Origin
 from timerl_nb.compiler.ir.dependence_graph import Pdg, crosses
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, merges_by_length, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import (
+    Edit,
+    Rewritten,
+    Step,
+    identity_rewrite,
+    merges_by_length,
+)
 from timerl_nb.compiler.ir.operation_attributes import (
     AxesAttrs,
     BoundAttrs,
@@ -35,7 +41,7 @@ class DynamicBounds:
     def run(self, pdg: Pdg) -> Rewritten:
         bound = pdg.bound
         if bound is None or pdg.dims.dynamic is not None:
-            return unchanged(pdg)
+            return identity_rewrite(pdg)
         attrs: BoundAttrs = bound.attrs
         over = tuple(d for d in bound.domain if d != attrs.dim)
         edit = Edit(pdg)

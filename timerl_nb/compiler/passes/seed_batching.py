@@ -49,7 +49,11 @@ class Seeds:
             BoundsError: it would mix the lengths that a dynamic bound has at several points.
         """
         DynamicBounds().run(pdg)  # refuses what it does before there is another dimension
-        varied = set(reached_from(_begun(pdg), lambda k: (reader for reader, _ in pdg.readers[k])))
+        varied = set(
+            reached_from(
+                _seed_dependent_roots(pdg), lambda k: (reader for reader, _ in pdg.readers[k])
+            )
+        )
         edit = Edit(pdg)
         edit.dims = Dims((self.dim, *pdg.dims))
         own = self.dim.name, sym(self.dim.name)
@@ -58,10 +62,10 @@ class Seeds:
             for order in pdg.orders
         )
         for op_id in varied:
-            edit.insert(self._varied(pdg[op_id], varied))
+            edit.insert(self._add_seed_dim(pdg[op_id], varied))
         return edit.finish()
 
-    def _varied(self, op: Op, varied: set[int]) -> Op:
+    def _add_seed_dim(self, op: Op, varied: set[int]) -> Op:
         if is_handed_out(op):
             return self._handed_out(op, varied)
         name, attrs = self.dim.name, op.attrs
@@ -91,7 +95,7 @@ class Seeds:
         return op.with_(inputs=tuple(inputs), attrs=replace(op.attrs, function=function))
 
 
-def _begun(pdg: Pdg) -> Iterator[int]:
+def _seed_dependent_roots(pdg: Pdg) -> Iterator[int]:
     """What is another for each seed by itself: draws, what is made on the host, and sinks.
 
     So is all that mentions a dynamic bound, which is found by each run for itself.

@@ -136,14 +136,14 @@ def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
     """
     domain = pdg.output(read).domain
     return (
-        _along(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
+        _least_step(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
         if way[0] in domain
         else 0
     )
 
 
 @lru_cache(maxsize=10_000)
-def _along(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
+def _least_step(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
     nearest = (entry.hi - 1 if sign > 0 else entry.lo) if isinstance(entry, Slice) else entry
     if nearest == (lin(0) if sign > 0 else bound - 1):
         return 0

@@ -20,7 +20,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, Tensor
 from timerl_nb.compiler.isl.isl_scheduler import Edge
-from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed, union
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed_name, union
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.statements import Operand, Statements, statement_name
 from timerl_nb.compiler.symbolic.dimensions import Dims
@@ -33,7 +33,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     all_of,
     any_of,
     eq,
-    invented,
+    invent_symbol,
     lt,
     maximum,
     minimum,
@@ -41,7 +41,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
 
-_VALUE: Final = invented("value")
+_VALUE: Final = invent_symbol("value")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Constraints:
             found = self._made[key] = (whole, Relation.reads(sink, index, source).within(source))
         return found
 
-    def _joined(self, first: Relation, second: Relation) -> Relation:
+    def _compose(self, first: Relation, second: Relation) -> Relation:
         key = (id(first), id(second))
         found = self._composed.get(key)
         if found is None:
@@ -131,20 +131,20 @@ class Constraints:
         crossed: tuple[Relation, Relation] | None = None
         for read in access.way:
             behind, close = self._pair(sink, read)
-            whole = behind if whole is None or anew else self._joined(whole, behind)
-            near = close if near is None else self._joined(near, close)
+            whole = behind if whole is None or anew else self._compose(whole, behind)
+            near = close if near is None else self._compose(near, close)
             sink, anew = self.pdg[read.source], self.pdg.crosses(read)
             if anew:
                 there = whole.at_some_length()
                 first, upto = crossed or (None, whole)
-                crossed = (there if first is None else self._joined(first, there), upto)
+                crossed = (there if first is None else self._compose(first, there), upto)
                 near = near.at_some_length()
         assert whole is not None and near is not None
         if whole.is_empty():
             return None
         values, exact = crossed or (whole.at_some_length(), whole)
         if crossed and not anew:
-            values = self._joined(values, whole.at_some_length())
+            values = self._compose(values, whole.at_some_length())
         through = tuple(read.source for read in access.way[:-1])
         return Use(op.id, *access.tensor, values, near, exact, through)
 
@@ -178,7 +178,7 @@ class Constraints:
         assert told is not None
         over = dims.dynamic.over or ()
         own = Relation.of(
-            dims, op.domain, over, all_of(*(eq(sym(primed(d)), sym(d)) for d in over))
+            dims, op.domain, over, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in over))
         )
         pairs = own.beside(told, bound.domain).last().inverse()
         if not pairs.is_empty():
@@ -195,9 +195,9 @@ class Constraints:
     def _value(self, op: Op, e: Lin | Cond, here: Cond) -> Relation:
         """The value of an expression at each point, and along the axes that it varies along."""
         along = tuple(d for d in self.pdg.dims.ordered(e.symbols) if d not in op.domain)
-        axes = {d: sym(primed(d)) for d in along}
+        axes = {d: sym(primed_name(d)) for d in along}
         if isinstance(e, Lin):
-            value = eq(sym(primed(_VALUE)), subst(e, axes))
+            value = eq(sym(primed_name(_VALUE)), subst(e, axes))
             return Relation.of(self.pdg.dims, op.domain, (*along, _VALUE), all_of(here, value))
         return Relation.of(self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes)))
 
@@ -262,9 +262,9 @@ class Constraints:
             return []
         options: list[Cond] = []
         for k, d in enumerate(along):
-            same = [eq(sym(primed(e)), sym(e)) for e in along[:k]]
-            options.append(all_of(*same, lt(sym(d), sym(primed(d)))))
-        rest = [eq(sym(primed(d)), sym(d)) for d in op.domain if d not in along]
+            same = [eq(sym(primed_name(e)), sym(e)) for e in along[:k]]
+            options.append(all_of(*same, lt(sym(d), sym(primed_name(d)))))
+        rest = [eq(sym(primed_name(d)), sym(d)) for d in op.domain if d not in along]
         later = all_of(any_of(*options), *rest)
         points = self.points[statement_name(op)]
         pairs = Relation.of(self.pdg.dims, op.domain, op.domain, later).within(points)

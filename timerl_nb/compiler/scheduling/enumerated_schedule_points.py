@@ -22,7 +22,7 @@ from timerl_nb.compiler.isl.sets_and_relations import Point, Set
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import Cond
-from timerl_nb.compiler.symbolic.value_ranges import Range, settled
+from timerl_nb.compiler.symbolic.value_ranges import Range, simplify_condition
 
 # A plan takes some 100 bytes for each.
 MOST_POINTS: Final = 50_000_000
@@ -100,7 +100,7 @@ class Clock:
         Args:
             env: the bounds, and coordinates of points.
         """
-        return values(settled(cond, self._within), env)
+        return values(simplify_condition(cond, self._within), env)
 
     def at(self, rank: int) -> tuple[str, dict[str, int]]:
         """The statement and the point that run at a rank."""

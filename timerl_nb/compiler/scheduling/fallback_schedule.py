@@ -26,7 +26,7 @@ from timerl_nb.compiler.isl.isl_scheduler import (
     solve,
 )
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork
-from timerl_nb.compiler.isl.sets_and_relations import Relation, primed, union
+from timerl_nb.compiler.isl.sets_and_relations import Relation, primed_name, union
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import find_cycle
@@ -120,7 +120,7 @@ class _Arranger:
         Args:
             edges: the dependences within such a turn.
         """
-        parts = list(self._grouped(names, edges, fixed))
+        parts = list(self._partition_statements(names, edges, fixed))
         # one part at one depth is no separation, and not worth a line
         told = len(parts) > 1
         trees = [self._part(part, way, edges, fixed, told) for part, way in parts]
@@ -185,7 +185,7 @@ class _Arranger:
 
     # --- which statements share a loop -----------------------------------------------------------
 
-    def _grouped(
+    def _partition_statements(
         self, names: Sequence[str], edges: Sequence[Edge], fixed: tuple[str, ...]
     ) -> Iterator[tuple[list[str], Way | None]]:
         """Parts to run one after the other, each with the loop that all of it shares.
@@ -195,7 +195,7 @@ class _Arranger:
         needs: dict[str, list[str]] = {name: [] for name in names}
         for edge in edges:
             needs[edge.sink].append(edge.source)
-        waiting = components(_numbered(names, needs))
+        waiting = components(_number_graph(names, needs))
         place = {k: at for at, component in enumerate(waiting) for k in component}
         number = {name: k for k, name in enumerate(names)}
         before: list[set[int]] = [set() for _ in waiting]
@@ -242,7 +242,7 @@ class _Arranger:
             yield part, ways.best(shared)
 
 
-def _numbered(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[int, list[int]]:
+def _number_graph(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[int, list[int]]:
     number = {name: k for k, name in enumerate(names)}
     return {number[name]: [number[n] for n in needs[name]] for name in names}
 
@@ -279,7 +279,7 @@ class _Ways:
         key = (edge.source, edge.sink, way)
         if key not in self._known:
             dim, step = way
-            source, sink = sym(dim), sym(primed(dim))
+            source, sink = sym(dim), sym(primed_name(dim))
             back = lt(sink, source) if step > 0 else gt(sink, source)
             pairs = Relation.of(self._dims, edge.pairs.left, edge.pairs.right, back)
             self._known[key] = (edge.pairs & pairs).is_empty()

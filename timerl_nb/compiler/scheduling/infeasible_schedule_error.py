@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from timerl_nb.base.errors import ScheduleError, VerificationError
-from timerl_nb.compiler.ir.analysis.needed_points import without
+from timerl_nb.compiler.ir.analysis.needed_points import remove_operations
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.cycle_counterexample import (
@@ -73,7 +73,7 @@ def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]
 
 
 @contextmanager
-def explained(pdg: Pdg) -> Generator[None]:
+def explain_cycle(pdg: Pdg) -> Generator[None]:
     """Where the compiler breaks an invariant because of a circle at larger bounds, say so.
 
     Raises:
@@ -161,4 +161,4 @@ def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
     written = {op.id for op in pdg if op.origin.gradient_of is not None}
     if written.isdisjoint(op_id for op_id, _ in circle.points):
         return False
-    return find_circle(without(pdg, written), [max(circle.bounds.values())]) is None
+    return find_circle(remove_operations(pdg, written), [max(circle.bounds.values())]) is None

@@ -12,7 +12,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import FUSED, Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
@@ -80,9 +80,9 @@ class Schedule(Inspectable):
             DomainError: a name is no dimension.
         """
         self.constraints.pdg.dims.check(*fixed)
-        return self.in_order(fixed, self._chosen)
+        return self.in_order(fixed, self._select_points)
 
-    def _chosen(self, name: str, fixed: Point) -> tuple[Array, Array]:
+    def _select_points(self, name: str, fixed: Point) -> tuple[Array, Array]:
         """The points of a statement where some of its dimensions are held, and their ranks."""
         rows, domain = self.clock.points[name], self.tree.statements[name].domain
         inside = np.ones(len(rows), bool)
@@ -117,7 +117,7 @@ class Schedule(Inspectable):
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         times = self.tree.times()
         width = max(len(self._signature(op)) for op in self.constraints.statements.ops.values())
-        yield f"schedule of {counted(len(times), 'statement')}", ()
+        yield f"schedule of {format_count(len(times), 'statement')}", ()
         for key, op in self.constraints.statements.ops.items():
             time = ", ".join(map(str, times[key]))
             yield f"  {self._signature(op):<{width}} -> ({time})", about(op)

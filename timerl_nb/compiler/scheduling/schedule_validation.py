@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from timerl_nb.base.errors import CeilingError, VerificationError, point_text
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.iteration_io import is_given, is_handed_out
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, Unschedulable, solve
@@ -14,7 +14,7 @@ from timerl_nb.compiler.isl.operation_limit import TooMuchWork
 from timerl_nb.compiler.isl.sets_and_relations import Set
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import find_cycle
-from timerl_nb.compiler.scheduling.statement_clusters import grouped
+from timerl_nb.compiler.scheduling.statement_clusters import cluster_statements
 from timerl_nb.compiler.scheduling.unbounded_schedule import schedule_turns
 
 
@@ -31,12 +31,12 @@ def find_schedule(
         ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
     """
     try:
-        schedule = _solved(constraints, ceiling)
+        schedule = _solve_schedule(constraints, ceiling)
     except Unschedulable:
         raise find_cycle(source or constraints.pdg) from None
     except TooMuchWork:
         raise CeilingError(
-            f"scheduling {counted(len(constraints.points), 'statement')} takes more than the ceiling of "
+            f"scheduling {format_count(len(constraints.points), 'statement')} takes more than the ceiling of "
             f"{ceiling:,} isl operations.",
             evidence="statements: "
             + ", ".join(op.name for op in constraints.statements.ops.values()),
@@ -47,9 +47,9 @@ def find_schedule(
     return schedule
 
 
-def _solved(constraints: Constraints, ceiling: int) -> ScheduleTree:
+def _solve_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
     """isl's schedule, of groups where there are some that can be scheduled as such."""
-    dims, groups = constraints.pdg.dims, grouped(constraints)
+    dims, groups = constraints.pdg.dims, cluster_statements(constraints)
     ops = constraints.statements.ops
 
     def tree(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from timerl_nb.compiler.isl.isl_scheduler import Edge
-from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed, union
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed_name, union
 from timerl_nb.compiler.passes.fusion.fusion_groups import joined
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
@@ -32,7 +32,7 @@ class Grouped:
     members: dict[str, tuple[str, ...]]
 
 
-def grouped(constraints: Constraints) -> Grouped | None:
+def cluster_statements(constraints: Constraints) -> Grouped | None:
     """The statements by groups; None where each would be alone."""
     pdg = constraints.pdg
     home: dict[str, str] = {}
@@ -61,8 +61,8 @@ def grouped(constraints: Constraints) -> Grouped | None:
     alone = {name: points for name, points in statements.items() if home.get(name, name) == name}
     return Grouped(
         alone,
-        _between(constraints.validity, home),
-        _between(constraints.proximity, home),
+        _edges_between_clusters(constraints.validity, home),
+        _edges_between_clusters(constraints.proximity, home),
         members,
     )
 
@@ -73,12 +73,12 @@ def _own(edge: Edge, home: Mapping[str, str]) -> Relation | None:
     if first is None or home.get(edge.sink) != first or edge.source == edge.sink:
         return None
     pairs = edge.pairs
-    same = all_of(*(eq(sym(d), sym(primed(d))) for d in pairs.left))
+    same = all_of(*(eq(sym(d), sym(primed_name(d))) for d in pairs.left))
     own = pairs & Relation.of(pairs.dims, pairs.left, pairs.right, same)
     return None if own.is_empty() else own
 
 
-def _between(edges: Iterable[Edge], home: Mapping[str, str]) -> list[Edge]:
+def _edges_between_clusters(edges: Iterable[Edge], home: Mapping[str, str]) -> list[Edge]:
     """The edges as edges between groups, without what the order of the members sees to."""
     found: dict[tuple[str, str], list[Relation]] = {}
     for edge in edges:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, in_loop, one_by_one, solve
-from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed_name
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import const, eq, sym
 
@@ -58,7 +58,7 @@ def within_turn(edge: Edge, dim: str) -> Edge:
     dims, left, right = edge.pairs.dims, edge.pairs.left, edge.pairs.right
     turns = (
         sym(dim) if dim in left else const(0),
-        sym(primed(dim)) if dim in right else const(0),
+        sym(primed_name(dim)) if dim in right else const(0),
     )
     pairs = edge.pairs & Relation.of(dims, left, right, eq(*turns))
     return Edge(edge.source, edge.sink, pairs)

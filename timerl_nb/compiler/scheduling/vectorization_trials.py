@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from timerl_nb.base.errors import CeilingError, ScheduleError, warn
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, identity_rewrite
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
 from timerl_nb.compiler.ir.shapes import NUMPY, TensorType
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
@@ -95,13 +95,13 @@ class Trials:
         if not any(cycles_of(pdg, d.name).sequential for d in one.along(pdg)):
             return one.run(pdg)
         if isinstance(one, Lift):
-            return self._lifted(pdg, one)
+            return self._lift_unless_shared(pdg, one)
         acting = self._acting.get(pdg) or self._look(pdg)
         made = replace(one, acting=acting).run(pdg)
         self._acting[made.pdg] = acting.carried(pdg, made)
         return made
 
-    def _lifted(self, pdg: Pdg, lift: Lift) -> Rewritten:
+    def _lift_unless_shared(self, pdg: Pdg, lift: Lift) -> Rewritten:
         """The graph with recurrences lifted, unless they share a loop with what must run one by one.
 
         What could be lifted need not. If it runs against all that must, it cannot share its loop.
@@ -149,7 +149,7 @@ class _Trial:
 
     def __init__(self, pdg: Pdg, trials: Trials) -> None:
         free = tuple(d.name for d in pdg.dims if not cycles_of(pdg, d.name).sequential)
-        total = unchanged(pdg)
+        total = identity_rewrite(pdg)
         for one in (Vectorize(free), Accumulate(), Contract(), Fuse()):
             total = chain(total, trials.run(one, total.pdg))
         self._pdg, self._again = pdg, trials.again
@@ -175,15 +175,15 @@ class _Trial:
             return frozenset()
         pdg = self._pdg
         core = {new for op_id in sequential for new in self._ids[op_id]}
-        taken = {loop for new in core for loop in self._over(new, dim)}
-        inside = {new for new in self._loops if self._over(new, dim) & taken}
+        taken = {loop for new in core for loop in self._loops_over(new, dim)}
+        inside = {new for new in self._loops if self._loops_over(new, dim) & taken}
         self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._again else frozenset())
         kept = {k for k, became in self._ids.items() if not inside.isdisjoint(became)}
         # what has no statement of its own, constants and layout, goes with its readers
         alone = {k for k, became in self._ids.items() if self._loops.keys().isdisjoint(became)}
         return with_operands(pdg, kept, alone)
 
-    def _over(self, statement: int, dim: Dim) -> set[int]:
+    def _loops_over(self, statement: int, dim: Dim) -> set[int]:
         """The loops over a dimension around a statement."""
         found = self._loops.get(statement, [])
         return {loop for loop, position in found if dim.name in position.symbols}

@@ -93,12 +93,12 @@ def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
     """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
     if isinstance(node, Lin) and node.is_const:
         return node.const
-    names, compiled = _compiled(node)
+    names, compiled = _compile_expression(node)
     return compiled(*[env[name] for name in names])
 
 
 @cache  # nodes are kept for good, as they are
-def _compiled(node: Lin | Cond) -> tuple[tuple[str, ...], Callable[..., Any]]:
+def _compile_expression(node: Lin | Cond) -> tuple[tuple[str, ...], Callable[..., Any]]:
     """The symbols that occur, and a function of them."""
     names = tuple(sorted(node.symbols))
     return names, compile_python(python_source(node), names)

@@ -166,7 +166,7 @@ class Lin(Node):
         return -self + other
 
     def __mul__(self, k: int) -> Lin:
-        return _scaled(self, k)
+        return _scale(self, k)
 
     def __rmul__(self, k: int) -> Lin:
         return self * k
@@ -201,7 +201,7 @@ def _sum(a: Lin, b: Lin | int) -> Lin:
 
 
 @cache
-def _scaled(e: Lin, k: int) -> Lin:
+def _scale(e: Lin, k: int) -> Lin:
     return _linear(e.const * k, tuple((a, c * k) for a, c in e.terms))
 
 
@@ -221,7 +221,7 @@ def _order(atom: Atom) -> tuple[int, str]:
     return (0 if isinstance(atom, Sym) else 1, str(atom))
 
 
-def _of(atom: Atom) -> Lin:
+def _atom_to_lin(atom: Atom) -> Lin:
     return _make(Lin, 0, ((atom, 1),))
 
 
@@ -230,13 +230,13 @@ def const(value: int) -> Lin:
 
 
 def sym(name: str) -> Lin:
-    return _of(_make(Sym, name))
+    return _atom_to_lin(_make(Sym, name))
 
 
 _INVENTED: Final = "''"
 
 
-def invented(word: str) -> str:
+def invent_symbol(word: str) -> str:
     """Return a symbol's name that no program has: a program's are identifiers, at most primed."""
     return word + _INVENTED
 
@@ -271,7 +271,7 @@ def _floordiv(e: Lin, by: int) -> Lin:
     if g > 1:
         reduced = _linear(rest.const // g, [(a, c // g) for a, c in rest.terms])
         return outside + _floordiv(reduced, by // g)
-    return outside + _of(_make(Div, rest, by))
+    return outside + _atom_to_lin(_make(Div, rest, by))
 
 
 def _mod(e: Lin, by: int) -> Lin:
@@ -282,7 +282,7 @@ def _mod(e: Lin, by: int) -> Lin:
         return const(rest.const % by)
     if rest.is_atom and isinstance(rest.terms[0][0], Mod) and rest.terms[0][0].by % by == 0:
         return _mod(rest.terms[0][0].arg, by)  # (x % mn) % n == x % n
-    return _of(_make(Mod, rest, by))
+    return _atom_to_lin(_make(Mod, rest, by))
 
 
 def extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
@@ -299,7 +299,7 @@ def extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
     kept = [_make(Lin, value, terms) for terms, value in best.items()]
     if len(kept) == 1:
         return kept[0]
-    return _of(_make(Extremum, which, tuple(kept)))
+    return _atom_to_lin(_make(Extremum, which, tuple(kept)))
 
 
 def minimum(*args: Lin | int) -> Lin:
@@ -317,7 +317,7 @@ def pick(cond: Cond, then: Lin | int, other: Lin | int) -> Lin:
         return then
     if cond is FALSE:
         return other
-    return _of(_make(Pick, cond, then, other))
+    return _atom_to_lin(_make(Pick, cond, then, other))
 
 
 # --- conditions ------------------------------------------------------------------------------

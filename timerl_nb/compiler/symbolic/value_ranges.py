@@ -49,7 +49,7 @@ def _atom(atom: Atom, of: Mapping[str, Range]) -> Range:
     return min(either), max(either)
 
 
-def settled(cond: Cond, of: Mapping[str, Range]) -> Cond:
+def simplify_condition(cond: Cond, of: Mapping[str, Range]) -> Cond:
     """A condition without what is certain within the ranges."""
     if isinstance(cond, Cmp):
         low, high = extent(cond.arg, of)
@@ -59,4 +59,4 @@ def settled(cond: Cond, of: Mapping[str, Range]) -> Cond:
             return cond
         return TRUE if (low == high == 0) == (cond.rel == "==") else FALSE
     join = all_of if isinstance(cond, And) else any_of
-    return join(*(settled(arg, of) for arg in cond.args))
+    return join(*(simplify_condition(arg, of) for arg in cond.args))

@@ -10,7 +10,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.compiler.language.inputs.tensor_sources import tensor, zeros
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.search.machine_constants import keep, machine_here
-from timerl_nb.runtime.jax_backend.device_measurement import measured
+from timerl_nb.runtime.jax_backend.device_measurement import measure_device
 
 _LAUNCHES: Final = 1000
 _OPERANDS: Final = 8
@@ -24,7 +24,7 @@ def tune_machine() -> Machine:
     version. Without it the figures are nominal, of the order of two CPU cores; `worth` is a preference,
     and stays.
     """
-    found = measured()
+    found = measure_device()
     near, far = int(found.pop("near")), int(found.pop("far"))
     worth = machine_here().worth
     machine = Machine(launch=_launch(), near=near, far=far, worth=worth, **found)

@@ -54,7 +54,7 @@ class Tuning:
     __repr__ = __str__
 
 
-def tuned(
+def tune_plan(
     before: Pdg,
     bounds: Mapping[str, int],
     options: Options,
@@ -73,7 +73,7 @@ def tuned(
         BudgetError: none fits.
     """
     ways = _ways(before, bounds, options)
-    seconds = _read(place)
+    seconds = _read_timings(place)
     remembered = seconds is not None
     if seconds is None:
         seconds = dict[str, float]()
@@ -105,7 +105,7 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
     return ways
 
 
-def _read(place: Place | None) -> dict[str, float] | None:
+def _read_timings(place: Place | None) -> dict[str, float] | None:
     """What was measured before; None where nothing was."""
     payload = place[0].read(place[1]) if place is not None else None
     return None if payload is None else json.loads(payload)

@@ -25,14 +25,14 @@ from timerl_nb.base.options import Options
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast, tell
-from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.budget.candidate_cost import graph_seconds
 from timerl_nb.compiler.memory.budget.cost_forecast import forecast
 from timerl_nb.compiler.memory.budget.memory_lower_bound import (
     lower_bound,
     lower_bound_swapped,
-    unfused,
+    unfused_lower_bound,
 )
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes
 from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
@@ -235,7 +235,7 @@ class Search:
         """The dimensions along which something runs one by one, and something else need not."""
         if self._options.budget is None or not self._options.vectorize:
             return []
-        before, passes = self._before(Vectorize.name, self._changed)
+        before, passes = self._graph_before_pass(Vectorize.name, self._changed)
         wanted = next(one.dims for one in passes if isinstance(one, Vectorize))
         dims = [dim for dim in before.dims if wanted is None or dim.name in wanted]
         return [dim for dim in dims if cycles_of(before, dim.name).sequential]
@@ -268,7 +268,7 @@ class Search:
         ways = {way for _, way in one.ways}
         if self._options.incrementalize != "auto" or (len(one.ways) >= _MANY and len(ways) > 1):
             return []
-        before, _ = self._before(Incrementalize.name, one)
+        before, _ = self._graph_before_pass(Incrementalize.name, one)
         found: list[tuple[Dim, list[int], int]] = []
         for dim, nbytes in freed_by(before, self._bounds).items():
             sizes = [1 << k for k in range((dim.count(self._bounds) - 1).bit_length())]
@@ -277,7 +277,7 @@ class Search:
 
     # --- what comes of a decision ----------------------------------------------------------------
 
-    def _before(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
+    def _graph_before_pass(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
         """The graph ahead of a pass, with that and the later ones."""
         passes = list(self._passes(decision))
         pdg = self._pdg
@@ -301,17 +301,17 @@ class Search:
         key = replace(decision, swap=False), ahead_of
         if key not in self._graphs:
             self._graphs[key] = None
-            with suppress(CeilingError), bounded("a trial"):
-                self._graphs[key], _ = self._before(ahead_of, decision)
+            with suppress(CeilingError), limit_isl_work("a trial"):
+                self._graphs[key], _ = self._graph_before_pass(ahead_of, decision)
         return self._graphs[key]
 
-    def _unfused(self, decision: Decision) -> int:
+    def _unfused_lower_bound(self, decision: Decision) -> int:
         """Bytes below which no plan comes, known before anything is fused."""
         pdg = self._whole(decision)
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = self._each(unfused(pdg, self._bounds))
+            self._floors[pdg] = self._each(unfused_lower_bound(pdg, self._bounds))
         known = self._floors[pdg]
         if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
             return known
@@ -325,7 +325,7 @@ class Search:
 
     def _is_hopeless(self, decision: Decision) -> bool:
         """Whether it cannot fit, however it is fused."""
-        return self._limited and self._unfused(decision) > self._budget
+        return self._limited and self._unfused_lower_bound(decision) > self._budget
 
     def _seconds(self, decision: Decision) -> float:
         """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
@@ -348,7 +348,7 @@ class Search:
     def _floor(self, decision: Decision) -> int:
         """Bytes below which no plan of it comes; of what may fit those of the fused graph."""
         if self._is_hopeless(decision):
-            return self._unfused(decision)
+            return self._unfused_lower_bound(decision)
         return self._lower_bound(decision)
 
     def _lower_bound(self, decision: Decision) -> int:
@@ -373,7 +373,7 @@ class Search:
             how = planner(self._options, swap=decision.swap, beyond=beyond)
             if self._limited and self._is_too_much(decision):
                 how = replace(how, budget=0)  # what it needs least then, however slow swaps are
-            with bounded("a trial"):
+            with limit_isl_work("a trial"):
                 made = how.fitted(self._plans(pdg))
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
             self._made[decision] = made
@@ -393,12 +393,12 @@ class Search:
             lambda: how.plans(*self._trials.scheduled(pdg), self._bounds, self._lifetimes),
         )
 
-    def _bound(self, decision: Decision) -> int:
+    def _scheduled_lower_bound(self, decision: Decision) -> int:
         """The same, known better since there is a schedule."""
         pdg, floor = self._graph(decision), self._lower_bound(decision)
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
-            with suppress(CeilingError, ScheduleError, BoundsError), bounded("a trial"):
+            with suppress(CeilingError, ScheduleError, BoundsError), limit_isl_work("a trial"):
                 least = self._each(self._plans(pdg).least(swap=decision.swap))
                 self._least_of[decision] = max(floor, least)
         return self._least_of.get(decision, floor)
@@ -409,7 +409,7 @@ class Search:
         if floor > self._budget:
             return floor
         floor = self._ahead_of_schedule(decision)
-        return floor if floor > self._budget else self._bound(decision)
+        return floor if floor > self._budget else self._scheduled_lower_bound(decision)
 
     def _ahead_of_schedule(self, decision: Decision) -> int:
         """The same, of all that is known without a schedule."""
@@ -470,7 +470,7 @@ class Search:
     def _is_tight(self, whole: Decision, smallest: Decision, freed: int) -> bool:
         """Whether even the smallest blocks hardly fit: then that is looked at first."""
         left = self._known_bytes(whole) - freed
-        return max(left, self._unfused(smallest) / _TIGHT) > self._budget
+        return max(left, self._unfused_lower_bound(smallest) / _TIGHT) > self._budget
 
     def _is_slower(self, one: Decision) -> bool:
         """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
@@ -486,7 +486,7 @@ class Search:
         if whole.blocks is None or not self._is_planned(whole):
             return  # nor are blocks planned then, which have more points
         for dim, sizes, freed in self._cuts(whole):
-            self._largest(whole, sizes, lambda n, d=dim: _cut(whole, d, n), freed)
+            self._largest(whole, sizes, lambda n, d=dim: _set_block_size(whole, d, n), freed)
 
     def _swap_blocks(self, whole: Decision) -> None:
         """Blocks and swaps together, where nothing else fits, or all that does takes much longer."""
@@ -495,12 +495,16 @@ class Search:
         for dim, sizes, freed in self._cuts(whole):
             if self._best is not None:
                 few = (
-                    k for k, n in enumerate(sizes) if self._is_nearly_enough(_cut(whole, dim, n))
+                    k
+                    for k, n in enumerate(sizes)
+                    if self._is_nearly_enough(_set_block_size(whole, dim, n))
                 )
                 sizes = sizes[next(few, len(sizes)) :]
             if sizes:
                 swapped = replace(whole, swap=True)
-                self._largest(swapped, sizes, lambda n, d=dim, w=swapped: _cut(w, d, n), freed)
+                self._largest(
+                    swapped, sizes, lambda n, d=dim, w=swapped: _set_block_size(w, d, n), freed
+                )
 
     def _is_nearly_enough(self, one: Decision) -> bool:
         """Whether it was looked at and does not fit, but for little of what it needs."""
@@ -586,14 +590,14 @@ class Search:
             search, one = able[rank]
             if known == 2:
                 return search, one
-            if known == 0 and (written := search._written(one)) is not None:
+            if known == 0 and (written := search._graph_text(one)) is not None:
                 if (written, one.swap) in seen:
                     continue
                 seen.add((written, one.swap))
             found = search._tried[one]
             if isinstance(found, str) and search._is_too_much(one):
                 if known == 0:
-                    heappush(queue, (search._bound(one), rank, 1))
+                    heappush(queue, (search._scheduled_lower_bound(one), rank, 1))
                     continue
                 found = search._tried[one] = search._forecast(one)
             if isinstance(found, Forecast):
@@ -602,7 +606,7 @@ class Search:
         ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
         return self, Decision(ways, self._again[0], (), swap=False)
 
-    def _written(self, decision: Decision) -> str | None:
+    def _graph_text(self, decision: Decision) -> str | None:
         """Return a text of the decision's graph; equal graphs have equal texts."""
         pdg = self._graph(decision)
         written = None if pdg is None else digest(pdg)
@@ -654,12 +658,12 @@ class Search:
     ) -> Choice:
         """A choice of which each candidate is forecast by the best decision with it that was tried."""
         found = [
-            Candidate(name, doc, known=self._told([taken] if name == way else of[name]))
+            Candidate(name, doc, known=self._best_forecast([taken] if name == way else of[name]))
             for name, doc in docs.items()
         ]
         return Choice(what, tuple(found), next(one for one in found if one.name == way), why)
 
-    def _told(self, decisions: Iterable[Decision]) -> Forecast | str:
+    def _best_forecast(self, decisions: Iterable[Decision]) -> Forecast | str:
         found = [self._tried[one] for one in decisions]
         able = [one for one in found if isinstance(one, Forecast)]
         if not able:
@@ -672,7 +676,7 @@ class Search:
         return min(able, key=lambda one: one.needed)
 
 
-def _cut(one: Decision, dim: Dim, size: int) -> Decision:
+def _set_block_size(one: Decision, dim: Dim, size: int) -> Decision:
     return replace(one, blocks=((dim.name, size),))
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.run_result import Result
@@ -127,7 +127,7 @@ class Running:
             control = self._here()
             if timeout is None and self.state == "paused":
                 raise ExecutionError(
-                    f"the run is paused after {counted(self.turn, 'turn')}, and does not end.",
+                    f"the run is paused after {format_count(self.turn, 'turn')}, and does not end.",
                     hint="resume() or stop() it first, or give a timeout.",
                 )
             if not control.ended.wait(timeout):

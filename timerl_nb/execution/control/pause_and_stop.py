@@ -116,13 +116,13 @@ class RunControl:
 
     def pause(self) -> None:
         with self._changed:
-            if not self._over and (not self._hold or self._left):
+            if not self._has_ended and (not self._hold or self._left):
                 self._hold, self._left = True, 0
                 self._tell("pause")
 
     def resume(self) -> None:
         with self._changed:
-            if not self._over and self._hold:
+            if not self._has_ended and self._hold:
                 self._hold, self._left, self._next = False, 0, 0.0
                 self._tell("resume")
 
@@ -130,7 +130,7 @@ class RunControl:
         if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
             raise OptionError(f"step({turns!r}) is not possible.", hint="give a number of turns.")
         with self._changed:
-            if self._over:
+            if self._has_ended:
                 return
             if not self._hold:
                 raise ExecutionError(
@@ -141,7 +141,7 @@ class RunControl:
 
     def stop(self) -> None:
         with self._changed:
-            if not self._over:
+            if not self._has_ended:
                 self._stop = True
                 self._tell("stop")
 
@@ -170,7 +170,7 @@ class RunControl:
         Once the run has ended it is not called.
         """
         with self._changed:
-            if not self._over:
+            if not self._has_ended:
                 self._asked.append(function)
                 self._due = True
                 self._changed.notify_all()
@@ -181,10 +181,10 @@ class RunControl:
             return self._changed.wait_for(self._rests, timeout)
 
     def _rests(self) -> bool:
-        return self._over or (self._state == "paused" and not self._pending)
+        return self._has_ended or (self._state == "paused" and not self._pending)
 
     @property
-    def _over(self) -> bool:
+    def _has_ended(self) -> bool:
         return self._state in ENDS
 
     def _tell(self, command: str) -> None:

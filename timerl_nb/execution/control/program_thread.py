@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from timerl_nb.base.errors import ExecutionError, warn
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.logging.run_logger import RunLog
@@ -57,14 +57,14 @@ class ProgramCourse(Course):
         ]
         if left is None or (lost and not left and not left.parameters):
             raise ExecutionError(
-                f"nothing is left of {counted(turns, 'turn')}.", evidence=said
+                f"nothing is left of {format_count(turns, 'turn')}.", evidence=said
             ) from error
         if lost:
-            warn(f"not all is left of {counted(turns, 'turn')}; {'; '.join(said)}")
+            warn(f"not all is left of {format_count(turns, 'turn')}; {'; '.join(said)}")
         return left
 
     @property
-    def _reached(self) -> SoFar:
+    def _progress_so_far(self) -> SoFar:
         return SoFar(self._watched.progress, self._control.turn)
 
     @property
@@ -83,20 +83,20 @@ class ProgramCourse(Course):
                 values = self._run.outputs(self._names)
             except Stopped:
                 state = "stopped"
-                values = self._run.so_far(self._reached, self._names)
+                values = self._run.so_far(self._progress_so_far, self._names)
             if self._log is not None:
                 self._log.finish(values, state)
-            self._result = self._made(values, start)
+            self._result = self._make_result(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
             state = "failed"
-            self._failed(error)
+            self._store_error(error)
             self._telemetry.error = str(error)
             if self._log is not None:
                 self._log.fail(error)
             try:
-                values = self._run.so_far(self._reached, self._names, self._lost)
-                self._result = self._made(values, start, error)
+                values = self._run.so_far(self._progress_so_far, self._names, self._lost)
+                self._result = self._make_result(values, start, error)
             except Exception as why:
                 self._lost = {"all": str(why)}
             self._run.release(error)
@@ -104,6 +104,8 @@ class ProgramCourse(Course):
             self._over()
         return state
 
-    def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
+    def _make_result(
+        self, values: Outputs, start: float, error: BaseException | None = None
+    ) -> Result:
         seconds, along = time.perf_counter() - start, self._watched.along
         return Result.of(self._run, values, seconds, self._acting, error, along)

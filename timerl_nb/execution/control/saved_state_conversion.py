@@ -89,7 +89,7 @@ class Resuming:
                 if not ends:
                     return f"{name} lives here{_where(points)}, and was not saved"
             elif not (
-                _within(saved[name][0], points) and (ends or len(points) == len(saved[name][0]))
+                _is_subset(saved[name][0], points) and (ends or len(points) == len(saved[name][0]))
             ):
                 return f"{name} lives here{_where(points)}, and was saved{_where(saved[name][0])}"
         for name, held in saved.items():
@@ -114,7 +114,7 @@ class Resuming:
         return ""
 
 
-def _within(some: Array, points: Array) -> bool:
+def _is_subset(some: Array, points: Array) -> bool:
     """Whether some points are among others."""
     if some.shape[1:] != points.shape[1:]:
         return False

@@ -14,7 +14,7 @@ from timerl_nb.base.errors import Origin, TimeRLError, user_origin
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.results.run_result import Result
 from timerl_nb.runtime.jax_backend.fork_guard import is_forked
-from timerl_nb.runtime.jax_backend.jax_engine import settled
+from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
 _GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
 
@@ -30,7 +30,7 @@ class Course(ABC):
         self._begun_at = user_origin()
         self._result: Result | None = None
         self._thread = threading.Thread(
-            target=self._go, args=(settled(),), name="timerl run", daemon=True
+            target=self._go, args=(capture_jax_settings(),), name="timerl run", daemon=True
         )
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Course(ABC):
         self._unknown = False
         return self._error
 
-    def _failed(self, error: BaseException) -> None:
+    def _store_error(self, error: BaseException) -> None:
         """Keep an error for whoever asks for the result."""
         self._error = error
         if isinstance(error, TimeRLError) and error.origin == Origin():

@@ -61,7 +61,7 @@ class LogFolder:
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            kept = self._kept(lines.content(), head, reached)
+            kept = self._read_kept_rows(lines.content(), head, reached)
             clear_drafts(self.path)
             if kept is None:
                 lines.cut(0)
@@ -154,18 +154,20 @@ class LogFolder:
 
     # --- reading -------------------------------------------------------------------------------------
 
-    def _kept(self, content: bytes, head: Mapping[str, Any], reached: int) -> _Kept | None:
+    def _read_kept_rows(
+        self, content: bytes, head: Mapping[str, Any], reached: int
+    ) -> _Kept | None:
         """The rows that are there and stay; None where the log begins.
 
         Raises:
             ExecutionError: the files are of another run, or no log.
         """
         if not content and (self.path / CSV).exists():
-            raise self._taken(f"there is {CSV}, which no {JSONL} tells of")
+            raise self._folder_taken_error(f"there is {CSV}, which no {JSONL} tells of")
         first, *lines = content.splitlines(keepends=True) or [b""]
         found = _row(first)
         if content and (found is None or found.get("format") != FORMAT):
-            raise self._taken(f"{JSONL} is no log of this kind")
+            raise self._folder_taken_error(f"{JSONL} is no log of this kind")
         if found is None:
             return None
         kept = _Kept(len(first))
@@ -176,7 +178,7 @@ class LogFolder:
             kept.add(row, len(line))
         if found.get("run") != head["run"]:
             if kept.rows or found.get("version") != VERSION:
-                raise self._taken("there is the log of another run")
+                raise self._folder_taken_error("there is the log of another run")
             return None  # which has told nothing
         for name in ("version", "along", "columns"):
             if found.get(name) != head[name]:
@@ -188,7 +190,7 @@ class LogFolder:
         kept.cut(reached)
         return kept
 
-    def _taken(self, what: str) -> ExecutionError:
+    def _folder_taken_error(self, what: str) -> ExecutionError:
         return ExecutionError(f"{what} in {self.path}.", hint=_OWN_FOLDER)
 
     def _unwritable(self, error: OSError) -> ExecutionError:

@@ -193,7 +193,7 @@ class RunLog:
                 self._told.remove(told)
                 raise
             if last is not None:
-                told.next = self._at(last) + 1
+                told.next = self._row_point(last) + 1
                 self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
         self._last = turn, self._seconds
 
@@ -260,7 +260,7 @@ class RunLog:
     def _seconds(self) -> float:
         return time.perf_counter() - self._start
 
-    def _at(self, row: Row) -> int:
+    def _row_point(self, row: Row) -> int:
         return int(row[self._along])
 
     def _there(self, turn: int) -> int:
@@ -275,7 +275,7 @@ class RunLog:
         there, first = self._there(self._turn), self._first
         if first >= there:
             return
-        points = {n: self._defined(op, first, there) for n, op in self._live.items()}
+        points = {n: self._defined_points(op, first, there) for n, op in self._live.items()}
         wanted = [(self._live[name], at) for name, at in points.items() if at]
         brought = iter(self._run.peek(wanted)() if wanted else ())
         columns = dict[str, Mapping[int, Any]]()
@@ -287,7 +287,7 @@ class RunLog:
         for told in tuple(self._told):
             self._write(told, rows)
 
-    def _defined(self, op: Op, first: int, end: int) -> Sequence[int]:
+    def _defined_points(self, op: Op, first: int, end: int) -> Sequence[int]:
         return self._watched.points(op, range(first, end))
 
     def _rows(
@@ -331,10 +331,10 @@ class RunLog:
         return min((told.next for told in self._told), default=0)
 
     def _write(self, told: _Told, rows: Sequence[Row]) -> None:
-        rows = [row for row in rows if self._at(row) >= told.next]
+        rows = [row for row in rows if self._row_point(row) >= told.next]
         if rows:
             self._call(told, lambda: told.logger.write(rows))
-            told.next = self._at(rows[-1]) + 1
+            told.next = self._row_point(rows[-1]) + 1
 
     def _end(self, told: _Told, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         times = dict(zip(TIMES, (self._turn, round(self._seconds, 6)), strict=False))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import CallError, ExecutionError
-from timerl_nb.runtime.state.checkpoint_reader import loaded
+from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 
 VERSION: Final = 1
@@ -59,7 +59,7 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
             f"{path!r} names no file.", hint='trl.Result.load("runs/first.safetensors").'
         )
     file = user_path(path)
-    arrays, said = loaded(file)
+    arrays, said = load_with_metadata(file)
     try:
         about: Any = json.loads(said[_ABOUT])
     except (KeyError, TypeError, ValueError):
@@ -78,11 +78,11 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
         for key, (group, name) in about["arrays"].items():
             found.setdefault(group, {})[name] = arrays[key]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise damaged(file, error) from None
+        raise damaged_result_error(file, error) from None
     return found, about
 
 
-def damaged(file: str | os.PathLike[str], error: Exception) -> ExecutionError:
+def damaged_result_error(file: str | os.PathLike[str], error: Exception) -> ExecutionError:
     """What a file says of its arrays is not what was written."""
     return ExecutionError(
         f"{os.fspath(file)} is damaged: what it says of its arrays is not whole ({error!r}).",

@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.language.argument_checks import is_whole
 from timerl_nb.execution.results.result_dataframe import (
@@ -23,7 +23,7 @@ from timerl_nb.execution.results.result_dataframe import (
     seeds_frame,
     turns_frame,
 )
-from timerl_nb.execution.results.result_file import damaged, read_result, write_result
+from timerl_nb.execution.results.result_file import damaged_result_error, read_result, write_result
 from timerl_nb.runtime.output_assembly import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.checkpoint_reader import Kept
@@ -285,7 +285,7 @@ class Result(Mapping[str, Array]):
                 groups.get("policy", {}),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged(path, error) from None
+            raise damaged_result_error(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
         # a context stays in its own process
@@ -307,6 +307,6 @@ class Result(Mapping[str, Array]):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
         return (
-            f"Result({shapes}; {counted(len(self.parameters), 'parameter')}; {counted(self.instructions, 'instruction')} "
+            f"Result({shapes}; {format_count(len(self.parameters), 'parameter')}; {format_count(self.instructions, 'instruction')} "
             f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes by {self.memory.by})"
         )

@@ -82,7 +82,7 @@ class Watching(ABC):
             self._look()
         try:
             while True:
-                frame = self._after(seen)
+                frame = self._wait_for_frame(seen)
                 yield frame
                 seen = frame.number
                 if frame.state in ENDS:
@@ -91,7 +91,7 @@ class Watching(ABC):
             with self._changed:
                 self._waiting -= 1
 
-    def _after(self, seen: int) -> Frame:
+    def _wait_for_frame(self, seen: int) -> Frame:
         """The latest frame, once there is one after that number.
 
         Raises:

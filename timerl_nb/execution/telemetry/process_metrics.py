@@ -42,10 +42,10 @@ class ProcessMetrics:
         now = time.perf_counter()
         if self._nvml is not None and now - self._asked > _PERIOD:
             self._asked = now
-            self._devices = tuple(self._read(self._nvml))
+            self._devices = tuple(self._read_devices(self._nvml))
         return self._devices
 
-    def _read(self, nvml: Any) -> list[Device]:
+    def _read_devices(self, nvml: Any) -> list[Device]:
         found: list[Device] = []
         try:
             for k in range(nvml.nvmlDeviceGetCount()):

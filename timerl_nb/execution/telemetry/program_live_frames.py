@@ -149,11 +149,11 @@ class Watched:
         for op in self.pdg:
             inner = [d for d in op.domain if d != outer]
             uses = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
-            if inner and (uses or any(self._carried(op, d) for d in inner)):
+            if inner and (uses or any(self._is_carried_forward(op, d) for d in inner)):
                 counts.append(prod(dims[d].count(self.plan.bounds) for d in inner))
         return max(counts, default=None)
 
-    def _carried(self, op: Op, dim: str) -> bool:
+    def _is_carried_forward(self, op: Op, dim: str) -> bool:
         """Whether a tensor is defined at a point from an earlier one."""
         if op.kind != "merge":
             return False
@@ -239,7 +239,7 @@ class Telemetry(Watching):
             busy=self._busy,
             curves={name: growing.curve() for name, growing in self._curves.items()},
             outputs=self._outputs() if state in ENDS else {},
-            held=self._held(),
+            held=self._live_bytes(),
             buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
             compiling=self._run.compiling,
             process=metrics.process(),
@@ -257,7 +257,7 @@ class Telemetry(Watching):
                 found[name] = output_text(x)
         return found
 
-    def _held(self) -> Held | None:
+    def _live_bytes(self) -> Held | None:
         """Live bytes of the executed points since the frame before."""
         if isinstance(self._run, LoweredRun):
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, converted
+from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.compiler.language.argument_checks import number
 
@@ -38,7 +38,7 @@ class Proportional:
         Raises:
             ShapeError: one is NaN or infinite.
         """
-        errors = converted("the errors", errors, np.dtype(np.float64))
+        errors = convert_array("the errors", errors, np.dtype(np.float64))
         size = np.abs(errors)
         greatest = float(size.max(initial=0.0))
         if not greatest < np.inf:  # as NaN is not

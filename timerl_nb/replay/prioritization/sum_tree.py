@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, converted, indices
+from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, is_whole, number
 from timerl_nb.replay.prioritization.tree_engine import engine_of
@@ -98,7 +98,7 @@ class SumTree:
         Raises:
             ShapeError: an argument does not fit; nothing is changed then.
         """
-        values = converted("priorities", priority, _F64)
+        values = convert_array("priorities", priority, _F64)
         start = integer("the first entry", start, least=0)
         if start >= self.capacity:
             raise ShapeError(
@@ -114,7 +114,7 @@ class SumTree:
         self._write(at if start + many <= self.capacity else at % self.capacity, values)
 
     def _write(self, at: Array, priority: Any) -> None:
-        values = converted("priorities", priority, _F64)
+        values = convert_array("priorities", priority, _F64)
         if values.shape != at.shape or not values.flags.carray:
             try:
                 values = np.array(np.broadcast_to(values, at.shape))
@@ -199,7 +199,7 @@ class SumTree:
 
     def at(self, shares: Any) -> Array:
         """The entries at these shares of the whole, numbers from 0 to 1."""
-        return self._descend(np.array(converted("shares", shares, _F64)) * self.total)
+        return self._descend(np.array(convert_array("shares", shares, _F64)) * self.total)
 
     def _descend(self, targets: Array) -> Array:
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)

@@ -64,7 +64,7 @@ class Actor:
     def taken(self) -> Entries:
         """Return the staged entries for `Replay.insert_entries`; empty without any."""
         staged, self._staged = self._staged, []
-        return joined(staged)
+        return concatenate_entries(staged)
 
     def flush(self) -> int:
         """Insert the staged entries, and return their number."""
@@ -78,7 +78,7 @@ class Actor:
         self.flush()
 
 
-def joined(parts: list[Entries]) -> Entries:
+def concatenate_entries(parts: list[Entries]) -> Entries:
     """Concatenate entries."""
     if len(parts) < 2:
         return parts[0] if parts else {}

@@ -13,20 +13,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, converted, indices
+from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, one_of
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compiler.language.foreign_names import asked, missing
+from timerl_nb.compiler.language.foreign_names import explain_call_errors, missing
 from timerl_nb.replay.prioritization.priorities import Proportional, importance_weights
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.buffer_writer import Actor
 from timerl_nb.replay.storage.n_step_returns import Steps
 from timerl_nb.replay.storage.ring_rows import Field, Rows, fields_of
 from timerl_nb.replay.storage.sample import Epoch, Sample, Ticket
-from timerl_nb.runtime.state.checkpoint_reader import loaded
+from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 
 _WEIGHTS = ("buffer", "batch")
@@ -64,7 +64,7 @@ class Replay:
         ExecutionError: another buffer has its rows in the folder, or it cannot be written to.
     """
 
-    @asked
+    @explain_call_errors
     def __init__(
         self,
         capacity: int,
@@ -229,7 +229,7 @@ class Replay:
         """Of new rows, and the greatest of their errors."""
         if errors is None:
             return np.full(count, self._first), 0.0
-        given = converted("the errors", errors, _F64)
+        given = convert_array("the errors", errors, _F64)
         if given.shape != (count,):
             raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
         return (given, 0.0) if self.priority is None else self.priority.of(given)
@@ -357,7 +357,7 @@ class Replay:
                 "this is no ticket of this buffer.",
                 hint="sample(…).ticket, or what was saved with it.",
             )
-        given = converted("the errors", errors, _F64).reshape(-1)
+        given = convert_array("the errors", errors, _F64).reshape(-1)
         if len(given) != len(ticket):
             raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
         with self._lock:
@@ -365,7 +365,7 @@ class Replay:
             priorities, greatest = self.priority.of(given)
             serial, gone = ticket.serial, 0
             least, most = (serial.min(), serial.max()) if len(serial) else (0, -1)
-            first, last = self._shared(ticket, least, most)
+            first, last = self._shared_serial_range(ticket, least, most)
             if least < first or most >= last:
                 there = (serial >= first) & (serial < last)
                 serial, priorities, given = serial[there], priorities[there], given[there]
@@ -376,7 +376,7 @@ class Replay:
             self.dropped += gone
             return gone
 
-    def _shared(self, ticket: Ticket, least: int, most: int) -> tuple[int, int]:
+    def _shared_serial_range(self, ticket: Ticket, least: int, most: int) -> tuple[int, int]:
         """Return the range of serial numbers that name the same rows for a ticket and for this buffer.
 
         Args:
@@ -428,7 +428,7 @@ class Replay:
         Raises:
             ExecutionError: the file is damaged, or the buffer differs; nothing is changed.
         """
-        arrays, said = loaded(user_path(path))
+        arrays, said = load_with_metadata(user_path(path))
         if said.get("format") != _FORMAT:
             raise ExecutionError(f"{path} is not a saved buffer.", hint="Replay.save writes one.")
         self._take_over(arrays, said.get("buffer"), str(path))
@@ -480,7 +480,7 @@ class Replay:
     def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
         """Load saved arrays with their description, a JSON text; everything is checked before anything changes."""
         tree, steps = self._tree, None if self._steps is None else self._steps.another()
-        rows, values = _named(arrays, "row "), np.zeros(self.capacity)
+        rows, values = _arrays_with_prefix(arrays, "row "), np.zeros(self.capacity)
         random = np.random.PCG64()
         try:
             about: Any = json.loads(text)
@@ -528,7 +528,9 @@ class Replay:
                 options["alpha"] = "none" if self._tree is not None else "some"
             if self._steps is not None:
                 options["n_step"] = self._steps.held_in(arrays)
-        fields = {n: Field(x.shape[1:], x.dtype) for n, x in _named(arrays, "row ").items()}
+        fields = {
+            n: Field(x.shape[1:], x.dtype) for n, x in _arrays_with_prefix(arrays, "row ").items()
+        }
         there, here = (
             {"capacity": capacity, **{f"field {n}": str(x) for n, x in some.items()}, **rest}
             for capacity, some, rest in (
@@ -566,14 +568,14 @@ class Replay:
                 arguments["engine"] = "numpy"
         names = self.fields if self._steps is None else self._steps.names
         fields = {n: (self.fields[n].shape, dtype_name(self.fields[n].dtype)) for n in names}
-        return _restored, (self.capacity, fields, arguments, self.state())
+        return _restore_replay, (self.capacity, fields, arguments, self.state())
 
     def __repr__(self) -> str:
         how = "all alike" if self.priority is None else repr(self.priority)
         return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
 
 
-def _restored(
+def _restore_replay(
     capacity: int,
     fields: Mapping[str, Any],
     arguments: Mapping[str, Any],
@@ -606,7 +608,7 @@ def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
     return flat if valid is None else {n: x[valid.reshape(-1)] for n, x in flat.items()}
 
 
-def _named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+def _arrays_with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, misfit, narrowed, numbers_of
+from timerl_nb.base.array_conversion import Array, misfit, narrow_array, numbers_of
 from timerl_nb.base.atomic_files import hold, user_path
 from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.compiler.ir.shapes import NUMPY
@@ -85,11 +85,13 @@ class Rows:
             place = user_path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
             if folder is None:
                 weakref.finalize(self, _remove, place, os.getpid())
-            self._lock = _held(place)
+            self._lock = _lock_folder(place)
             weakref.finalize(self, self._lock.close)
-        self._arrays = {name: self._made(name, f, place) for name, f in self.fields.items()}
+        self._arrays = {
+            name: self._allocate_field(name, f, place) for name, f in self.fields.items()
+        }
 
-    def _made(self, name: str, field: Field, place: Path | None) -> Array:
+    def _allocate_field(self, name: str, field: Field, place: Path | None) -> Array:
         shape = (self.capacity, *field.shape)
         if place is None:
             return np.zeros(shape, field.dtype)
@@ -150,7 +152,7 @@ class Rows:
                     f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}{known}"
                 )
             else:
-                x = narrowed(name, x, field.dtype)
+                x = narrow_array(name, x, field.dtype)
                 ahead[name] = x.shape[:lead]
                 found[name] = x if lead == 2 else x[None]
         if len(set(ahead.values())) > 1:
@@ -185,7 +187,7 @@ class Rows:
         return {name: x[:count] for name, x in self._arrays.items()}
 
 
-def _held(place: Path) -> IO[bytes]:
+def _lock_folder(place: Path) -> IO[bytes]:
     """Make a folder and lock it.
 
     Raises:

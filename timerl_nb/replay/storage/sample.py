@@ -73,13 +73,13 @@ class Sample:
         Raises:
             MissingPartError: PyTorch is not installed.
         """
-        return self._with(graph.exchanged("torch", device))
+        return self._convert_arrays(graph.make_array_converter("torch", device))
 
     def jax(self) -> Sample:
         """As arrays of JAX, of the same memory where it takes it as it is."""
-        return self._with(graph.exchanged("jax"))
+        return self._convert_arrays(graph.make_array_converter("jax"))
 
-    def _with(self, change: Callable[[Any], Any]) -> Sample:
+    def _convert_arrays(self, change: Callable[[Any], Any]) -> Sample:
         if isinstance(self.weight, RecurrentTensor):
             raise OptionError(
                 "this sample is of recurrent tensors, whose values are there in a run alone.",

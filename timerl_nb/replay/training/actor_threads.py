@@ -78,14 +78,14 @@ class Actors:
             try:
                 while (asked := self._idle.take()) is not None:
                     group, weights = asked
-                    made = self._made(group, weights)
+                    made = self._make_block(group, weights)
                     self._done.put(made)
                     if self._again and isinstance(made, Block):
                         self._idle.put((group, None))
             except Closed:
                 return
 
-    def _made(self, group: Group, weights: Weights | None) -> Block | Death:
+    def _make_block(self, group: Group, weights: Weights | None) -> Block | Death:
         try:
             return group.block(*(self._latest() if weights is None else weights))
         except BaseException as error:  # whatever it is, the others go on

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _ROUND = 8  # rows to which parts of a batch are filled up, so that few sizes are compiled
@@ -63,14 +63,14 @@ class Algorithm(Protocol):
         ...
 
 
-def checked(algorithm: Any) -> Algorithm:
+def check_algorithm(algorithm: Any) -> Algorithm:
     """An algorithm.
 
     Raises:
         CallError: it is none.
     """
     how = "trl.replay.Dqn(), or what has all that trl.replay.Algorithm says."
-    return taken(algorithm, Algorithm, "an algorithm that learns from a buffer", how)
+    return expect_type(algorithm, Algorithm, "an algorithm that learns from a buffer", how)
 
 
 def parts(
@@ -93,6 +93,6 @@ def parts(
 
 def whole(found: Sequence[tuple[Any, Any, Any]], counts: Sequence[int]) -> tuple[Any, Array, float]:
     """The gradient, errors and loss of a batch, of those of its parts."""
-    gradient = found[0][0] if len(found) == 1 else graph.added([one[0] for one in found])
+    gradient = found[0][0] if len(found) == 1 else graph.sum_trees([one[0] for one in found])
     errors = [np.asarray(one[1])[:count] for one, count in zip(found, counts, strict=True)]
     return gradient, np.concatenate(errors), sum(float(one[2]) for one in found)

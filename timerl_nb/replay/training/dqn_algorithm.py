@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.base.errors import EnvError, OptionError, one_of
-from timerl_nb.collecting.collection_task import found, spaces
+from timerl_nb.collecting.collection_task import resolve_environment, spaces
 from timerl_nb.compiler.language.argument_checks import number, numbers
 from timerl_nb.env.spaces import Discrete
 
@@ -65,7 +65,7 @@ class Dqn:
     @cached_property
     def _spaces(self) -> tuple[Any, Any]:
         """Of observations and actions."""
-        _, sim, vector = found(self.env)
+        _, sim, vector = resolve_environment(self.env)
         return spaces(sim, vector)
 
     @property

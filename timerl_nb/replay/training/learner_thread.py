@@ -106,7 +106,9 @@ class Learner:
                 part = division.of_part(len(weight))
                 each = [part.batch - part.rows, *(n for n in part.shares if n)]
                 first, *others = parts(rows, weight, each)
-                beside.append([self._threads.submit(self._beside, state, *one) for one in others])
+                beside.append(
+                    [self._threads.submit(self._partial_gradient, state, *one) for one in others]
+                )
                 own.append(self._algorithm.gradient(state, *first))
                 counts += each
             own = backend.wait(own)
@@ -127,7 +129,7 @@ class Learner:
             state = backend.wait(self._algorithm.step(state, gradient, batch))
             params = graph.frozen(self._algorithm.acting(state))
             if self._device is not None:
-                params = graph.moved(params, self._home)
+                params = graph.move_to_device(params, self._home)
             params = backend.wait(params)
             return Learnt(
                 state,
@@ -139,12 +141,12 @@ class Learner:
                 sync if took else 0.0,
             )
 
-    def _beside(
+    def _partial_gradient(
         self, state: Any, rows: Mapping[str, Array], weight: Array
     ) -> tuple[tuple[Any, Any, Any], float]:
         """A part of the batch, on the device of the run; and how long that took."""
         with self._alike():
             begun = perf_counter()
-            there = state if self._device is None else graph.moved(state, self._home)
+            there = state if self._device is None else graph.move_to_device(state, self._home)
             made = backend.wait(self._algorithm.gradient(there, rows, weight))
             return made, perf_counter() - begun

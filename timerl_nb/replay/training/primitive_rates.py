@@ -25,7 +25,7 @@ def seconds_of_a_row(
     """
     with closing(opened(0)) as envs:
         rows = envs.next().numpy()  # which compiles
-        acting = min(_timed(lambda: envs.next().numpy()) for _ in range(_ROUNDS)) / rows.count
+        acting = min(_time_call(lambda: envs.next().numpy()) for _ in range(_ROUNDS)) / rows.count
     buffer = Replay(
         max(rows.count, batch), algorithm.fields, priority=Proportional(), gamma=algorithm.gamma
     )
@@ -36,12 +36,12 @@ def seconds_of_a_row(
         buffer.update(buffer.sample(batch).ticket, errors)
 
     handled()
-    inserting = min(_timed(lambda: buffer.insert(rows)) for _ in range(_ROUNDS)) / rows.count
-    drawing = min(_timed(handled) for _ in range(_ROUNDS)) / batch
+    inserting = min(_time_call(lambda: buffer.insert(rows)) for _ in range(_ROUNDS)) / rows.count
+    drawing = min(_time_call(handled) for _ in range(_ROUNDS)) / batch
     return acting, inserting + drawing
 
 
-def _timed(act: Callable[[], object]) -> float:
+def _time_call(act: Callable[[], object]) -> float:
     begun = perf_counter()
     act()
     return perf_counter() - begun

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.language.argument_checks import integer, number
 
 
@@ -61,7 +61,7 @@ class Allocation:
         return tuple(each + (k < more) for k in range(self.trainers))
 
     def __str__(self) -> str:
-        parts = f"{self.actors} acting, {self.trainers} training {counted(self.rows, 'row')}"
+        parts = f"{self.actors} acting, {self.trainers} training {format_count(self.rows, 'row')}"
         return f"{parts}, the learner {self.batch - self.rows}"
 
 

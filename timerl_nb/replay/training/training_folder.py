@@ -11,7 +11,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import clear_drafts, hold, user_path, write_whole
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.stable_identity import parts_of
-from timerl_nb.runtime.state.checkpoint_reader import loaded
+from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
 
@@ -66,12 +66,12 @@ class KeptTraining:
             self.leave()
             raise self._unwritable(error) from None
         try:
-            return self._saved()
+            return self._read_saved()
         except BaseException:
             self.leave()
             raise
 
-    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
+    def _read_saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
         if not RunFolder(self._folder).is_empty:
             raise ExecutionError(
                 f"a program has saved its run in {self._folder}.",
@@ -80,7 +80,7 @@ class KeptTraining:
         file = self._folder / _FILE
         if not file.exists():
             return None
-        arrays, said = loaded(file, links=False)
+        arrays, said = load_with_metadata(file, links=False)
         if said.get("format") not in (_FORMAT, _FIRST):
             raise ExecutionError(f"{file} is not a saved training run.")
         about = json.loads(said["about"])

@@ -22,7 +22,7 @@ from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.result_dataframe import Along
 from timerl_nb.execution.results.run_result import Result, RunMemory
-from timerl_nb.replay.storage.buffer_writer import joined
+from timerl_nb.replay.storage.buffer_writer import concatenate_entries
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.actor_threads import Actors
@@ -34,7 +34,7 @@ from timerl_nb.replay.training.training_curves import Curves
 from timerl_nb.replay.training.training_folder import KeptTraining
 from timerl_nb.replay.training.weight_slots import WeightSlots
 from timerl_nb.runtime.jax_backend import graph_function as graph
-from timerl_nb.runtime.jax_backend.jax_engine import settled
+from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
 Mode = Literal["exact", "free"]
 _OUTER = "turn"
@@ -97,8 +97,10 @@ class TrainingCourse(Course):
         self.moves: list[Move] = []
         self.deaths: list[Death] = []
         self.experience = 0
-        self.learnt = graph.moved(graph.frozen(algorithm.begin(asked.seed)), device)
-        self.slots = WeightSlots(graph.moved(graph.frozen(algorithm.acting(self.learnt)), None))
+        self.learnt = graph.move_to_device(graph.frozen(algorithm.begin(asked.seed)), device)
+        self.slots = WeightSlots(
+            graph.move_to_device(graph.frozen(algorithm.acting(self.learnt)), None)
+        )
         self._device = device
         self._staged: list[Block] = []
         self._lost = [0] * len(groups)
@@ -106,7 +108,7 @@ class TrainingCourse(Course):
         self._steps = 0
         self._begun = time.perf_counter()
         self._first = self._saved = control.turn
-        alike, threads = settled(), allocation.actors + allocation.trainers
+        alike, threads = capture_jax_settings(), allocation.actors + allocation.trainers
         self._learner = Learner(algorithm, device, threads, alike)
         ahead = max(asked.blocks, len(groups))
         self._actors = Actors(groups, self.slots.read, ahead, asked.mode == "free", alike)
@@ -129,8 +131,8 @@ class TrainingCourse(Course):
             self.close()
         except BaseException as error:
             state = "failed"
-            self._failed(self._error or error)
-        self._result = self._made()
+            self._store_error(self._error or error)
+        self._result = self._make_result()
         return state
 
     def close(self) -> None:
@@ -144,7 +146,7 @@ class TrainingCourse(Course):
 
     def _fail(self, error: BaseException) -> str:
         """Keep the error for `result`, and return how the run ended."""
-        self._failed(error)
+        self._store_error(error)
         self._curves.error = str(error)
         return "failed"
 
@@ -185,7 +187,7 @@ class TrainingCourse(Course):
         for one in came:
             self._looked_at(one)
         self._staged += blocks
-        said = self._said(blocks)
+        said = self._block_metrics(blocks)
         if step is not None and ticket is not None:
             said |= self._end_step(ticket, step.result())
             for name, seconds in (("sample", sampled - begun), ("insert", inserted - sampled)):
@@ -225,11 +227,11 @@ class TrainingCourse(Course):
 
     def _insert(self) -> None:
         staged, self._staged = self._staged, []
-        entries = joined([block.entries for block in staged if block.entries])
+        entries = concatenate_entries([block.entries for block in staged if block.entries])
         if entries:
             self._buffer.insert_entries(entries)
 
-    def _said(self, blocks: list[Block]) -> dict[str, float]:
+    def _block_metrics(self, blocks: list[Block]) -> dict[str, float]:
         """What curves have of the blocks of a turn."""
         found: dict[str, float] = {}
         if blocks:
@@ -317,8 +319,10 @@ class TrainingCourse(Course):
         def of(prefix: str) -> dict[str, Array]:
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
 
-        self.learnt = graph.moved(graph.with_leaves(self.learnt, of("learner ")), self._device)
-        params = graph.moved(graph.frozen(self._algorithm.acting(self.learnt)), None)
+        self.learnt = graph.move_to_device(
+            graph.with_leaves(self.learnt, of("learner ")), self._device
+        )
+        params = graph.move_to_device(graph.frozen(self._algorithm.acting(self.learnt)), None)
         self.slots.restore(params, about["version"])
         self._buffer.restore(of("buffer "))
         values = of("values of ")
@@ -335,7 +339,7 @@ class TrainingCourse(Course):
         assert self._result is not None
         return self._result
 
-    def _made(self) -> Result:
+    def _make_result(self) -> Result:
         curves = self._curves.values()
         size = sum(x.nbytes for x in graph.leaves(self.learnt).values()) + self._buffer.nbytes
         return Result(

@@ -10,11 +10,11 @@ from typing import Any
 from timerl_nb.base.errors import OptionError, one_of, warn
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.machine_model import cores
-from timerl_nb.collecting.collection_task import found
+from timerl_nb.collecting.collection_task import resolve_environment
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.compiler.language.argument_checks import integer, number, seed_of
-from timerl_nb.compiler.language.foreign_names import asked as as_asked
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
+from timerl_nb.compiler.language.foreign_names import explain_call_errors as as_asked
 from timerl_nb.env.envpool import PoolEnvironment
 from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.execution.control.background_run import Running
@@ -22,7 +22,7 @@ from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import Field, fields_of
-from timerl_nb.replay.training.algorithm import Algorithm, checked
+from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
 from timerl_nb.replay.training.environment_group import Death, Group
 from timerl_nb.replay.training.primitive_rates import seconds_of_a_row
 from timerl_nb.replay.training.thread_allocation import (
@@ -151,7 +151,7 @@ def train(
     """
     if mode not in _MODES:
         raise OptionError(f"mode={mode!r} is none.", hint=one_of(str(mode), _MODES))
-    algorithm = checked(algorithm)
+    algorithm = check_algorithm(algorithm)
     exact = mode == "exact"
     if exact and policy is not None:
         raise OptionError(
@@ -159,9 +159,9 @@ def train(
             hint='mode="free", or allocation= for threads that stay where they are.',
         )
     if policy is not None:
-        taken(policy, Policy, "a policy", "trl.replay.Stepwise() or trl.replay.BySpeed().")
+        expect_type(policy, Policy, "a policy", "trl.replay.Stepwise() or trl.replay.BySpeed().")
     if allocation is not None:
-        taken(allocation, Allocation, "an allocation", "trl.replay.Allocation(…).")
+        expect_type(allocation, Allocation, "an allocation", "trl.replay.Allocation(…).")
     size = integer("batch", batch, least=1)
     learner = _learner(mapping)
     threads = threads_called(learner) or 1
@@ -186,7 +186,7 @@ def train(
             100_000, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
         )
     else:
-        held = taken(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
+        held = expect_type(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
         _check_rows(held, fields_of(algorithm.fields))
     first = integer("least", least, least=1)
     if first > held.capacity:
@@ -287,7 +287,7 @@ def _opener(
 
 def _way(env: Any) -> str:
     """By which environments are stepped, where nobody says."""
-    _, sim, _ = found(env)
+    _, sim, _ = resolve_environment(env)
     if isinstance(sim, PoolEnvironment):
         return "threads"
     return "loop" if isinstance(sim, GymEnvironment) else "scan"

@@ -45,13 +45,13 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     Cond,
     Lin,
     Slice,
-    invented,
+    invent_symbol,
     sym,
 )
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.interpreter.store_names import key_text, store_name
 
-_LENGTH: Final = invented("length")
+_LENGTH: Final = invent_symbol("length")
 
 
 class Source:
@@ -87,7 +87,7 @@ class Source:
                     "checkpoint": self._sink,
                     "call": self._call_out,
                     "udf": self._udf,
-                    "bound": self._bound,
+                    "bound": self._bound_function,
                 }
                 text = write.get(op.kind, self._statement)(op)
                 parts.append(self._with_length(text, op.domain))
@@ -111,22 +111,22 @@ class Source:
 
     def _value(self, read: Read) -> str:
         """An expression for what a read without slices yields: a chain of conditions for a merge."""
-        return self._chosen(Read(read.source, read.out, read.index), self._crossed)
+        return self._select_value(Read(read.source, read.out, read.index), self._crossed)
 
-    def _chosen(self, read: Read, kept: Container[int]) -> str:
+    def _select_value(self, read: Read, kept: Container[int]) -> str:
         (*others, last) = accesses(self.pdg, read, kept)
-        text = self._stored(last.read)
+        text = self._load_value(last.read)
         for access in reversed(others):
             cond = python_source(access.read.cond)
-            text = f"({self._stored(access.read)} if {cond} else {text})"
+            text = f"({self._load_value(access.read)} if {cond} else {text})"
         return text
 
-    def _stored(self, read: Read) -> str:
+    def _load_value(self, read: Read) -> str:
         """An expression for the value at a point of a tensor, or of a merge that has a function."""
         tensor = read.tensor
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
         if read.source in self._crossed:
-            return f"{self._merged(read.source)}({', '.join(index)})"
+            return f"{self._merge_name(read.source)}({', '.join(index)})"
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
         store = self.plan.stores[tensor]
@@ -143,14 +143,14 @@ class Source:
         return found
 
     @staticmethod
-    def _merged(merge: int) -> str:
+    def _merge_name(merge: int) -> str:
         return f"merge_{merge}"
 
     def _choice(self, merge: Op) -> str:
         """A function for what a merge is at a point."""
         own = at_own_point(merge.id, merge.outputs[0])
-        value = self._chosen(own, self._crossed - {merge.id})
-        return f"def {self._merged(merge.id)}({_params(merge.domain)}):\n    return {value}"
+        value = self._select_value(own, self._crossed - {merge.id})
+        return f"def {self._merge_name(merge.id)}({_params(merge.domain)}):\n    return {value}"
 
     def _there(self, read: Read) -> list[str]:
         """Whether a point is there at all, where a dynamic bound may end before it."""
@@ -158,7 +158,7 @@ class Source:
         if dim is None or not self.pdg.dims.ends(domain) or not self.pdg.crosses(read):
             return []
         at = {d: e for d, e in zip(domain, read.index, strict=True) if isinstance(e, Lin)}
-        length = self._length([at[d] for d in self._over])
+        length = self._length([at[d] for d in self._dynamic_dims])
         return [f"{python_source(at[dim.name])} < {length}"]
 
     def _points(self, read: Read, fill: str, upto: Callable[[Lin], int] | None = None) -> str:
@@ -175,7 +175,7 @@ class Source:
             if isinstance(entry, Lin):
                 index.append(entry)
                 continue
-            symbol = invented(f"x{next(self._fresh)}")
+            symbol = invent_symbol(f"x{next(self._fresh)}")
             name = variable(symbol)
             lo, hi = python_source(entry.lo), python_source(entry.hi)
             if upto is not None:
@@ -243,7 +243,7 @@ class Source:
             else:
                 slots.append(f"{name}.get({key}, start_{name})")
             grown.append(f"({self.plan.stores[tensor].nbytes} if {key} not in {name} else 0)")
-        taken = [self._taken(d) for d in kernel.taken.values()]
+        taken = [self._donated_operand(d) for d in kernel.taken.values()]
         gone = [self._let_go(d, op) for d in kernel.taken.values()]
         lines.append(f"    rt_new = {' + '.join(g for g in grown if g != '0') or '0'}")
         lines += self._given_up(kernel)
@@ -257,8 +257,8 @@ class Source:
             f"    rt_out = kernel_{op.id}(",
             f"        {'rt.seed' if kernel.needs_seed else '()'},",
             f"        {_tuple(kernel.coords)},",
-            *_listed(operands),
-            *_listed(taken),
+            *_operand_lines(operands),
+            *_operand_lines(taken),
             f"        ({''.join(s + ', ' for s in slots)}),",
             f"        ({''.join(b + ', ' for b in blocks)}),",
             "    )",
@@ -266,7 +266,7 @@ class Source:
         lines += [f"    {text}" for text in gone if text != "None"]
         return "\n".join(lines + self._put_away(op, gathered))
 
-    def _taken(self, donation: Donation) -> str:
+    def _donated_operand(self, donation: Donation) -> str:
         """An operand that the kernel takes over: the value, or a copy where that lives on."""
 
         def of(leaf: Leaf) -> tuple[str, str]:
@@ -364,7 +364,7 @@ class Source:
         true = [str(s) if isinstance(s, int) else f"max(0, {python_source(s)})" for s in sizes]
         return f"rt.cut({found}, ({''.join(f'{n}, ' for n in true)}))"
 
-    def _bound(self, op: Op) -> str:
+    def _bound_function(self, op: Op) -> str:
         """Where a dynamic dimension ends: at the first point at which the operand holds."""
         attrs: BoundAttrs = op.attrs
         key = _tuple(d for d in op.domain if d != attrs.dim)
@@ -382,12 +382,12 @@ class Source:
         for name in self.pdg.dims.lengths(tuple(domain)):
             head, rest = text.split("\n", 1)
             if re.search(rf"\b{variable(name)}\b", rest):
-                at = tuple(map(sym, self._over))
+                at = tuple(map(sym, self._dynamic_dims))
                 text = f"{head}\n    {variable(name)} = {self._length(at)}\n{rest}"
         return text
 
     @property
-    def _over(self) -> Sequence[str]:
+    def _dynamic_dims(self) -> Sequence[str]:
         dim = self.pdg.dims.dynamic
         return dim.over or () if dim is not None else ()
 
@@ -541,15 +541,15 @@ class Source:
                 self._node(node.other, depth + 1, lines)
         elif isinstance(node, Execute):
             name = self.ast.names[node.op_id]
-            pad = self._guarded(node.guard, pad, lines)
+            pad = self._open_guard(node.guard, pad, lines)
             self._call(pad, self._name(node.op_id), "execute", name, node.point, lines)
         else:
             verb = VERBS[type(node)]
             index: list[Lin] = []
-            inner = self._guarded(node.guard, pad, lines)
+            inner = self._open_guard(node.guard, pad, lines)
             for entry in node.point:
                 if isinstance(entry, Slice):
-                    counter = invented(f"x{next(self._fresh)}")
+                    counter = invent_symbol(f"x{next(self._fresh)}")
                     lo, hi = python_source(entry.lo), python_source(entry.hi)
                     if node.guard is not None:
                         length = {node.guard.name: self._length(node.guard.at)}
@@ -562,7 +562,7 @@ class Source:
             function = f"{verb}_{node.lifetime}"
             self._call(inner, function, verb, node.lifetime, tuple(index), lines)
 
-    def _guarded(self, guard: Guard | None, pad: str, lines: list[str]) -> str:
+    def _open_guard(self, guard: Guard | None, pad: str, lines: list[str]) -> str:
         """Write the condition of what follows, if it has one; returns its indent."""
         if guard is None or guard.cond is TRUE:
             return pad
@@ -613,7 +613,7 @@ def _either(cond: Cond, yes: str, no: str) -> str:
     return f"({yes} if {python_source(cond)} else {no})"
 
 
-def _listed(items: Sequence[str]) -> list[str]:
+def _operand_lines(items: Sequence[str]) -> list[str]:
     """A tuple of operands, one a line."""
     if not items:
         return ["        (),"]

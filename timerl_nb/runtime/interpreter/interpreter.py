@@ -32,9 +32,9 @@ from timerl_nb.runtime.interpreter.store_names import store_name
 from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
-from timerl_nb.runtime.nan_search import check_host, watched
+from timerl_nb.runtime.nan_search import add_nan_check, check_host
 from timerl_nb.runtime.output_assembly import Returned
-from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import Kept
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
@@ -101,7 +101,7 @@ class Run:
             self._transfers,
             seed,
             recorder,
-            progress and self._turned,
+            progress and self._finish_iteration,
             check_nan=executable.check_nan,
             waits=waits,
         )
@@ -190,7 +190,7 @@ class Run:
     def _ending(self) -> Iterator[None]:
         """No thread outlives a program that fails or is interrupted, and it does not go on."""
         if self.failed:
-            raise ended()
+            raise run_ended_error()
         try:
             yield
         except BaseException:
@@ -198,7 +198,7 @@ class Run:
             self._transfers.close()
             raise
 
-    def _turned(self) -> None:
+    def _finish_iteration(self) -> None:
         values = [value for store in self._learning for value in store.values()]
         backend.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
         self._learned = {id(value): weakref.ref(value) for value in values}
@@ -254,11 +254,11 @@ class Run:
             found = self._output(op, reached)
             if lost is None or op.attrs.role == "output":
                 return found
-            return lambda *point: self._unchanged(found(*point))
+            return lambda *point: self._check_unchanged(found(*point))
 
         return self.returned.outputs(output, names, reached.bounds, lost)
 
-    def _unchanged(self, value: Any) -> Any:
+    def _check_unchanged(self, value: Any) -> Any:
         """A parameter that is what it was at the last turn's end."""
         then = self._learned.get(id(value))
         if then is None or then() is not value:
@@ -297,7 +297,7 @@ class Run:
             lengths = self.lengths()[dim.bound]
         made = self.executable.cuts(recorded=True).made
         values = {
-            t: self._held(t, made(t, points, lengths), self._stores[t])
+            t: self._find_held(t, made(t, points, lengths), self._stores[t])
             for t, points in live.items()
         }
         saved = self.host.save(resources_of(self.executable.pdg))
@@ -314,12 +314,12 @@ class Run:
 
         def found() -> RunState:
             live = cuts.live(cut).items()
-            values = {t: self._held(t, points, held.get(t, {})) for t, points in live}
+            values = {t: self._find_held(t, points, held.get(t, {})) for t, points in live}
             return RunState(self._seed, turn, cut, values)
 
         return found
 
-    def _held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
+    def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
         """Find the points that a store holds, and their values."""
         plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
@@ -388,12 +388,14 @@ class Run:
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
         """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
         executable = self.executable
-        run = watched(kernel, executable.pdg.names) if executable.check_nan else kernel.run
+        run = add_nan_check(kernel, executable.pdg.names) if executable.check_nan else kernel.run
         if self._counter is not None:
-            run = self._counted(run, kernel.coords)
+            run = self._add_counter_words(run, kernel.coords)
         return run if self._recorder is None else self._support.timed(run)
 
-    def _counted(self, run: Callable[..., Any], coords: Sequence[str]) -> Callable[..., Any]:
+    def _add_counter_words(
+        self, run: Callable[..., Any], coords: Sequence[str]
+    ) -> Callable[..., Any]:
         """What runs a kernel of a program without an end, whose turns have more than 32 bits."""
         counter = self._counter
         assert counter is not None
@@ -494,14 +496,14 @@ class _Support:
         named = {n: backend.to_numpy(x) for n, x in arrays.items()}
         path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
         self.kept.append(Kept(path, dict(point), tuple(named)))
-        self._done(begun)
+        self._report_event(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
         op, begun = self._pdg[op_id], perf_counter()
         made = self.host.call(op.attrs, point, args, op.origin)
         if self._check_nan:
             check_host(op, point, made, self._pdg.dims)
-        self._done(begun)
+        self._report_event(begun)
         return [self.arrive(x) for x in made]
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
@@ -509,7 +511,7 @@ class _Support:
         if is_handed_out(op):  # kernels may take over what was read last
             args = [np.array(x) for x in args]
         self.host.effect(op.attrs, point, args, op.origin)
-        self._done(begun)
+        self._report_event(begun)
 
     @staticmethod
     def gather(
@@ -543,12 +545,12 @@ class _Support:
         def kernel(*args: Any) -> Any:
             begun = perf_counter()
             made = wait(function(*args))
-            self._done(begun, "done" if self._is_waiting else "launch")
+            self._report_event(begun, "done" if self._is_waiting else "launch")
             return made
 
         return kernel
 
-    def _done(self, begun: float, kind: EventKind = "done") -> None:
+    def _report_event(self, begun: float, kind: EventKind = "done") -> None:
         if self._recorder is not None:
             now = perf_counter()
             time, seconds = now - self.began, now - begun

@@ -20,7 +20,7 @@ _MOVED: Final = 1 << 28  # bytes in all that each size is read for
 _NEARLY: Final = 1.4  # by which rates differ that are called the same
 
 
-def measured() -> dict[str, float]:
+def measure_device() -> dict[str, float]:
     """`call`, `flops`, `elements`, `bandwidth`, `host`, `near` and `far` of `Machine`."""
     with jax.default_device(device()):
         large, small = jnp.ones((_SIDE, _SIDE)), jnp.ones((8, 8))

@@ -33,10 +33,10 @@ def is_forked() -> bool:
     return bool(_parents)
 
 
-def _forked() -> None:
+def _note_fork() -> None:
     if cast(Any, jax)._src.xla_bridge.backends_are_initialized():
         _parents.append(os.getppid())
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no forks
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_note_fork)

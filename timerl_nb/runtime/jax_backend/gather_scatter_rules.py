@@ -23,7 +23,7 @@ from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY, Size
 from timerl_nb.compiler.symbolic.array_evaluation import values
-from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, masked
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, mask_padding
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def arg_extremum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> 
     axis = op.attrs.axis
     find = jnp.argmax if op.kind == "argmax" else jnp.argmin
     worst = identity(op.kind.removeprefix("arg"), np.dtype(args[0].dtype))
-    return find(masked(scope, args[0], sizes[0], (axis,), worst), axis).astype(jnp.int32)
+    return find(mask_padding(scope, args[0], sizes[0], (axis,), worst), axis).astype(jnp.int32)
 
 
 def argsort(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -85,16 +85,16 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
         found, front = x.look(position, dict(zip(places, along, strict=True))), []
     elif both:
         x = _in_order(x, a.left, [*both, a.axis, *mine])
-        found, front = _at_rows(scope, sizes[0], len(both), _taken)(x, position), []
+        found, front = _at_rows(scope, sizes[0], len(both), _take_clipped)(x, position), []
     else:  # where it is: nothing is transposed
-        found, front = _taken(x, position, k), mine[:k]
+        found, front = _take_clipped(x, position, k), mine[:k]
     behind = mine[len(front) :]
     inside = inside.reshape((1,) * len(front) + inside.shape + (1,) * len(behind))
     found = jnp.where(inside, found, 0).astype(x.dtype)
     return _in_order(found, [*front, *both, *own, *behind], a.out)
 
 
-def _taken(x: JaxArray, position: JaxArray, axis: int = 0) -> JaxArray:
+def _take_clipped(x: JaxArray, position: JaxArray, axis: int = 0) -> JaxArray:
     return jnp.take(x, position, axis=axis, mode="clip")
 
 
@@ -130,7 +130,7 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     a: ScatterAttrs = op.attrs
     x, at = args[0], _positions(args[1])
     summed = [k for k, label in enumerate(a.left) if label not in a.out]
-    x = masked(scope, x, sizes[0], summed, 0)
+    x = mask_padding(scope, x, sizes[0], summed, 0)
     size = scope.capacity(a.size)
     # negative positions would count from the end: they are dropped like those beyond it
     position = at if jnp.issubdtype(at.dtype, jnp.unsignedinteger) else jnp.where(at < 0, size, at)
@@ -167,18 +167,18 @@ def scatter_set(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     position = jnp.where(inside, at, n)
     if not both:  # where it is: nothing is transposed
         values = _in_order(values, a.left, [*a.out[:k], *own, *a.out[k + 1 :]])
-        return _set(x, position, values, k)
+        return _scatter_set(x, position, values, k)
     x = _in_order(x, a.out, [*both, a.axis, *rest])
     values = _in_order(values, a.left, [*both, *own, *rest])
     position = _in_order(position, a.right, [*both, *own])
     if any(map(scope.is_divided, sizes[0])):
-        found = _at_rows(scope, sizes[0], len(both), _set)(x, position, values)
+        found = _at_rows(scope, sizes[0], len(both), _scatter_set)(x, position, values)
     else:
         found = _set_in_rows(x, position, values, len(both))
     return _in_order(found, [*both, a.axis, *rest], a.out)
 
 
-def _set(x: JaxArray, position: JaxArray, values: JaxArray, axis: int = 0) -> JaxArray:
+def _scatter_set(x: JaxArray, position: JaxArray, values: JaxArray, axis: int = 0) -> JaxArray:
     flat = jax.lax.platform_dependent(position.reshape(-1), cpu=_in_turn, default=_last_ones)
     values = values.reshape(*x.shape[:axis], flat.size, *x.shape[axis + 1 :])
     return x.at[(*[slice(None)] * axis, flat)].set(values, mode="drop")
@@ -267,14 +267,14 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     at = numpy.broadcast_to(found, (n,))
     if attrs.beyond != "zero":
         at = numpy.clip(at, 0, m - 1)
-        return _fixed(x, axis, at) if is_fixed else jnp.take(x, at, axis=axis)  # pyrefly: ignore[bad-argument-type]
+        return _take_fixed(x, axis, at) if is_fixed else jnp.take(x, at, axis=axis)  # pyrefly: ignore[bad-argument-type]
     if is_fixed and np.array_equal(at, at[0] + np.arange(n)):
         widths = [(-at[0], n + at[0] - m, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
         return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)  # pyrefly: ignore[bad-argument-type]
     return _laid(jnp.zeros(shape, x.dtype), x, axis, at, length)
 
 
-def _fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
+def _take_fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
     """The elements at fixed positions of an axis, as slices where they lie side by side."""
     n, start, end = len(at), int(at[0]), int(at[-1])
     if np.array_equal(at, start + np.arange(n)):

@@ -70,7 +70,7 @@ def by_rows(
 
     def call(values: Weights, xs: Weights, seed: int, count: int) -> tuple[JaxArray, ...]:
         full = 1 << max(count - 1, 0).bit_length()
-        filled = {name: _filled(xs[name], full) for name in own}
+        filled = {name: _pad_rows(xs[name], full) for name in own}
         given = {name: values[name] for name in shared}
         made = many(given, filled, *backend.seed_words(seed), full)
         return made if full == count else tuple(x[:count] for x in made)
@@ -78,7 +78,7 @@ def by_rows(
     return call
 
 
-def _filled(x: Any, count: int) -> Any:
+def _pad_rows(x: Any, count: int) -> Any:
     """Rows, and zeros behind them up to a number."""
     if len(x) == count:
         return x
@@ -158,7 +158,7 @@ def with_leaves(tree: Any, arrays: Mapping[str, Any]) -> Any:
     )
 
 
-def added(trees: Sequence[Any]) -> Any:
+def sum_trees(trees: Sequence[Any]) -> Any:
     """The sum of trees of arrays, array by array, on the device of the first."""
     first, *others = trees
     for other in others:
@@ -166,7 +166,7 @@ def added(trees: Sequence[Any]) -> Any:
     return first
 
 
-def moved(tree: Any, device: Any) -> Any:
+def move_to_device(tree: Any, device: Any) -> Any:
     """A tree whose arrays are on a device; those that are there stay as they are."""
     return jax.device_put(tree, device)
 
@@ -215,7 +215,7 @@ def _whole(size: Size) -> int:
 # --- arrays of others ----------------------------------------------------------------------------
 
 
-def taken(x: Any) -> Any:
+def import_array(x: Any) -> Any:
     """An array of anyone's as NumPy's or JAX's, without a copy where that is possible."""
     if isinstance(x, jax.Array | np.ndarray | np.generic) or not hasattr(x, "__dlpack__"):
         return x if isinstance(x, jax.Array) else np.asarray(x)
@@ -234,7 +234,7 @@ def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
 
 
-def exchanged(library: str, device: Any = None) -> Callable[[Any], Any]:
+def make_array_converter(library: str, device: Any = None) -> Callable[[Any], Any]:
     """What makes arrays of JAX or PyTorch of anyone's, by DLPack: of the same memory, where it can be.
 
     Args:

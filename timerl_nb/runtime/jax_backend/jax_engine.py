@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, converted
+from timerl_nb.base.array_conversion import Array, convert_array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
@@ -73,17 +73,17 @@ def device() -> Any:
     return given
 
 
-def beside(first: Any) -> list[Any]:
+def list_peer_devices(first: Any) -> list[Any]:
     """All devices of the kind of one, that one first."""
     return [first, *(other for other in first.client.devices() if other != first)]
 
 
 def device_count() -> int:
     """How many devices there are of the kind that programs run on."""
-    return len(beside(device()))
+    return len(list_peer_devices(device()))
 
 
-def settled() -> Callable[[], AbstractContextManager[object]]:
+def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
     """What makes any thread compute as this one does now: on its device, and as precisely."""
     here, now = device(), cast(Any, jax.config)
     precision, wide = now.jax_default_matmul_precision, now.jax_enable_x64
@@ -116,7 +116,9 @@ def stack(values: Sequence[JaxArray]) -> JaxArray:
     return _stacker(len(values))(*values)
 
 
-def joined(values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype: str) -> JaxArray:
+def stack_points(
+    values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype: str
+) -> JaxArray:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
     if isinstance(values, tuple | list) and not values:
         return zeros(shape, dtype)
@@ -179,7 +181,7 @@ def storable(array: Any) -> Any:
         return array
     kind = {"f": np.float32, "u": np.uint32}.get(array.dtype.kind, np.int32)
     hint = 'call jax.config.update("jax_enable_x64", True) first, or subtract a common value.'
-    return converted("an array for JAX", array, np.dtype(kind), hint=hint)
+    return convert_array("an array for JAX", array, np.dtype(kind), hint=hint)
 
 
 def bind(array: JaxArray | Array) -> JaxArray:

@@ -26,7 +26,7 @@ from timerl_nb.runtime.jax_backend import gather_scatter_rules as positions
 from timerl_nb.runtime.jax_backend import reduction_rules as sums
 from timerl_nb.runtime.jax_backend.random_rules import draw
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Rule, Scope, grid_of
-from timerl_nb.runtime.jax_backend.user_function_calls import jaxed
+from timerl_nb.runtime.jax_backend.user_function_calls import evaluate_jax_function
 
 
 def _plain(f: Callable[..., Any]) -> Rule:
@@ -174,7 +174,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmin": positions.arg_extremum,
     "argsort": positions.argsort,
     "orthonormal": _plain(_orthonormal),
-    "jaxed": jaxed,
+    "jaxed": evaluate_jax_function,
     "gather": positions.gather,
     "scatter_add": positions.scatter_add,
     "scatter_set": positions.scatter_set,

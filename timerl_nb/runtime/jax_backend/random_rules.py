@@ -39,7 +39,9 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
         coord = jnp.asarray(coord).astype(jnp.uint32)
         return coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1))
 
-    seed = scope.seed if scope.seeds is None else randomness.moved(scope.seed, at(scope.seeds))
+    seed = (
+        scope.seed if scope.seeds is None else randomness.advance_seed(scope.seed, at(scope.seeds))
+    )
     coords, far = [at(d) for d in attrs.dims], None
     if scope.endless in attrs.dims:
         k = attrs.dims.index(scope.endless)
@@ -70,12 +72,12 @@ def threefry(key: Words, counter: Words, *, once: bool) -> Words:
     """
     count = prod(jnp.broadcast_shapes(*(x.shape for x in (*key, *counter))))
     looped = count <= MOST_LOOPED and (once or count >= _WORTH)
-    return (_looped if looped else _written_out)(key, counter)
+    return (_threefry_in_loop if looped else _written_out)(key, counter)
 
 
 @jax.jit
 @as_jax_promotes
-def _looped(key: Words, counter: Words) -> Words:
+def _threefry_in_loop(key: Words, counter: Words) -> Words:
     k0, k1, c0, c1 = jnp.broadcast_arrays(*key, *counter)
     rotations = jnp.asarray(ROTATIONS, jnp.uint32)
 

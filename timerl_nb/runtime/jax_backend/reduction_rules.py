@@ -23,7 +23,7 @@ from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import HALF, NUMPY, is_float
 from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
-from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, masked
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, mask_padding
 from timerl_nb.runtime.jax_backend.user_function_calls import total
 
 _FOLD: Final[Mapping[str, Callable[..., Any]]] = {
@@ -49,7 +49,7 @@ def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> Jax
     attrs: AxesAttrs = op.attrs
     x = args[0].astype(jnp.int32) if op.kind in ("sum", "prod") and op.dtype == "i32" else args[0]
     nothing = np.asarray(identity(op.kind, np.dtype(x.dtype)), x.dtype)
-    x = masked(scope, x, sizes[0], attrs.axes, nothing)
+    x = mask_padding(scope, x, sizes[0], attrs.axes, nothing)
     if op.kind == "sum" and (made := total(scope, x, attrs.axes)) is not None:
         return made
     if op.kind not in ("max", "min"):
@@ -63,7 +63,7 @@ def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> Jax
 
 def discounted_sum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: DiscountAttrs = op.attrs
-    x = masked(scope, args[0], sizes[0], (attrs.axis,), 0)
+    x = mask_padding(scope, args[0], sizes[0], (attrs.axis,), 0)
     n = x.shape[attrs.axis]
     length = scope.length(sizes[0][attrs.axis])
     powers = jnp.arange(n)
@@ -72,14 +72,14 @@ def discounted_sum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -
     weights = jnp.asarray(attrs.gamma, x.dtype) ** jnp.maximum(powers, 0).astype(x.dtype)
     along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.ndim)])
     # a power may be infinite, and times the zeros beyond the length no number
-    return masked(scope, along * x, sizes[0], (attrs.axis,), 0).sum(attrs.axis)
+    return mask_padding(scope, along * x, sizes[0], (attrs.axis,), 0).sum(attrs.axis)
 
 
 def sliding(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: SlidingAttrs = op.attrs
     reduce, kind = op.kind.removeprefix("sliding_"), np.dtype(args[0].dtype)
     fill = np.asarray(identity(reduce, kind), kind)
-    x = masked(scope, args[0], sizes[0], (attrs.axis,), fill)
+    x = mask_padding(scope, args[0], sizes[0], (attrs.axis,), fill)
     n = x.shape[attrs.axis]
     window = n if attrs.window is None else min(n, scope.capacity(attrs.window))
     if attrs.window is None and reduce in _RUNNING and kind.kind != "b":
@@ -133,21 +133,21 @@ def _windows(
 def dot(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: DotAttrs = op.attrs
     summed = [k for k, label in enumerate(attrs.left) if label not in attrs.out]
-    left = masked(scope, args[0], sizes[0], summed, 0)
+    left = mask_padding(scope, args[0], sizes[0], summed, 0)
     summed = [k for k, label in enumerate(attrs.right) if label not in attrs.out]
-    right = masked(scope, args[1], sizes[1], summed, 0)
+    right = mask_padding(scope, args[1], sizes[1], summed, 0)
     wide = None if op.dtype not in HALF else jnp.float32
-    divided = _divided(scope, (attrs.left, attrs.right), sizes)
-    return _contracted(attrs, left, right, wide, divided).astype(NUMPY[op.dtype])
+    divided = _sharded_labels(scope, (attrs.left, attrs.right), sizes)
+    return _contract(attrs, left, right, wide, divided).astype(NUMPY[op.dtype])
 
 
-def _divided(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
+def _sharded_labels(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
     """The labels of axes that lie in parts on several devices."""
     pairs = (pair for text, shape in zip(labels, sizes, strict=True) for pair in zip(text, shape))  # noqa: B905
     return {label for label, size in pairs if scope.is_divided(size)}
 
 
-def _contracted(
+def _contract(
     attrs: DotAttrs, left: JaxArray, right: JaxArray, wide: Any, divided: set[str]
 ) -> JaxArray:
     """The contraction, with axes that go together everywhere as one.
@@ -167,17 +167,19 @@ def _contracted(
             of[second] *= of[first]
             divided = divided | ({second} if first in divided else set())
     left, right = (x.reshape([of[k] for k in text]) for x, text in zip((left, right), labels))  # noqa: B905
-    return _multiplied(left, right, labels, wide).reshape(shape)
+    return _apply_dot_general(left, right, labels, wide).reshape(shape)
 
 
-def _multiplied(left: JaxArray, right: JaxArray, labels: Sequence[str], wide: Any) -> JaxArray:
+def _apply_dot_general(
+    left: JaxArray, right: JaxArray, labels: Sequence[str], wide: Any
+) -> JaxArray:
     """The contraction as one of XLA's: `jnp.einsum` would be it, but JAX remembers every call of that.
 
     The operands' order is that in which the result need not be transposed, if there is one.
     """
     one, two, out = labels
-    left, one = _without(left, one, two + out)
-    right, two = _without(right, two, one + out)
+    left, one = _sum_unshared_labels(left, one, two + out)
+    right, two = _sum_unshared_labels(right, two, one + out)
     batch = [k for k in out if k in one and k in two]
     summed = [k for k in one if k in two and k not in out]
 
@@ -196,7 +198,7 @@ def _multiplied(left: JaxArray, right: JaxArray, labels: Sequence[str], wide: An
     return made.transpose([have.index(k) for k in out])
 
 
-def _without(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
+def _sum_unshared_labels(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
     """An operand summed over the labels that only it has."""
     alone = tuple(k for k, label in enumerate(text) if label not in others)
     return (x.sum(axis=alone, dtype=x.dtype) if alone else x), "".join(
@@ -208,15 +210,15 @@ def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
     """JAX's convolution: labels that play one part are merged into one axis."""
     a: ConvAttrs = op.attrs
     shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
-    parts = _divided(scope, (a.left, a.right), sizes)
+    parts = _sharded_labels(scope, (a.left, a.right), sizes)
 
     def first(labels: list[str]) -> list[str]:
         """What is divided stays so where it is outermost."""
         return sorted(labels, key=lambda label: label not in parts)
 
     summed = first([x for x in a.left if x not in a.out])
-    x = masked(scope, args[0], sizes[0], [a.left.index(k) for k in (*summed, *swept)], 0)
-    w = masked(scope, args[1], sizes[1], [a.right.index(k) for k in (*summed, *swept)], 0)
+    x = mask_padding(scope, args[0], sizes[0], [a.left.index(k) for k in (*summed, *swept)], 0)
+    w = mask_padding(scope, args[1], sizes[1], [a.right.index(k) for k in (*summed, *swept)], 0)
     if not prod((*x.shape, *w.shape, *shape)):
         return jnp.zeros(shape, x.dtype)
     groups = first([k for k in a.out if k in a.left and k in a.right and k not in swept])
@@ -261,7 +263,8 @@ def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
 def linear_scan(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ScanAttrs = op.attrs
     factor, term = (
-        masked(scope, x, shape, (attrs.axis,), 0) for x, shape in zip(args, sizes, strict=True)
+        mask_padding(scope, x, shape, (attrs.axis,), 0)
+        for x, shape in zip(args, sizes, strict=True)
     )
 
     if attrs.reverse and (length := scope.length(sizes[0][attrs.axis])) is not None:

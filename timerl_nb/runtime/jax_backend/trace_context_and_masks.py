@@ -121,7 +121,7 @@ class Scope:
 Rule = Callable[[Scope, Op, Sequence[JaxArray], Sequence[Sequence[Size]]], JaxArray]
 
 
-def masked(
+def mask_padding(
     scope: Scope, x: JaxArray, sizes: Sequence[Size], axes: Sequence[int], fill: Any
 ) -> JaxArray:
     """The operand with what lies beyond the valid lengths of `axes` replaced by `fill`."""
@@ -142,7 +142,7 @@ def holding_nans(
     found: list[JaxArray] = []
     for x, sizes in zip(arrays, shapes, strict=True):
         if jnp.issubdtype(x.dtype, jnp.floating):
-            found.append(jnp.isnan(masked(scope, x, sizes, range(x.ndim), 0)).any())
+            found.append(jnp.isnan(mask_padding(scope, x, sizes, range(x.ndim), 0)).any())
         else:
             found.append(jnp.asarray(False))
     return jnp.stack(found) if found else jnp.zeros((0,), bool)

@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Called, JaxArray, Scope
 
 
-def jaxed(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+def evaluate_jax_function(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     """One value of a function; its other values, of the same operands, are known from then on."""
     attrs: JaxedAttrs = op.attrs
     value = _values(scope, op, attrs.function, attrs.along, args)[attrs.out]
@@ -71,12 +71,12 @@ def _values(
 ) -> tuple[JaxArray, ...]:
     key = (function, along, tuple(map(id, args)))
     if key not in scope.called:  # with the operands, so that no others get their ids
-        made = _called(function, along, op, args)
+        made = _call_vmapped(function, along, op, args)
         scope.called[key] = Called(op, function, along, tuple(args), made)
     return scope.called[key].values
 
 
-def _called(
+def _call_vmapped(
     function: PureFunction, along: Along, op: Op, args: Sequence[JaxArray]
 ) -> tuple[JaxArray, ...]:
     attrs: JaxedAttrs = op.attrs

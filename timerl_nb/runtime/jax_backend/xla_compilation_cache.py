@@ -34,7 +34,7 @@ def our_folder() -> Path | None:
     use_cache()
     folder = cache_folder()
     used = jax.config.values["jax_compilation_cache_dir"]
-    if folder is None or used != str(folder) or _distrusted(folder):
+    if folder is None or used != str(folder) or _distrust_reason(folder):
         return None
     return folder
 
@@ -42,7 +42,7 @@ def our_folder() -> Path | None:
 @cache
 def _use(folder: Path) -> None:
     """Open a folder; where it cannot be used, say so, once."""
-    why = _opened(folder)
+    why = _prepare_folder(folder)
     if why:
         warnings.warn(
             f"{folder} {why}: programs are compiled anew in every process. "
@@ -56,17 +56,17 @@ def _use(folder: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
-def _opened(folder: Path) -> str:
+def _prepare_folder(folder: Path) -> str:
     """Make the folder, and take the oldest away where it holds too much; says why it is of no use."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _shrink(folder)
     except OSError as error:
         return f"cannot be used ({error.strerror})"
-    return _distrusted(folder)
+    return _distrust_reason(folder)
 
 
-def _distrusted(folder: Path) -> str:
+def _distrust_reason(folder: Path) -> str:
     """Why nothing is loaded from a folder; empty where it can be."""
     try:
         about = folder.stat()

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import parse_json, read_regular, user_path
 from timerl_nb.base.errors import CallError, ExecutionError
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.runtime.host_memory import main_memory_left
 from timerl_nb.runtime.state.checkpoint_writer import CHECKSUMS, TYPES, arrays_of, checksum
 
@@ -31,7 +31,7 @@ class Kept:
     names: tuple[str, ...]
 
 
-@asked
+@explain_call_errors
 def load(path: str | PathLike[str]) -> dict[str, Array]:
     """The named arrays of a checkpoint file: those of `dnn.checkpoint(folder)` are in its folder.
 
@@ -46,10 +46,12 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
             f"a checkpoint is named by its file, not by {path!r}.",
             hint='trl.load("runs/first/i=9.safetensors").',
         )
-    return loaded(user_path(path))[0]
+    return load_with_metadata(user_path(path))[0]
 
 
-def loaded(file: Path, *, links: bool = True) -> tuple[dict[str, Array], dict[str, Any]]:
+def load_with_metadata(
+    file: Path, *, links: bool = True
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The named arrays of a file, and what is said of them.
 
     Args:
@@ -66,19 +68,23 @@ def loaded(file: Path, *, links: bool = True) -> tuple[dict[str, Array], dict[st
         about = header.pop("__metadata__", {})
         content = read_regular(file, 8 + size + _end_of(file, header), links=links)
     except IsADirectoryError:
-        raise ExecutionError(f"{file} is a folder.", hint=f"in it are {_inside(file)}") from None
+        raise ExecutionError(
+            f"{file} is a folder.", hint=f"in it are {_list_checkpoints(file)}"
+        ) from None
     except FileNotFoundError:
-        there = f"in its folder are {_inside(file.parent)}" if file.parent.is_dir() else ""
+        there = (
+            f"in its folder are {_list_checkpoints(file.parent)}" if file.parent.is_dir() else ""
+        )
         raise ExecutionError(f"there is no file {file}.", hint=there) from None
     except OSError as error:
         if error.errno == errno.EFBIG:
-            raise _damaged(file, str(error.strerror)) from None
+            raise _damaged_checkpoint_error(file, str(error.strerror)) from None
         raise ExecutionError(f"the checkpoint {file} cannot be read: {error.strerror}.") from None
     _check_fields(file, header, len(content) - 8 - int.from_bytes(content[:8], "little"))
     try:
         found = arrays_of(content)
     except SafetensorError as error:
-        raise _damaged(file, f"its header says what cannot be: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its header says what cannot be: {error}") from None
     _check_values(file, found, about)
     said = about if isinstance(about, dict) else {}
     return {name: array.copy() for name, array in found.items()}, said
@@ -102,7 +108,7 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
     """What a file says of itself."""
     size = int.from_bytes(content[:8], "little")
     if not content:
-        raise _damaged(file, "it is empty")
+        raise _damaged_checkpoint_error(file, "it is empty")
     if size > _LONGEST or content[8:9] not in (b"{", b""):
         raise ExecutionError(
             f"{file} is no checkpoint: it does not begin as safetensors files do.",
@@ -110,13 +116,15 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
             "safetensors.torch.save_file writes PyTorch's arrays, safetensors.numpy.save_file NumPy's.",
         )
     if len(content) < 8 + size:
-        raise _damaged(file, f"it is cut off inside its header, after {len(content):,} bytes")
+        raise _damaged_checkpoint_error(
+            file, f"it is cut off inside its header, after {len(content):,} bytes"
+        )
     try:
         found: Any = parse_json(content[8 : 8 + size])
     except ValueError as error:
-        raise _damaged(file, f"its header is no JSON: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its header is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _damaged(file, "its header names no arrays")
+        raise _damaged_checkpoint_error(file, "its header names no arrays")
     return found
 
 
@@ -126,14 +134,20 @@ def _check_fields(file: Path, header: Mapping[str, Any], size: int) -> None:
         fields: Any = entry if isinstance(entry, dict) else {}
         kind, shape, ends = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
         if kind not in TYPES:
-            raise _damaged(file, f"{name!r} has the element type {kind!r}, which is none of ours")
+            raise _damaged_checkpoint_error(
+                file, f"{name!r} has the element type {kind!r}, which is none of ours"
+            )
         if not _are_sizes(shape) or not _are_sizes(ends) or len(ends) != 2:
-            raise _damaged(file, f"{name!r} has the shape {shape!r}, from byte to byte {ends!r}")
+            raise _damaged_checkpoint_error(
+                file, f"{name!r} has the shape {shape!r}, from byte to byte {ends!r}"
+            )
         first, end = ends
         if end - first != prod(shape) * TYPES[kind].itemsize:
-            raise _damaged(file, f"{name!r}, {kind} {shape}, does not take {end - first:,} bytes")
+            raise _damaged_checkpoint_error(
+                file, f"{name!r}, {kind} {shape}, does not take {end - first:,} bytes"
+            )
         if end > size:
-            raise _damaged(
+            raise _damaged_checkpoint_error(
                 file, f"it is cut off: {name!r} goes to byte {end:,} of {size:,} that there are"
             )
 
@@ -150,22 +164,24 @@ def _check_values(file: Path, found: Mapping[str, Array], about: Any) -> None:
     try:
         written: Any = parse_json(text)
     except ValueError as error:
-        raise _damaged(file, f"its checksums are no JSON: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its checksums are no JSON: {error}") from None
     if not isinstance(written, dict) or written.keys() != found.keys():
-        raise _damaged(file, "its checksums are of other arrays than there are")
+        raise _damaged_checkpoint_error(file, "its checksums are of other arrays than there are")
     for name, array in found.items():
         if written[name] != checksum(array):
-            raise _damaged(file, f"{name!r} is not what was written, by its checksum")
+            raise _damaged_checkpoint_error(
+                file, f"{name!r} is not what was written, by its checksum"
+            )
 
 
-def _damaged(file: Path, what: str) -> ExecutionError:
+def _damaged_checkpoint_error(file: Path, what: str) -> ExecutionError:
     return ExecutionError(
         f"the checkpoint {file} is damaged: {what}.",
         hint="take another one, or write it again; nothing of it is used.",
     )
 
 
-def _inside(folder: Path) -> str:
+def _list_checkpoints(folder: Path) -> str:
     """The checkpoints in a folder."""
     found = sorted((p.name for p in folder.glob("*.safetensors")), key=lambda n: (len(n), n))
     shown = [*found[:6], f"… ({len(found)} in all)"] if len(found) > 7 else found

@@ -97,16 +97,16 @@ def _moduli(plan: MemoryPlan, layout: Layout | None) -> Iterator[int]:
     """The numbers modulo which something is computed, or buffers are written."""
     for op in _inner(plan):
         for e in op.attrs.exprs:
-            yield from _within(e)
+            yield from _find_divisors(e)
     homes = layout.homes.values() if layout is not None else ()
     for home in (home for several in homes for home in several):
         for e in home.coordinates:
-            yield from _within(e)
+            yield from _find_divisors(e)
 
 
-def _within(part: Any) -> Iterator[int]:
+def _find_divisors(part: Any) -> Iterator[int]:
     if isinstance(part, Mod | Div):
         yield part.by
     fields = part.fields if isinstance(part, Node) else part
     for one in fields if isinstance(fields, tuple) else ():
-        yield from _within(one)
+        yield from _find_divisors(one)

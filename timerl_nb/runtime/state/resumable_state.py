@@ -9,7 +9,7 @@ from pathlib import Path
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
-from timerl_nb.runtime.state.run_folder import damaged
+from timerl_nb.runtime.state.run_folder import damaged_run_file_error
 
 # The points of a tensor that are held, a row each, and their values, one after the other.
 Held = tuple[Array, Array]
@@ -75,7 +75,9 @@ class Saved:
         points, values = behind(_POINTS), behind(_VALUES)
         for name in points.keys() | values.keys():
             if not _are_of(points.get(name), values.get(name)):
-                raise damaged(path, f"does not hold a value of {name!r} for each of its points")
+                raise damaged_run_file_error(
+                    path, f"does not hold a value of {name!r} for each of its points"
+                )
         self.values = {name: (points[name], found) for name, found in values.items()}
         self.lengths = arrays.get(_LENGTHS)
         self.resources = [behind(f"resource {k}: ") for k in range(resources)]

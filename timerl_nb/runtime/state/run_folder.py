@@ -186,17 +186,17 @@ class RunFolder:
         path = self.path / manifest.state
         content = self._content(path, manifest.nbytes)
         if len(content) != manifest.nbytes:
-            raise damaged(
+            raise damaged_run_file_error(
                 path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
             )
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            raise damaged(
+            raise damaged_run_file_error(
                 path, f"is not what was written: its checksum is not `sha256` of {MANIFEST}"
             )
         try:
             return manifest, arrays_of(content)
         except Exception as error:
-            raise damaged(path, f"is no safetensors file: {error}") from error
+            raise damaged_run_file_error(path, f"is no safetensors file: {error}") from error
 
     def manifest(self) -> Manifest:
         """What is said of the state that was saved last.
@@ -214,9 +214,11 @@ class RunFolder:
         try:
             given: Any = parse_json(self._content(path, LONGEST_TEXT))
         except ValueError as error:
-            raise damaged(path, f"is no JSON: {error}") from None
+            raise damaged_run_file_error(path, f"is no JSON: {error}") from None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise damaged(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
+            raise damaged_run_file_error(
+                path, f"is no manifest of a run: its `format` is not {FORMAT!r}"
+            )
         version = given.pop("version", None)
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
@@ -226,7 +228,7 @@ class RunFolder:
             )
         checksum = given.pop("checksum", None)
         if checksum != checksum_of({"version": version, **given}):
-            raise damaged(path, "is not what was written: its `checksum` is another")
+            raise damaged_run_file_error(path, "is not what was written: its `checksum` is another")
         del given["format"]
         return _manifest(path, given)
 
@@ -234,7 +236,7 @@ class RunFolder:
         try:
             return read_regular(path, most, links=False)
         except OSError as error:
-            raise damaged(path, f"cannot be read: {error.strerror}") from None
+            raise damaged_run_file_error(path, f"cannot be read: {error.strerror}") from None
 
 
 def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
@@ -247,25 +249,27 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     }
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
-            raise damaged(path, f"has no `{name}`, or one of another kind")
+            raise damaged_run_file_error(path, f"has no `{name}`, or one of another kind")
     kinds_within: dict[str, Any] = {"bounds": int, "lines": str, "cut": int}
     for name, kind in kinds_within.items():
         if not all(isinstance(value, kind) for value in (given[name] or {}).values()):
-            raise damaged(path, f"has another kind of values in `{name}`")
+            raise damaged_run_file_error(path, f"has another kind of values in `{name}`")
     if not all(isinstance(name, str) for name in given["resources"]):
-        raise damaged(path, "has `resources` that are no names")
+        raise damaged_run_file_error(path, "has `resources` that are no names")
     if given["turn"] < 0 or given["nbytes"] < 0:
-        raise damaged(path, "has a `turn` or `nbytes` below 0")
+        raise damaged_run_file_error(path, "has a `turn` or `nbytes` below 0")
     if not _IS_STATE.fullmatch(given["state"]):
-        raise damaged(path, f"names {given['state']!r} as its `state`, which no run writes")
+        raise damaged_run_file_error(
+            path, f"names {given['state']!r} as its `state`, which no run writes"
+        )
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
         return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})  # pyrefly: ignore[bad-argument-type]
-    raise damaged(path, f"has fields beside those of version {VERSION}")
+    raise damaged_run_file_error(path, f"has fields beside those of version {VERSION}")
 
 
-def damaged(path: Path, what: str) -> ExecutionError:
+def damaged_run_file_error(path: Path, what: str) -> ExecutionError:
     """The error of a file of a run that is not what was written."""
     return ExecutionError(
         f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."

@@ -46,7 +46,7 @@ class RunProgress:
         self.outer = self._outer() if self.turns is not None else None
         self._places: dict[int, list[_Place]] = {}
         for k, part in enumerate(self._parts):
-            for node in _executed(part):
+            for node in _find_executes(part):
                 self._places.setdefault(node.op_id, []).append(_Place(k, self._offset(part, node)))
 
     @property
@@ -67,7 +67,7 @@ class RunProgress:
         found: set[str] = set()
         for loop in self._loops:
             along: set[str] = set()
-            for node in _executed(loop):
+            for node in _find_executes(loop):
                 pairs = zip(self._pdg[node.op_id].domain, node.point, strict=True)
                 along |= {d for d, e in pairs if (e - sym(loop.counter)).is_const}
             if loop.step != 1 or loop.turns is not None or len(along) != 1:
@@ -102,7 +102,7 @@ class RunProgress:
         source = self._pdg[read.source]
         domain = source.outputs[read.out].domain
         assert self.outer is not None
-        there = self._executed(source.id, turns)
+        there = self._executed_bound(source.id, turns)
         if self.outer not in domain:
             return there if self.outer not in source.domain else 0
         at = read.index[domain.index(self.outer)]
@@ -114,9 +114,9 @@ class RunProgress:
             return there - last.const - 1
         return _ALL if at.is_const and at.const < there else 0
 
-    def _executed(self, op_id: int, turns: int) -> int:
+    def _executed_bound(self, op_id: int, turns: int) -> int:
         """Below which point of the outermost dimension an operation has run everywhere."""
-        part, within = self._at(turns)
+        part, within = self._locate_part(turns)
         places = self._places.get(op_id, [])
         now = [p for p in places if p.part == part and within]
         before = [p for p in places if p.part < part]
@@ -135,7 +135,7 @@ class RunProgress:
             return place.offset
         return place.offset + (part.first.const + turns - 1 if turns else part.last.const)
 
-    def _at(self, turns: int) -> tuple[int, int]:
+    def _locate_part(self, turns: int) -> tuple[int, int]:
         """The part of the nest that a run is in after so many turns, and its turns there."""
         last = (0, 0)
         for k, part in enumerate(self._parts):
@@ -186,7 +186,7 @@ class SoFar:
 _ALL = 1 << 40  # more than any bound
 
 
-def _executed(node: Node) -> Iterable[Execute]:
+def _find_executes(node: Node) -> Iterable[Execute]:
     stack = [node]
     while stack:
         node = stack.pop()

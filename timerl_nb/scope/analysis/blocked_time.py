@@ -41,12 +41,12 @@ def with_waits(lane: Lane, names: Sequence[str]) -> Lane:
     made["top"][1::2] = below
     made["depth"][0::2], made["depth"][1::2] = np.minimum(depth + 1, 0xFFFF), depth
     place = np.repeat(place, 2)
-    waiting = inserted(lane, place, made)
+    waiting = insert_edges(lane, place, made)
     traced = np.sort(np.append(waiting.traced, place + np.arange(len(place))))
     return replace(waiting, traced=traced, blocked=np.zeros((2, 0), np.int64))
 
 
-def inserted(lane: Lane, place: Array, made: Array) -> Lane:
+def insert_edges(lane: Lane, place: Array, made: Array) -> Lane:
     """A lane with more edges.
 
     Args:

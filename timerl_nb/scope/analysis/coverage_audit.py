@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.compiler.language.argument_checks import is_number
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.recorder import this_lane
@@ -98,7 +98,7 @@ class audit:
             )
         part = sum(row.ns for row in rows) / total
         head = f"{total / 1e9:,.2f} s, of which {part:.1%} in {len(rows):,} native functions that are not tapped"
-        return "\n".join([head, *aligned(cells, left=(0,))])
+        return "\n".join([head, *align_columns(cells, left=(0,))])
 
     __repr__ = __str__
 
@@ -151,9 +151,9 @@ class audit:
         """Of `sys.setprofile`."""
         stack = self._spend()
         if event == "call":
-            self._framed(stack, frame.f_code)
+            self._enter_frame(stack, frame.f_code)
         elif event == "c_call":
-            self._called(stack, what, frame.f_code)
+            self._enter_call(stack, what, frame.f_code)
         else:
             stack.left(is_frame=event == "return")
         stack.since = perf_counter_ns()
@@ -171,12 +171,12 @@ class audit:
                 raise Enough
         return stack
 
-    def _framed(self, stack: _Stack, code: types.CodeType) -> None:
+    def _enter_frame(self, stack: _Stack, code: types.CodeType) -> None:
         """A frame of Python is entered."""
         imports = not stack.tops[-1] or code.co_filename.startswith(_IMPORTING)
         stack.entered(_NOTHING if imports else _PYTHON, is_frame=True)
 
-    def _called(self, stack: _Stack, function: Any, code: types.CodeType) -> None:
+    def _enter_call(self, stack: _Stack, function: Any, code: types.CodeType) -> None:
         """A function is called that is not Python's, from some code."""
         if not stack.tops[-1]:
             stack.entered(_NOTHING, is_frame=False)
@@ -187,11 +187,11 @@ class audit:
         ):
             stack.entered(_PYTHON, is_frame=False)
         else:
-            name = self._named(function)
+            name = self._look_up_name(function)
             self._calls[name] += 1
             stack.entered(name, is_frame=False)
 
-    def _named(self, function: Any) -> str:
+    def _look_up_name(self, function: Any) -> str:
         known = self._names.get(id(function))
         if known is None or known[0] is not function:
             known = function, _name(function)
@@ -266,8 +266,8 @@ def _monitor(found: audit) -> None:
         if type(getattr(function, "__func__", function)) is not types.FunctionType:
             calls(code, function)  # of others a frame is entered
 
-    calls = told(lambda stack, code, function: found._called(stack, function, code))
-    framed = told(lambda stack, code, *_: found._framed(stack, code))
+    calls = told(lambda stack, code, function: found._enter_call(stack, function, code))
+    framed = told(lambda stack, code, *_: found._enter_frame(stack, code))
     left = told(lambda stack, *_: stack.left(is_frame=True))
     returned = told(lambda stack, *_: stack.left(is_frame=False))
     _MONITORING.use_tool_id(_TOOL, "trl.scope.audit")

@@ -15,7 +15,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.process_tree import Moment, processes
 from timerl_nb.scope.analysis.stack_frames import frames
@@ -60,7 +60,7 @@ class Chain:
         rows = [("process", "thread", "", "ms", "share")]
         for (process, thread, kind), ns in self.by_thread().items():
             rows.append((str(process), str(thread), kind, f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"))
-        return "\n".join(aligned(rows, left=(2,)))
+        return "\n".join(align_columns(rows, left=(2,)))
 
     __repr__ = __str__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.state_intervals import WORDS, pieces, without_gaps
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable, lanes_of
 from timerl_nb.scope.storage.event_format import MISSED_OPERATION, Kind
@@ -43,4 +43,4 @@ def transitions_text(recording: Lanes) -> str:
     rows = [("operation", "from", "to", "times")]
     for (operation, left, to), count in transitions(recording).items():
         rows.append((operation or "-", left, to, f"{count:,}"))
-    return "\n".join(aligned(rows, left=(0, 1, 2)))
+    return "\n".join(align_columns(rows, left=(0, 1, 2)))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.scope.analysis.blocked_time import inserted
+from timerl_nb.scope.analysis.blocked_time import insert_edges
 from timerl_nb.scope.analysis.stack_frames import frames
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import EDGE, INHERITED, NAME_MASK, Kind
@@ -42,7 +42,7 @@ def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
             if source is not None:
                 sources[number] = _open_at(resolve(source[0]), source[1])
         if any(sources.values()):
-            found[k] = _covered(found[k], sources)
+            found[k] = _inherit_phases(found[k], sources)
         active.discard(k)
         done.add(k)
         return found[k]
@@ -60,7 +60,7 @@ def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
     return [(int(made.top[k]) & NAME_MASK, int(made.end[k])) for k in here]
 
 
-def _covered(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
+def _inherit_phases(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
     """A lane with the open phases of the code that began its thread or submitted its tasks."""
     edges = lane.edges.copy()
     own: list[int] = []  # tops of its phases
@@ -110,4 +110,4 @@ def _covered(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
         close(max(1, at), given[-1][1])
     order = np.argsort(np.array(place), kind="stable")
     rows: Array = np.array(made, EDGE)[order]
-    return inserted(replace(lane, edges=edges), np.array(place, np.int64)[order], rows)
+    return insert_edges(replace(lane, edges=edges), np.array(place, np.int64)[order], rows)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, lanes_of
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, RENEWED, STARTS, Kind
@@ -81,7 +81,7 @@ class ProcessTree:
         rows = [("process", "ms", "waiting", "phases")]
         for root in self.roots:
             rows.extend(_rows(root, ""))
-        return "\n".join(aligned(rows, left=(0, 3)))
+        return "\n".join(align_columns(rows, left=(0, 3)))
 
     __repr__ = __str__
 

@@ -14,15 +14,15 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.library_transitions import transitions
-from timerl_nb.scope.analysis.stack_frames import entered, frames
+from timerl_nb.scope.analysis.stack_frames import count_entries, frames
 from timerl_nb.scope.analysis.state_intervals import HIDDEN
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.calibration.calibration import interval
 from timerl_nb.scope.calibration.in_run_delta import in_run
-from timerl_nb.scope.calibration.overhead_correction import corrected
+from timerl_nb.scope.calibration.overhead_correction import correct_overhead
 from timerl_nb.scope.storage.event_format import NAME_MASK
 
 FEWEST: Final = 8  # times that an interval is made of
@@ -83,10 +83,10 @@ class Bottleneck:
 
     def __str__(self) -> str:
         if self.corrected is None:
-            return f"{_named(self.measured)} as measured; not corrected: {self.unknown}"
+            return f"{_format_key(self.measured)} as measured; not corrected: {self.unknown}"
         if self.moves:
-            return f"{_named(self.measured)} as measured, {_named(self.corrected)} corrected: recording moves it"
-        return f"{_named(self.measured)}, as measured and corrected"
+            return f"{_format_key(self.measured)} as measured, {_format_key(self.corrected)} corrected: recording moves it"
+        return f"{_format_key(self.measured)}, as measured and corrected"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Compared:
             moved = (f"{x:,}" for x in one.transitions)
             rows.append((one.operation or "-", *counts, *ns, longer, span, *moved))
         lines = [f"{which}: {name or '-'}" for which, name in zip("ab", self.programs, strict=True)]
-        lines += aligned(rows, left=(0,))
+        lines += align_columns(rows, left=(0,))
         for which, names in zip("ab", self.only, strict=True):
             lines += [f"only in {which}: {', '.join(names)}"] if names else []
         if self.grew:
@@ -142,7 +142,7 @@ class Compared:
     __repr__ = __str__
 
 
-def compared(first: Lanes, second: Lanes) -> Compared:
+def compare_recordings(first: Lanes, second: Lanes) -> Compared:
     """Two recordings, operation by operation, as measured; what was unobserved is in neither.
 
     Intervals are a bootstrap's over the exclusive times of an operation's occurrences, as each recording has them: 1,000
@@ -191,7 +191,7 @@ def operations(recording: Lanes) -> Counter[str]:
     """How often each operation was entered, also in disabled blocks."""
     found = Counter[str]()
     for lane in recording.lanes:
-        for name, count in entered(lane, "operation").items():
+        for name, count in count_entries(lane, "operation").items():
             found[recording.names[name]] += count
     return found
 
@@ -223,12 +223,12 @@ def _bottleneck(recording: Lanes, measured: Breakdown) -> Bottleneck:
     keys = measured.by("operation", "library")
     most = next((tuple(map(str, key)) for key in keys if key[1] != HIDDEN), ())
     try:
-        one = corrected(recording, in_run(recording), measured)
+        one = correct_overhead(recording, in_run(recording), measured)
     except ExecutionError as error:
         return Bottleneck(most, None, error.what)
     before, after = one.largest("operation", "library")
     return Bottleneck(tuple(map(str, before)), tuple(map(str, after)))
 
 
-def _named(key: tuple[str, ...]) -> str:
+def _format_key(key: tuple[str, ...]) -> str:
     return " / ".join(one or "-" for one in key) or "nothing"

@@ -12,15 +12,15 @@ from typing import Any
 from timerl_nb.base.display_registry import bundle
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import TimeRLError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.gpu_utilization import Utilization, utilization
 from timerl_nb.scope.analysis.library_transitions import transitions
-from timerl_nb.scope.analysis.recording_comparison import Compared, compared
+from timerl_nb.scope.analysis.recording_comparison import Compared, compare_recordings
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.calibration.calibration import Calibration
 from timerl_nb.scope.calibration.in_run_delta import in_run
-from timerl_nb.scope.calibration.overhead_correction import Corrected, corrected
+from timerl_nb.scope.calibration.overhead_correction import Corrected, correct_overhead
 from timerl_nb.scope.export.perfetto import MOST, perfetto
 from timerl_nb.scope.storage.archive import save
 
@@ -53,7 +53,7 @@ class Recorded(Readable):
             calibration = in_run(recording)
         elif not isinstance(calibration, Calibration):
             calibration = Calibration.load(calibration)
-        return corrected(recording, calibration)
+        return correct_overhead(recording, calibration)
 
     def transitions(self) -> dict[tuple[str, str, str], int]:
         """How often what was on top was left for a library: by (operation, from, to), the most first."""
@@ -65,8 +65,8 @@ class Recorded(Readable):
         Raises:
             CallError: `other` is no recording.
         """
-        taken(other, Recorded, "a recording", "trl.scope.read(folder) gives one.")
-        return compared(self.read(), other.read())
+        expect_type(other, Recorded, "a recording", "trl.scope.read(folder) gives one.")
+        return compare_recordings(self.read(), other.read())
 
     def utilization(self, seconds: float = 1 / 6) -> dict[int, Utilization]:
         """Of each device what `nvidia-smi` would have said, and what it was; none where none was traced.
@@ -142,7 +142,7 @@ class Recorded(Readable):
             (len(recording.lanes), "thread"),
             (edges, "edge"),
         )
-        head = ", ".join(_counted(*one) for one in counts)
+        head = ", ".join(_format_count(*one) for one in counts)
         return f"{head}\n{overlap_of(recording)}"
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class Recorded(Readable):
         return bundle(self, str(self), lambda: entry_point("recording.view")(self.read()).to_svg())
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     plural = "" if count == 1 else "es" if what.endswith("s") else "s"
     return f"{count:,} {what}{plural}"
 

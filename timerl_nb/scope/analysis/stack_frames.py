@@ -66,7 +66,7 @@ def frames(lane: Lane, stack: Stack) -> Frames:
     on_top = np.zeros(len(edges), np.int64)
     on_top[order] = order[np.maximum.accumulate(seen)]
     number = np.maximum(np.cumsum(is_enter) - 1, 0)  # of the frame that was entered last
-    spent = np.diff(moments) - np.diff(unobserved(lane).before(moments))
+    spent = np.diff(moments) - np.diff(unobserved_intervals(lane).before(moments))
     spent = np.where(depth > 0, spent, 0)
     own = np.bincount(number[on_top], spent, len(entered)).astype(np.int64)
     return Frames(
@@ -78,7 +78,7 @@ def frames(lane: Lane, stack: Stack) -> Frames:
     )
 
 
-def entered(lane: Lane, stack: Stack) -> Counter[int]:
+def count_entries(lane: Lane, stack: Stack) -> Counter[int]:
     """How often each name of operations or phases was entered, also in disabled blocks.
 
     A phase is not entered in other threads it covers.
@@ -92,7 +92,7 @@ def entered(lane: Lane, stack: Stack) -> Counter[int]:
     return +found
 
 
-def unobserved(lane: Lane) -> Busy:
+def unobserved_intervals(lane: Lane) -> Busy:
     """When nobody looked at a lane."""
     edges = lane.edges[(lane.edges["kind"] == Kind.OFF) | (lane.edges["kind"] == Kind.ON)]
     moments = np.append(edges["ts"].astype(np.int64), lane.end)

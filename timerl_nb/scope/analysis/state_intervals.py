@@ -44,12 +44,12 @@ def pieces(lane: Lane) -> Iterator[Piece]:
     for first in range(0, len(lane.edges), PIECE):
         edges = lane.edges[first : first + PIECE]
         kind, top = edges["kind"], edges["top"]
-        phases = _held(top & NAME_MASK, kind, (Kind.PHASE_ENTER, Kind.PHASE_EXIT), phase)
-        operations = _held(
+        phases = _forward_fill(top & NAME_MASK, kind, (Kind.PHASE_ENTER, Kind.PHASE_EXIT), phase)
+        operations = _forward_fill(
             top & NAME_MASK, kind, (Kind.OPERATION_ENTER, Kind.OPERATION_EXIT), operation
         )
-        calls = _held(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
-        offs = _held(kind == Kind.OFF, kind, (Kind.OFF, Kind.ON), off)
+        calls = _forward_fill(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
+        offs = _forward_fill(kind == Kind.OFF, kind, (Kind.OFF, Kind.ON), off)
         hidden = offs == 1  # nobody knows where what was not observed belongs
         yield Piece(
             edges["ts"].astype(np.int64),
@@ -63,7 +63,7 @@ def pieces(lane: Lane) -> Iterator[Piece]:
         phase, operation, call, off = (int(x[-1]) for x in (phases, operations, calls, offs))
 
 
-def _held(values: Array, kind: Array, kinds: tuple[Kind, Kind], before: int) -> Array:
+def _forward_fill(values: Array, kind: Array, kinds: tuple[Kind, Kind], before: int) -> Array:
     """What was said last, at edges of some kinds, or before any of them."""
     said = (kind == kinds[0]) | (kind == kinds[1])
     at = np.maximum.accumulate(np.where(said, np.arange(1, len(kind) + 1), 0))
@@ -74,13 +74,13 @@ def without_gaps(*columns: Array) -> tuple[Array, list[tuple[int, ...]]]:
     """Rows of numbers as numbers without gaps, and what each of these means."""
     code, rows = np.zeros(len(columns[0]), np.int64), list[tuple[int, ...]]([()])
     for column in columns:
-        value, values = _numbered(column)
-        code, pairs = _numbered(code * len(values) + value)
+        value, values = _factorize(column)
+        code, pairs = _factorize(code * len(values) + value)
         rows = [(*rows[p // len(values)], int(values[p % len(values)])) for p in pairs.tolist()]
     return code, rows  # pyrefly: ignore[bad-return]
 
 
-def _numbered(column: Array) -> tuple[Array, Array]:
+def _factorize(column: Array) -> tuple[Array, Array]:
     """By row which of the numbers that there are it is, and these, in order."""
     most = int(column.max())
     if most > 8 * len(column):

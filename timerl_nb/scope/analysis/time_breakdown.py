@@ -17,7 +17,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.state_intervals import (
     PIECE,
@@ -128,7 +128,7 @@ class Breakdown:
             total, inside = sum(cells.values()), sum(ns for c, ns in cells.items() if c.operation)
             of = [sum(ns for c, ns in cells.items() if c.library == word) for word in libraries]
             rows.append((name, *(f"{ns / 1e6:,.3f}" for ns in (total, inside, *of))))
-        return "\n".join(aligned(rows, left=(0,)))
+        return "\n".join(align_columns(rows, left=(0,)))
 
     def __str__(self) -> str:
         total, used = self.total, self.by("operation", "library", "used")
@@ -144,7 +144,7 @@ class Breakdown:
             )
         first = f"{total / 1e6:,.3f} ms{'' if columns else '; devices absent, not zero'}"
         lost = [f"{self.unplaced / 1e6:,.3f} ms of devices that nobody is known to have launched"]
-        lines = [first, *aligned(rows, left=(0, 1)), *(lost if self.unplaced else [])]
+        lines = [first, *align_columns(rows, left=(0, 1)), *(lost if self.unplaced else [])]
         if len(self.threads) > 1:
             lines += ["", self.threads_text()]
         return "\n".join(lines)
@@ -260,7 +260,7 @@ def _stretches(
         if moved is not None:
             spent, seen, shared = moved.taken(piece, moments, spent, seen, shared)
         keys = piece.phase, piece.operation, piece.on
-        for (*key, on), (unseen, alone, beside) in _summed(
+        for (*key, on), (unseen, alone, beside) in _sum_by_key(
             keys, spent - seen, seen - shared, shared
         ):
             with_device = Used.GPU if on == Library.WAITING else Used.BOTH
@@ -317,12 +317,12 @@ class _Moved:
     def cells(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """What was taken, by where it is."""
         keys = tuple(self._cell)
-        for (*key, on), sums in _summed(keys, *self._ns) if self._cell.size else ():
+        for (*key, on), sums in _sum_by_key(keys, *self._ns) if self._cell.size else ():
             for used, ns in zip((Used.BOTH, Used.GPU), sums, strict=True):
                 yield (*key, on, used), ns
 
 
-def _summed(
+def _sum_by_key(
     keys: Sequence[Array], *columns: Array
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Sums of integers by keys."""

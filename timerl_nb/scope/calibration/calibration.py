@@ -18,7 +18,7 @@ from timerl_nb.base.atomic_files import (
     write_whole,
 )
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, of_version
 
@@ -83,9 +83,9 @@ class Calibration:
 
     def __post_init__(self) -> None:
         how = "Calibration.load(path) reads one, and `timerl scope calibrate` measures it."
-        taken(self.costs, Mapping, "a mapping of costs", how)
+        expect_type(self.costs, Mapping, "a mapping of costs", how)
         for kind, cost in self.costs.items():
-            taken(cost, Cost, "a cost", "trl.scope.Cost(…).")
+            expect_type(cost, Cost, "a cost", "trl.scope.Cost(…).")
             if min(cost.inside, cost.outside) < 0 or not math.isfinite(cost.total):
                 raise ExecutionError(
                     f"a calibration says that {kind!r} costs {cost.total:,.0f} ns, which cannot be.",

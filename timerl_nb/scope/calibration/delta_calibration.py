@@ -32,7 +32,7 @@ _ELSE: Final = (
 )
 
 
-def counted(lane: Lane) -> tuple[Array, Array]:
+def entry_edge_masks(lane: Lane) -> tuple[Array, Array]:
     """Which edges enter calls that are tapped, and which annotations: what there is of `KINDS`."""
     kind = lane.edges["kind"]
     called = kind == Kind.CALL_ENTER
@@ -40,7 +40,7 @@ def counted(lane: Lane) -> tuple[Array, Array]:
     return called, (kind == Kind.OPERATION_ENTER) | (kind == Kind.PHASE_ENTER)
 
 
-def passed(lane: Lane) -> list[tuple[Array, Array]]:
+def unrecorded_counts(lane: Lane) -> list[tuple[Array, Array]]:
     """What was not written, of each of `KINDS`: the edges that say so, and how many."""
     edges = lane.edges
     said = [
@@ -102,7 +102,9 @@ def by_difference(
     least = np.maximum(np.array([loop[kind] for kind in KINDS]) - still, 1.0)
     recorded, other = ("blocks", "silent") if silent else ("runs", "other")
     counts = pairs.counts.mean(0)
-    found, draws, halves = sampled(len(pairs), lambda which: _fitted(pairs.rows(which), least))
+    found, draws, halves = bootstrap_fit(
+        len(pairs), lambda which: _fit_costs(pairs.rows(which), least)
+    )
     each = draws @ counts
     low, high = interval(each)
     if high < 0:
@@ -127,7 +129,7 @@ def by_difference(
     )
 
 
-def sampled(count: int, fitted: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
+def bootstrap_fit(count: int, fitted: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
     """What so many measurements say: all of them, `DRAWS` samples of as many (a bootstrap), and both halves.
 
     Args:
@@ -158,7 +160,7 @@ def check_drift(halves: Array, deviation: float, what: str) -> None:
         )
 
 
-def _fitted(pairs: Pairs, loop: Array) -> Array:
+def _fit_costs(pairs: Pairs, loop: Array) -> Array:
     """Nanoseconds of each kind, by least squares that far pairs weigh little in.
 
     A difference of two blocks has a symmetric distribution, which weighing leaves where it is. All kinds share one
@@ -168,7 +170,7 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     y = pairs.cpu * scale
     other = (pairs.recorded - pairs.silent) * scale[:, None]
     x = pairs.expected * scale[:, None]
-    common, weights, _ = weighed(np.column_stack([x @ loop, other]), y, pairs.share)
+    common, weights, _ = robust_least_squares(np.column_stack([x @ loop, other]), y, pairs.share)
     factor = max(float(common[0]), 1.0)
     middle = factor * loop
     design = np.column_stack([x * loop, other])
@@ -176,10 +178,10 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     spread = max(_spread(left - other @ common[1:]), 1e-9)
     if common[0] <= 1:  # no more than the tight loop: what kind it is cannot be said
         return common[0] * loop
-    return middle + moved(design, left, weights, len(loop), spread / factor) * loop
+    return middle + fit_deviations(design, left, weights, len(loop), spread / factor) * loop
 
 
-def moved(design: Array, left: Array, weights: Array, kinds: int, spread: float) -> Array:
+def fit_deviations(design: Array, left: Array, weights: Array, kinds: int, spread: float) -> Array:
     """What the first coefficients, of so many kinds, differ by from one that they share, as far as rows tell them apart.
 
     Args:
@@ -192,7 +194,9 @@ def moved(design: Array, left: Array, weights: Array, kinds: int, spread: float)
     return found[:kinds]
 
 
-def weighed(design: Array, y: Array, given: Array | float = 1.0) -> tuple[Array, Array, float]:
+def robust_least_squares(
+    design: Array, y: Array, given: Array | float = 1.0
+) -> tuple[Array, Array, float]:
     """Coefficients, the weights of rows, some `given`, and the deviation of what is left."""
     weights, spread = given * np.ones(len(y)), 0.0
     found = np.zeros(design.shape[1])

@@ -17,11 +17,16 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.scope.analysis.stack_frames import frames, unobserved
+from timerl_nb.scope.analysis.stack_frames import frames, unobserved_intervals
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes, Process
 from timerl_nb.scope.calibration.alternating_runs import check_alike, in_turns, ran
 from timerl_nb.scope.calibration.calibration import API, TRACER, Calibration, Cost, interval
-from timerl_nb.scope.calibration.delta_calibration import check_drift, moved, sampled, weighed
+from timerl_nb.scope.calibration.delta_calibration import (
+    bootstrap_fit,
+    check_drift,
+    fit_deviations,
+    robust_least_squares,
+)
 from timerl_nb.scope.device_activity.busy_time import Busy
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.storage.recording_reader import read
@@ -84,7 +89,7 @@ def _outermost(
     lane: Lane, recording: Lanes
 ) -> Iterator[tuple[str, Array, Array, dict[str, Array]]]:
     """By name, what `Calls` holds of a lane."""
-    calls, hidden, names = frames(lane, "call"), unobserved(lane), recording.names
+    calls, hidden, names = frames(lane, "call"), unobserved_intervals(lane), recording.names
     windows = [(x.begin, x.end) for x in recording.devices.traced if x.process == lane.process]
     traced = Busy.of(*np.array(windows, np.int64).reshape(-1, 2).T)
     by_tracer = np.zeros(len(lane.edges), bool)
@@ -167,7 +172,9 @@ def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
         )
     kinds = [kinds[k] for k in known]
     rows = [(x[:, known], y, weight) for x, y, weight in rows]
-    found, draws, halves = sampled(len(rows), lambda which: _fitted([rows[k] for k in which]))
+    found, draws, halves = bootstrap_fit(
+        len(rows), lambda which: _fit_costs([rows[k] for k in which])
+    )
     for kind, column in zip(kinds, draws.T, strict=True):
         low, high = interval(column)
         if high < 0:
@@ -224,14 +231,14 @@ def _rows(traced: Calls, other: Calls, kinds: Sequence[str]) -> _Rows:
     return inside, longer, weight
 
 
-def _fitted(rows: Sequence[_Rows]) -> Array:
+def _fit_costs(rows: Sequence[_Rows]) -> Array:
     """Nanoseconds of each kind of call, by weighed least squares.
 
     As far as rows do not tell kinds apart, what they say is noise, or calls come together all the time, all cost the same.
     """
     x, y, weight = (np.concatenate(column) for column in zip(*rows, strict=True))
     x, y = x * weight[:, None], y * weight
-    (common,), *_ = weighed(x.sum(1, keepdims=True), y)
+    (common,), *_ = robust_least_squares(x.sum(1, keepdims=True), y)
     left = y - x.sum(1) * common
-    _, weights, spread = weighed(x, left)
-    return common + moved(x, left, weights, x.shape[1], spread / max(abs(common), 1.0))
+    _, weights, spread = robust_least_squares(x, left)
+    return common + fit_deviations(x, left, weights, x.shape[1], spread / max(abs(common), 1.0))

@@ -14,7 +14,12 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
 from timerl_nb.scope.calibration.calibration import Calibration
-from timerl_nb.scope.calibration.delta_calibration import KINDS, Pairs, by_difference, counted
+from timerl_nb.scope.calibration.delta_calibration import (
+    KINDS,
+    Pairs,
+    by_difference,
+    entry_edge_masks,
+)
 from timerl_nb.scope.calibration.enabled_disabled_blocks import FEWEST, cpu_of
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
 
@@ -83,7 +88,7 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     before = np.searchsorted(switched, first) - 1
     silent = np.zeros(len(first), bool)
     silent[before >= 0] = kind[switched[before[before >= 0]]] == Kind.OFF
-    counts = [_between(np.flatnonzero(one), first, last) for one in counted(lane)]
+    counts = [_count_between(np.flatnonzero(one), first, last) for one in entry_edge_masks(lane)]
     told = np.flatnonzero(kind == Kind.TALLY)
     tallies = np.zeros((len(first), names), np.int64)
     of = np.searchsorted(last, told, side="right") - 1
@@ -92,5 +97,5 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     return silent, cpu[last] - cpu[first], np.column_stack(counts), tallies
 
 
-def _between(where: Array, first: Array, last: Array) -> Array:
+def _count_between(where: Array, first: Array, last: Array) -> Array:
     return np.searchsorted(where, last) - np.searchsorted(where, first)

@@ -29,7 +29,7 @@ _KEPT: Final = 0.95  # of times between other work; the rest is of whoever came 
 _TEXT: Final = json.dumps({"seed": 1, "rates": [0.1, 0.25, 1e-3], "names": ["a", "bc", "def"]})
 
 
-def timed(lane: ThreadLane) -> None:
+def measure_call_costs(lane: ThreadLane) -> None:
     """Say what a call and an operation cost a thread, of which nothing is open, in nanoseconds.
 
     By kind (`call`, `annotation`) what it costs, between other work, where the thread is `silent`; with what it costs
@@ -50,7 +50,7 @@ def timed(lane: ThreadLane) -> None:
     ):
         written: list[mmap.mmap] = []
         spent: list[tuple[float, ...]] = []
-        with lane.aside(partial(_kept, written)):
+        with lane.aside(partial(_allocate_segment, written)):
             for _ in range(_ROUNDS):
                 lane.silence(False)
                 recorded = _each(function)
@@ -66,7 +66,7 @@ def timed(lane: ThreadLane) -> None:
     lane.recorder.say({"costs": costs})
 
 
-def _kept(written: list[mmap.mmap]) -> mmap.mmap:
+def _allocate_segment(written: list[mmap.mmap]) -> mmap.mmap:
     """Room for edges that nobody reads later."""
     written.append(mmap.mmap(-1, SEGMENT))
     return written[-1]

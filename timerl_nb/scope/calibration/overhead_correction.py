@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.state_intervals import HIDDEN, WORDS, pieces, without_gaps
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
@@ -28,7 +28,7 @@ from timerl_nb.scope.analysis.time_breakdown import (
     overlap_of,
 )
 from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, interval
-from timerl_nb.scope.calibration.delta_calibration import KINDS, passed
+from timerl_nb.scope.calibration.delta_calibration import KINDS, unrecorded_counts
 from timerl_nb.scope.calibration.enabled_disabled_blocks import between_blocks
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
 
@@ -111,7 +111,7 @@ class Corrected:
         total, (before, after) = self.total, self.largest("operation", "library")
         lines = [
             f"{total.measured / 1e6:,.3f} ms, corrected {total.corrected / 1e6:,.3f} {_span(total)}",
-            *aligned(rows, left=(0, 1)),
+            *align_columns(rows, left=(0, 1)),
             str(self.calibration),
         ]
         if self.unplaced:
@@ -128,7 +128,7 @@ def _span(one: Figure) -> str:
     return f"[{one.low / 1e6:,.3f}, {one.high / 1e6:,.3f}]"
 
 
-def corrected(
+def correct_overhead(
     recording: Lanes, calibration: Calibration, measured: Breakdown | None = None
 ) -> Corrected:
     """Take off what recording has added.
@@ -154,7 +154,7 @@ def corrected(
     for k, one in enumerate(costs):
         if one.draws and one.total:
             drawn[2 * k : 2 * k + 2] *= np.array(one.draws) / one.total
-    counts = counted(recording, calibration)
+    counts = count_overhead(recording, calibration)
     none = np.zeros(len(each))
     taken = {place: round(float(counts.get(place, none) @ each)) for place in (*spent, *counts)}
     left = {place: max(0, ns - taken[place]) for place, ns in spent.items()}
@@ -162,7 +162,7 @@ def corrected(
         place: np.maximum(0, ns - counts.get(place, none) @ drawn) for place, ns in spent.items()
     }
     unplaced = sum(max(0, ns - spent[place]) for place, ns in taken.items())
-    cells = dict[Cell, int](_shared(measured, spent, left))
+    cells = dict[Cell, int](_distribute_to_cells(measured, spent, left))
     draws = [
         kept[place] * (ns / max(spent[place], 1))
         for c, ns in measured.cells.items()
@@ -173,7 +173,7 @@ def corrected(
     return Corrected(measured, found, unplaced, calibration, table)
 
 
-def _shared(
+def _distribute_to_cells(
     measured: Breakdown, spent: Mapping[Place, int], left: Mapping[Place, int]
 ) -> Iterator[tuple[Cell, int]]:
     """What is left of each cell, as much of it as of its place, whose sum it keeps."""
@@ -186,7 +186,7 @@ def _shared(
         given[place] = until
 
 
-def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
+def count_overhead(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
     """By place, how often what was added lies there: of each kind, in order, halves of its part inside and of that
     outside; what has passed, of `KINDS`; and last the nanoseconds of CPU time that blocks took to begin and end.
 
@@ -203,7 +203,9 @@ def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
         for enters, leaves in _edges(lane, calibration, names):
             for edges in (enters + 1, leaves), (enters, leaves + 1):
                 columns.append(np.bincount(code[np.concatenate(edges)], minlength=len(rows)))
-        columns += (np.bincount(code[at], count, len(rows)) for at, count in passed(lane))
+        columns += (
+            np.bincount(code[at], count, len(rows)) for at, count in unrecorded_counts(lane)
+        )
         at, cpu = between_blocks(lane.edges)
         columns.append(np.bincount(code[at + 1], cpu, len(rows)))
         for (phase, operation, on), row in zip(rows, np.column_stack(columns), strict=True):

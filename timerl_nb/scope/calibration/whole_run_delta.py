@@ -22,8 +22,8 @@ from timerl_nb.scope.calibration.delta_calibration import (
     KINDS,
     Pairs,
     by_difference,
-    counted,
-    passed,
+    entry_edge_masks,
+    unrecorded_counts,
 )
 from timerl_nb.scope.calibration.enabled_disabled_blocks import between_blocks
 from timerl_nb.scope.recording.annotations import operation
@@ -112,8 +112,8 @@ def one_run(script: Sequence[str], *, recorded: bool) -> Run:
     with TemporaryDirectory(prefix="timerl-scope-") as made:
         cpu = ran(script, folder := Path(made) / "recording")
         recording = read(folder)
-    each = [[int(one.sum()) for one in counted(lane)] for lane in recording.lanes]
-    left = [[int(count.sum()) for _, count in passed(lane)] for lane in recording.lanes]
+    each = [[int(one.sum()) for one in entry_edge_masks(lane)] for lane in recording.lanes]
+    left = [[int(count.sum()) for _, count in unrecorded_counts(lane)] for lane in recording.lanes]
     counts, silent = (tuple(sum(column) for column in zip(*x, strict=True)) for x in (each, left))
     between = sum(int(between_blocks(lane.edges)[1].sum()) for lane in recording.lanes)
     return Run(cpu - between, counts, silent, recording.processes[0])

@@ -37,7 +37,7 @@ class Merged:
     outside: int
 
 
-def merged(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merged:
+def merge_calls(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merged:
     """Put calls into a lane; those that are in it already change nothing.
 
     Args:
@@ -53,7 +53,7 @@ def merged(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merg
     nested = (end <= reach) & ((begin < reach) | again)
     crossing = (begin < reach) & ~nested
     outer = np.flatnonzero(~nested & ~crossing)
-    k, cut, moved, until = _placed(lane, begin[outer], end[outer])
+    k, cut, moved, until = _locate_calls(lane, begin[outer], end[outer])
     starts = begin.copy()
     starts[outer] = moved
     if len(outer):
@@ -95,7 +95,7 @@ def merged(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merg
     )
 
 
-def _placed(lane: Lane, begin: Array, end: Array) -> tuple[Array, Array, Array, Array]:
+def _locate_calls(lane: Lane, begin: Array, end: Array) -> tuple[Array, Array, Array, Array]:
     """Where calls lie: behind which edge of calls (-1: none), by how much they are cut for it, and from when to when."""
     ts = lane.edges["ts"].astype(np.int64)
     calls = np.concatenate([[-1], np.flatnonzero(lane.edges["kind"] <= Kind.CALL_EXIT)])

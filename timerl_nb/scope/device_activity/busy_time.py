@@ -58,7 +58,7 @@ class Busy:
         return Busy(begin[some], end[some], self.of_which[at])
 
     @cached_property
-    def _done(self) -> Array:
+    def _busy_before(self) -> Array:
         """The busy nanoseconds before each stretch."""
         return np.concatenate([[0], np.cumsum(self.end - self.begin)])
 
@@ -69,7 +69,7 @@ class Busy:
         k = np.searchsorted(self.begin, moments, side="right") - 1
         at = np.maximum(k, 0)
         part = np.clip(moments - self.begin[at], 0, self.end[at] - self.begin[at])
-        return np.where(k < 0, 0, self._done[at] + part)
+        return np.where(k < 0, 0, self._busy_before[at] + part)
 
 
 NEVER: Final = Busy.of(np.zeros(0, np.int64), np.zeros(0, np.int64))

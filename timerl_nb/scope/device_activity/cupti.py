@@ -61,7 +61,7 @@ class CuptiTracer:
             return f"CUPTI does not begin: {api.Result(error.status).name}"
         try:
             api.set_thread_id_type(api.ActivityThreadIdType.SYSTEM)  # as lanes are numbered
-            api.activity_register_callbacks(lambda: (_BUFFER, 0), self._seen)
+            api.activity_register_callbacks(lambda: (_BUFFER, 0), self._collect_activities)
             for kind in _KINDS:
                 api.activity_enable(getattr(api.ActivityKind, kind))
                 self._kinds.append(getattr(api.ActivityKind, kind))
@@ -88,7 +88,7 @@ class CuptiTracer:
         self._kinds.clear()
         self._cupti.unsubscribe(self._subscriber)
 
-    def _seen(self, activities: Sequence[Any]) -> None:
+    def _collect_activities(self, activities: Sequence[Any]) -> None:
         """Records that CUPTI hands over; they are its own again as this returns."""
         api, rows = self._cupti, self._rows
         kinds = api.ActivityKind

@@ -46,7 +46,7 @@ def kineto(path: Path) -> Trace:
     try:
         content = read_regular(path)
         text = unpack_gzip(content, _LONGEST) if content[:2] == b"\x1f\x8b" else content
-        return _read(json.loads(text, parse_float=Decimal))
+        return _parse_trace(json.loads(text, parse_float=Decimal))
     except _WRONG as error:
         raise ExecutionError(
             f"{path} is no trace of PyTorch's profiler: {cause(error)}.",
@@ -54,7 +54,7 @@ def kineto(path: Path) -> Trace:
         ) from None
 
 
-def _read(about: dict[str, Any]) -> Trace:
+def _parse_trace(about: dict[str, Any]) -> Trace:
     base = int(about.get("baseTimeNanoseconds", 0))
     rows, processes, spans = Rows(), list[int](), list[tuple[int, int]]()
     for event in about["traceEvents"]:

@@ -9,13 +9,13 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.scope.analysis.thread_timelines import Lane
-from timerl_nb.scope.device_activity.api_calls import merged
+from timerl_nb.scope.device_activity.api_calls import merge_calls
 from timerl_nb.scope.device_activity.device_operations import Devices, Window, library_of
 from timerl_nb.scope.device_activity.trace_data import Trace
 from timerl_nb.scope.storage.event_format import NAME_BITS, RENEWED
 
 
-def windowed(
+def merge_traces(
     lanes: Sequence[Lane], traces: Sequence[Trace], table: dict[str, int]
 ) -> tuple[tuple[Lane, ...], Devices]:
     """Lanes with the calls of devices' interfaces in them, and what devices ran.
@@ -39,7 +39,7 @@ def windowed(
             mine = np.flatnonzero(is_mine & (lane < 0) & (called["begin"] <= _until(found, one)))
             if one.process != trace.window.process or not len(mine):
                 continue
-            made = merged(one, begin[mine], called["end"][mine], top[mine], trace.window.width)
+            made = merge_calls(one, begin[mine], called["end"][mine], top[mine], trace.window.width)
             found[at], begin[mine], lane[mine] = made.lane, made.begin, at
             nested, misfits = nested + made.nested, misfits + made.misfits
             elsewhere += made.outside

@@ -55,7 +55,7 @@ class Tracer(Protocol):
         ...
 
 
-def held(by: str) -> ExecutionError:
+def tracer_busy_error(by: str) -> ExecutionError:
     """The error of a tracer that cannot begin."""
     return ExecutionError(
         f"devices cannot be traced: {by} looks at them already, and one alone can.",
@@ -63,7 +63,7 @@ def held(by: str) -> ExecutionError:
     )
 
 
-def found() -> tuple[Tracer | None, str]:
+def find_tracer() -> tuple[Tracer | None, str]:
     """What can look at the devices that there are; or why there is nothing to look at.
 
     Raises:
@@ -78,13 +78,17 @@ def found() -> tuple[Tracer | None, str]:
             why.append(absent)
     if why:
         return None, "; ".join(why)
-    return (None, absent) if (absent := cupti.absent()) else (_free(cupti.CuptiTracer(held)), "")
+    return (
+        (None, absent)
+        if (absent := cupti.absent())
+        else (_free(cupti.CuptiTracer(tracer_busy_error)), "")
+    )
 
 
 def _free(tracer: Tracer) -> Tracer:
     for variable, name in _INJECTED.items():
         if os.environ.get(variable):
-            raise held(name)
+            raise tracer_busy_error(name)
     return tracer
 
 
@@ -114,7 +118,7 @@ class TorchTracer:
 
     def start(self) -> str:
         if self._torch.autograd._profiler_enabled():  # it would begin all the same, and see nothing
-            raise held(self.name)
+            raise tracer_busy_error(self.name)
         module = self._torch.profiler
         which = [getattr(module.ProfilerActivity, self._activity)]
         self._profile = module.profile(activities=which, acc_events=True)
@@ -165,7 +169,7 @@ class JaxTracer:
             profiler.start_trace(self._folder, profiler_options=options)
         except RuntimeError as error:
             os.rmdir(self._folder)
-            raise held(self.name) from error
+            raise tracer_busy_error(self.name) from error
         return ""
 
     def now(self, number: int) -> int | None:

@@ -18,7 +18,7 @@ from timerl_nb.base.errors import OptionError, TimeRLError, warn
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
 from timerl_nb.scope.device_activity.device_operations import Window
 from timerl_nb.scope.device_activity.trace_data import Rows, Trace, write_trace
-from timerl_nb.scope.device_activity.tracer_backends import Tracer, found, held
+from timerl_nb.scope.device_activity.tracer_backends import Tracer, find_tracer, tracer_busy_error
 from timerl_nb.scope.recording.recorder import ThreadLane, each_step, own_process, this_lane
 from timerl_nb.scope.storage.event_format import Kind
 
@@ -49,12 +49,12 @@ class devices:
             return self
         with _SWITCH:
             if _now is not None:
-                raise held("this recording")
+                raise tracer_busy_error("this recording")
             _now = self
         self._anchors.clear()
         try:
-            with _unobserved(lane):
-                self._tracer, self._absent = found()
+            with _mark_unobserved(lane):
+                self._tracer, self._absent = find_tracer()
                 if self._tracer is not None:
                     self._absent = self._tracer.start()
                 if self._absent:
@@ -73,7 +73,7 @@ class devices:
             return
         end = monotonic_ns()
         try:
-            with _unobserved(this_lane()):
+            with _mark_unobserved(this_lane()):
                 self._compare(_ANCHORS)
                 trace = self._trace(end)
                 try:
@@ -115,7 +115,7 @@ class devices:
 
 
 @contextmanager
-def _unobserved(lane: ThreadLane | None) -> Iterator[None]:
+def _mark_unobserved(lane: ThreadLane | None) -> Iterator[None]:
     """Say that what a thread does meanwhile is none of the program's."""
     if lane is None or lane.silent:
         yield
@@ -151,9 +151,9 @@ class Steps:
     def begin(self) -> None:
         """Be told of steps of the recording that goes on."""
         if self._left:
-            each_step(self._ended)
+            each_step(self._handle_step_end)
 
-    def _ended(self, lane: ThreadLane, is_phase: bool) -> None:
+    def _handle_step_end(self, lane: ThreadLane, is_phase: bool) -> None:
         self._thread = self._thread or lane.thread
         if self._left <= 0 or lane.thread != self._thread:
             return
@@ -162,7 +162,7 @@ class Steps:
             return
         if self._devices is None:
             self._devices = devices()
-            self._told(self._devices.__enter__)
+            self._switch_safely(self._devices.__enter__)
             return
         self._left -= 1
         if not self._left:
@@ -172,9 +172,9 @@ class Steps:
         """No more steps come."""
         self._left = 0
         if self._devices is not None:
-            self._told(self._devices.__exit__)
+            self._switch_safely(self._devices.__exit__)
 
-    def _told(self, switch: Callable[[], object]) -> None:
+    def _switch_safely(self, switch: Callable[[], object]) -> None:
         try:
             switch()
         except Exception as error:  # the program goes on, whatever a library's profiler says
@@ -182,7 +182,7 @@ class Steps:
             warn(error.what if isinstance(error, TimeRLError) else f"devices are lost: {error!r}")
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     global _now, _SWITCH
     _now, _SWITCH = None, Lock()
 
@@ -190,4 +190,4 @@ def _forked() -> None:
 _SWITCH = Lock()
 _now: devices | None = None
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -17,7 +17,7 @@ from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.chrome_trace import event, write_events
 from timerl_nb.base.errors import OptionError, warn
 from timerl_nb.scope.analysis.blocked_time import with_waits
-from timerl_nb.scope.analysis.stack_frames import frames, unobserved
+from timerl_nb.scope.analysis.stack_frames import frames, unobserved_intervals
 from timerl_nb.scope.analysis.state_intervals import HIDDEN, WORDS
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
 from timerl_nb.scope.device_activity.busy_time import NEVER, Busy
@@ -149,7 +149,7 @@ def _ns(seconds: float) -> int:
 
 def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
     """Its slices, and when some call was open."""
-    calls, hidden = frames(lane, "call"), unobserved(lane)
+    calls, hidden = frames(lane, "call"), unobserved_intervals(lane)
     parts = list[Array]()
     for category, stack in enumerate(("phase", "operation")):
         made = frames(lane, stack)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, warn
-from timerl_nb.scope.calibration.microbenchmark_cost import timed
+from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
@@ -31,7 +31,7 @@ def join(told: str) -> None:
         return
     folder, taps, devices = Path(to["folder"]), bool(to["taps"]), int(to["devices"])
     try:
-        clock = timed if to["calibrated"] else None
+        clock = measure_call_costs if to["calibrated"] else None
         recorder.begin(folder, parent=to["parent"], timed=clock, drawn=to["drawn"])
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
@@ -91,7 +91,7 @@ def take_back(before: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _forked() -> None:
+def _set_parent_after_fork() -> None:
     """What a forked child starts joins as its own."""
     if RECORDING in os.environ:
         told = json.loads(os.environ[RECORDING])
@@ -99,4 +99,4 @@ def _forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_set_parent_after_fork)

@@ -6,7 +6,7 @@ import os
 
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.driver.run_observation import observed
+from timerl_nb.driver.run_observation import run_observed
 from timerl_nb.scope.recording.recording_session import record
 
 
@@ -21,7 +21,7 @@ def scope(
     """Run a program, and record where its time goes: see `Program.scope`."""
     a_program(program)
     with record(folder, taps=False, devices=devices) as rec:
-        observed(program, seed, turns, waits=False)
+        run_observed(program, seed, turns, waits=False)
     return rec
 
 

@@ -156,7 +156,7 @@ def _go_on(recorder: _Recorder) -> None:
     global _now
     _now = recorder
     written_by(native.module)
-    native.module.start(_installed, recorder.top, recorder.names.numbers, _astray)
+    native.module.start(_install_lane, recorder.top, recorder.names.numbers, _astray)
 
 
 def begin_lane() -> None:
@@ -194,7 +194,7 @@ def own_process() -> int:
     return os.getpid() if _now is None else _now.process
 
 
-def _installed() -> None:
+def _install_lane() -> None:
     """What is tapped or annotated asks for this thread's lane."""
     lane = this_lane()
     if lane is not None:
@@ -501,7 +501,7 @@ def _kind() -> str:
     return "python" if native.module is pure else "c"
 
 
-def _forked() -> None:
+def _restart_after_fork() -> None:
     """A child writes files of its own; what its parent had open when it was made is not open in it."""
     global _now, _SWITCH
     _SWITCH = threading.Lock()
@@ -521,4 +521,4 @@ def _forked() -> None:
 _SWITCH = threading.Lock()
 _now: _Recorder | None = None
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_restart_after_fork)

@@ -16,7 +16,7 @@ from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import OptionError
 from timerl_nb.driver.program_hooks import listen
 from timerl_nb.scope.analysis.recording_queries import Recorded, Recording
-from timerl_nb.scope.calibration.microbenchmark_cost import timed
+from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.process_joining import hand_on, handed_on, take_back
@@ -73,7 +73,7 @@ class record(Recorded):
         )  # not this object: lanes hold it, and the temporary folder goes with this
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
-            weakref.finalize(self, _removed, folder, os.getpid())
+            weakref.finalize(self, _remove_folder, folder, os.getpid())
         self.folder = user_path(folder).absolute()  # the program may change its current folder
         self._taps, self._tapping = taps, Tapping(taps)
         self._calibrated = (taps and not exact) if calibrated is None else calibrated
@@ -92,7 +92,7 @@ class record(Recorded):
             raise
 
     def _begin(self) -> None:
-        clock = timed if self._calibrated else None
+        clock = measure_call_costs if self._calibrated else None
         global _open
         recorder.begin(self.folder, timed=clock, at_once=False, owner=self._owner)
         _open = weakref.ref(self)
@@ -129,7 +129,7 @@ class record(Recorded):
         return read(self.folder)
 
 
-def _removed(folder: str, maker: int) -> None:
+def _remove_folder(folder: str, maker: int) -> None:
     """Remove a temporary folder, which is not a forked child's."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)

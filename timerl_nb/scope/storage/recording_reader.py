@@ -24,7 +24,7 @@ from timerl_nb.scope.analysis.phase_inheritance import with_phases
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import BLOCKED, Lane, Process
 from timerl_nb.scope.device_activity.trace_data import read_trace
-from timerl_nb.scope.device_activity.traced_windows import windowed
+from timerl_nb.scope.device_activity.traced_windows import merge_traces
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, content_of, fits, of_version
 from timerl_nb.scope.storage.recording_writer import MANIFEST, VERSION, size_of
@@ -63,12 +63,12 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     Raises:
         ExecutionError: it is no recording, one of another version, or was changed or cut short; the file is named.
     """
-    with _opened(user_path(folder)) as there:
+    with _open_recording(user_path(folder)) as there:
         return _read(there, user_path(folder))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Traversable]:
+def _open_recording(path: Path) -> Iterator[Traversable]:
     """A folder, or the inside of a zip."""
     if not path.is_file():
         yield path
@@ -108,7 +108,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
     for path in manifests:
         about = _manifest(path)
         process, begin, end = about["process"], about["begin"], about["end"]
-        said = _said(folder / f"{process}.names")
+        said = _read_messages(folder / f"{process}.names")
         made_by = {key: about[key] for key in ("recorder", "python")} | about["made_by"]
         made_by["count of blocks"] = "operations" if said.costs else "nothing"
         processes.append(
@@ -139,7 +139,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
                 continue
             until = int(edges["ts"][-1])
             known = max(until, end["monotonic"]) if end and thread in about["alive"] else until
-            renamed = _renamed(edges, numbers, folder)
+            renamed = _remap_names(edges, numbers, folder)
             lanes.append(Lane(process, thread, said.threads.get(thread, ""), renamed, known))
         for thread, last in said.lanes.items():
             if last["edges"] and (process, thread) not in segments:
@@ -148,7 +148,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
                 )
     processes.sort(key=lambda one: one.begin)
     traces = [read_trace(path) for path in files if _TRACE.fullmatch(path.name)]
-    seen, devices = windowed(with_phases(lanes), traces, table)
+    seen, devices = merge_traces(with_phases(lanes), traces, table)
     whole = [lane_of(lane, lasts.get((lane.process, lane.thread))) for lane in seen]
     if any(lane.blocked.size for lane in whole):
         table.setdefault(BLOCKED, len(table))
@@ -181,7 +181,7 @@ class _Said(NamedTuple):
     lanes: dict[int, Mapping[str, Any]]
 
 
-def _said(path: Traversable) -> _Said:
+def _read_messages(path: Traversable) -> _Said:
     """What a process has said beside its edges; a last line without its end was being written."""
     try:
         *lines, _ = content_of(path, LONGEST_TEXT).split(b"\n")
@@ -204,7 +204,7 @@ def _said(path: Traversable) -> _Said:
     )
 
 
-def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
+def _remap_names(edges: Array, numbers: Array, folder: Traversable) -> Array:
     """The edges by the names of all processes."""
     named = ~np.isin(edges["kind"], NAMELESS)
     name = np.where(named, edges["top"] & NAME_MASK, 0)

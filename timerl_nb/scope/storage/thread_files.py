@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import LONGEST_TEXT
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import (
     EDGE,
@@ -89,7 +89,7 @@ def read_edges(
     if is_cut:
         of = f" of {written:,}" if written else ""
         raise ExecutionError(
-            f"{path} is cut short behind {counted(len(edges), 'edge')}{of}.", hint=HOW
+            f"{path} is cut short behind {format_count(len(edges), 'edge')}{of}.", hint=HOW
         )
     _check(edges, paths[0])
     return edges

@@ -11,7 +11,7 @@ from timerl_nb.base.errors import warn
 from timerl_nb.scope.wrappers import python_recorder as pure
 
 
-def _built() -> Any:
+def _load_recorder() -> Any:
     """The one in C; the one in Python where it was not built, or of another source than is here now."""
     try:
         found: Any = importlib.import_module("timerl_nb.scope.wrappers._tap")
@@ -27,4 +27,4 @@ def _built() -> Any:
     return found
 
 
-module: Any = _built()
+module: Any = _load_recorder()

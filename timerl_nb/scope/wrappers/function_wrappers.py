@@ -41,7 +41,7 @@ def is_tap(thing: Any) -> bool:
 _TAPS: Final = {kind for module in (pure, native.module) for kind in (module.Tap, module.MethodTap)}
 
 
-def untapped(thing: Any) -> Any:
+def unwrap_function(thing: Any) -> Any:
     """What a tap is around; anything else as it is."""
     return thing._function if is_tap(thing) else thing
 
@@ -128,7 +128,7 @@ class Taps:
     ) -> None:
         """Tap one function of a class or module, native or not."""
         thing = vars(owner).get(name)
-        if callable(thing) and untapped(thing) is thing:
+        if callable(thing) and unwrap_function(thing) is thing:
             where = f"{owner.__module__}." if isinstance(owner, type) else ""
             called = f"{where}{owner.__name__}.{name}"
             tap = self.made(thing, called, library, guessed=guessed)
@@ -146,7 +146,7 @@ class Taps:
         """Set taps where their functions are bound, in all modules that there are."""
         if not self._made and not self.matchers:
             return
-        for module, name, thing in _bound():
+        for module, name, thing in _module_bindings():
             known = self._made.get(id(thing))
             if known is not None and known[0] is thing:
                 self.replace(module, name, known[1])
@@ -170,7 +170,7 @@ class Taps:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
-        for module, name, thing in _bound() if self._can_be_bound else ():
+        for module, name, thing in _module_bindings() if self._can_be_bound else ():
             if is_tap(thing) and thing._taps is self:  # bound since
                 setattr(module, name, thing._function)
         self.matchers.clear()
@@ -178,7 +178,7 @@ class Taps:
         self._made = {k: made for k, made in self._made.items() if type(made[0]) in _NATIVE}
 
 
-def _bound() -> Iterator[tuple[types.ModuleType, str, Any]]:
+def _module_bindings() -> Iterator[tuple[types.ModuleType, str, Any]]:
     """All that modules bind."""
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):

@@ -19,7 +19,7 @@ from timerl_nb.scope.recording.recorder import known_thread, this_lane
 from timerl_nb.scope.storage.event_format import JOINS, SENDS, STARTS, Library
 from timerl_nb.scope.wrappers import c_or_python_recorder as native
 from timerl_nb.scope.wrappers import pytorch_wrappers as pytorch
-from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, untapped
+from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, unwrap_function
 from timerl_nb.scope.wrappers.import_hook import ImportHook, Libraries, wrap_library
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
@@ -111,13 +111,13 @@ def _processes(taps: Taps, module: ModuleType) -> None:
     cls = module.BaseProcess
     _waits(("BaseProcess.join",), taps, module)
     _marks(cls, "start", lambda made, _: f"{STARTS}{made.pid} {made.name}", taps)
-    _marks(cls, "join", lambda one, _: _joined(one.pid, one.exitcode), taps)
+    _marks(cls, "join", lambda one, _: _join_message(one.pid, one.exitcode), taps)
 
 
 def _subprocesses(taps: Taps, module: ModuleType) -> None:
     _waits(("Popen.wait", "Popen.communicate"), taps, module)
     _marks(module.Popen, "__init__", lambda made, _: f"{STARTS}{made.pid} ", taps)
-    _marks(module.Popen, "wait", lambda one, status: _joined(one.pid, status), taps)
+    _marks(module.Popen, "wait", lambda one, status: _join_message(one.pid, status), taps)
 
 
 def _sockets(taps: Taps, module: ModuleType) -> None:
@@ -131,7 +131,7 @@ def _sockets(taps: Taps, module: ModuleType) -> None:
 
 def _os(taps: Taps, module: ModuleType) -> None:
     _waits(("read", "wait", "wait3", "wait4", "waitid", "waitpid"), taps, module)
-    _marks(module, "waitpid", lambda _, found: _joined(found[0], found[0] or None), taps)
+    _marks(module, "waitpid", lambda _, found: _join_message(found[0], found[0] or None), taps)
 
 
 def _connections(taps: Taps, module: ModuleType) -> None:
@@ -146,7 +146,7 @@ def _threads(taps: Taps, module: ModuleType) -> None:
     _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
 
 
-def _joined(process: int | None, status: int | None) -> str | None:
+def _join_message(process: int | None, status: int | None) -> str | None:
     return None if status is None else f"{JOINS}{process}"
 
 
@@ -197,7 +197,7 @@ def _eager(taps: Taps, array: Any) -> None:
         @wraps(find)
         def finding(primitive: Any, **parameters: Any) -> Any:
             found = find(primitive, **parameters)
-            return taps.made(untapped(found), f"jax {primitive}", Library.BACKEND)
+            return taps.made(unwrap_function(found), f"jax {primitive}", Library.BACKEND)
 
         taps.replace(dispatch, "xla_primitive_callable", finding)
     if is_native(function := getattr(sys.modules["jaxlib._jax"], "batched_device_put", None)):
@@ -282,9 +282,9 @@ LIBRARIES: Final[Libraries] = {
     "threading": _threads,
     "time": partial(_waits, ("sleep",)),
     "timerl_nb": _timerl,
-    "torch": pytorch.tapped,
-    "torch._dynamo.trace_rules": pytorch.skipped,
-    "torch._inductor.output_code": pytorch.compiled,
+    "torch": pytorch.wrap_torch_functions,
+    "torch._dynamo.trace_rules": pytorch.exclude_recorder,
+    "torch._inductor.output_code": pytorch.wrap_compiled_graphs,
     "torch.accelerator": partial(_waits, ("synchronize",)),
     "zmq.sugar.poll": partial(_waits, ("Poller.poll",)),
     "torch.cuda": partial(_waits, ("synchronize", "Event.synchronize", "Stream.synchronize")),

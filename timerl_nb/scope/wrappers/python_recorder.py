@@ -207,7 +207,7 @@ class Lane:
             off = max(0, ts - self._wall - (cpu - self._cpu))
             if self._off + off >= LEAST:
                 _, ready, switches = schedule()
-                blocked = self._blocked(ts, cpu, ready, switches, self._before_word(at))
+                blocked = self._blocked_time(ts, cpu, ready, switches, self._before_word(at))
                 self._ready, self._switches, self._off = ready, switches, 0
             else:
                 self._off += off
@@ -227,9 +227,9 @@ class Lane:
         """
         if not self._wall or self.library or self.silent:
             return 0
-        return self._blocked(ts, cpu, ready, switches, self._before_word(self.at))
+        return self._blocked_time(ts, cpu, ready, switches, self._before_word(self.at))
 
-    def _blocked(self, ts: int, cpu: int, ready: int, switches: int, last: int) -> int:
+    def _blocked_time(self, ts: int, cpu: int, ready: int, switches: int, last: int) -> int:
         if switches >= 0 and switches == self._switches:
             return 0  # interrupts and other machines took the rest
         since = ts - last
@@ -475,7 +475,7 @@ class Tap:
         instead: Callable[..., Any] | None = None,
     ) -> None:
         self._taps, self._function = taps, function
-        self.__call__: Any = instead or _recorded(function, name, int(library), guess)
+        self.__call__: Any = instead or _wrap_function(function, name, int(library), guess)
 
     @property
     def __class__(self) -> Any:
@@ -527,7 +527,7 @@ class MethodTap(Tap):
     def __new__(cls, taps: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
         if type(function) is not types.FunctionType or _is_taken_apart(function):
             return object.__new__(cls)
-        made = functools.wraps(function)(_recorded(function, name, int(library), guess))
+        made = functools.wraps(function)(_wrap_function(function, name, int(library), guess))
         vars(made).update(_taps=taps, _function=function)
         return made
 
@@ -540,7 +540,7 @@ def _is_taken_apart(function: types.FunctionType) -> bool:
     return function.__module__ == "__main__" or "<locals>" in function.__qualname__
 
 
-def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
+def _wrap_function(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
     """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost.
 
     So is `function(*args)` where there are no names, which takes a fifth less.
@@ -617,4 +617,4 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
     return call
 
 
-FUNCTIONS: Final = {_recorded(len, "", 0, None).__code__}  # of taps that are functions
+FUNCTIONS: Final = {_wrap_function(len, "", 0, None).__code__}  # of taps that are functions

@@ -16,7 +16,7 @@ from typing import Any, Final
 from timerl_nb.scope.recording.annotations import guess, operation
 from timerl_nb.scope.recording.recorder import this_lane
 from timerl_nb.scope.storage.event_format import Library
-from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, untapped
+from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, unwrap_function
 
 BACKWARD: Final = "backward"
 UPDATE: Final = "update"
@@ -49,7 +49,7 @@ _MODES: Final = """
 """
 
 
-def tapped(taps: Taps, torch: ModuleType) -> None:
+def wrap_torch_functions(taps: Taps, torch: ModuleType) -> None:
     """Wrap the functions of `torch`, after its import."""
     functions = torch._C._VariableFunctions
     for name in dir(functions):
@@ -110,7 +110,7 @@ def _script(taps: Taps, builtins: ModuleType) -> None:
     """TorchScript knows functions by their ids."""
     builtins._get_builtin_table()  # of the functions, not of taps
     find = builtins._find_builtin
-    taps.stand_in(find, lambda function: find(untapped(function)))
+    taps.stand_in(find, lambda function: find(unwrap_function(function)))
 
 
 def _modules(taps: Taps, torch: ModuleType) -> None:
@@ -137,7 +137,7 @@ def _optimizers(taps: Taps, optimizer: ModuleType) -> None:
         if lane is None:
             return
         steps = own.__dict__.setdefault("steps", [])
-        _left(steps, caller)
+        _leave_failed_steps(steps, caller)
         if not lane.operations:
             entered = guess(UPDATE)
             entered.__enter__()
@@ -155,7 +155,7 @@ def _optimizers(taps: Taps, optimizer: ModuleType) -> None:
     taps.undo += [hook.remove for hook in hooks]
 
 
-def _left(steps: list[tuple[FrameType, operation]], caller: FrameType) -> None:
+def _leave_failed_steps(steps: list[tuple[FrameType, operation]], caller: FrameType) -> None:
     """Leave steps that have raised an error, behind which no hook is called."""
     if steps:
         running = set[FrameType]()
@@ -167,12 +167,12 @@ def _left(steps: list[tuple[FrameType, operation]], caller: FrameType) -> None:
             steps.pop()[1].__exit__()
 
 
-def compiled(taps: Taps, output_code: ModuleType) -> None:
+def wrap_compiled_graphs(taps: Taps, output_code: ModuleType) -> None:
     """What `torch.compile` makes of a graph is called as one function."""
     taps.method(output_code.CompiledFxGraph, "__call__", Library.BACKEND)
 
 
-def skipped(taps: Taps, rules: ModuleType) -> None:
+def exclude_recorder(taps: Taps, rules: ModuleType) -> None:
     """`torch.compile` compiles what calls the recorder, and not the recorder."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     rules.SKIP_DIRS.append(folder)

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from timerl_nb.base.errors import OptionError, TimeRLError
 from timerl_nb.base.options import Options, progress_by_default
-from timerl_nb.base.text_tables import aligned
+from timerl_nb.base.text_tables import align_columns
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_family import At, Family
 from timerl_nb.driver.stages import See, unseen
@@ -143,7 +143,7 @@ class SweepView(View):
     def __str__(self) -> str:
         heads = (self.argument, "peak", "launches", "compiled in", "turn", "")
         table = [heads, *(point.texts for point in self.points)]
-        return "\n".join([self.told, *aligned(table, left=(len(heads) - 1,))])
+        return "\n".join([self.told, *align_columns(table, left=(len(heads) - 1,))])
 
     def marks(self, most: int) -> dict[int, str]:
         """Labels of some points by position, the first and the last among them."""

@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.memory.memory_timeline import GATHERED
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
 from timerl_nb.driver.program import Program, a_program
@@ -286,7 +286,7 @@ def sweep(swept: SweepView) -> go.Figure:
     A point stands where its value does in the list. What could not be compiled has a cross at the
     bottom, which says why.
     """
-    taken(swept, SweepView, "a sweep's view", "trl.sweep(function, …) shows a sweep.")
+    expect_type(swept, SweepView, "a sweep's view", "trl.sweep(function, …) shows a sweep.")
     titles = [one.title + (": none" if not one.known[0] else "") for one in swept.charts]
     figure = make_subplots(rows=2, cols=2, subplot_titles=titles, vertical_spacing=0.2)
     labels = [point.label for point in swept.points]
@@ -331,8 +331,8 @@ def sweep(swept: SweepView) -> go.Figure:
 
 def _runs(results: Any) -> None:
     how = "pass lists of results, or of arrays: {'Monte Carlo': [program.execute(seed=0)]}."
-    for one in taken(results, (list, tuple), "a list of results", how):
-        taken(one, (Mapping, np.ndarray), "a result", how)
+    for one in expect_type(results, (list, tuple), "a list of results", how):
+        expect_type(one, (Mapping, np.ndarray), "a result", how)
 
 
 def _side_by_side(titles: list[str], xlabel: str, ylabel: str) -> go.Figure:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.driver.program import Program
 from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.colours import of_statements, of_tensors
@@ -193,7 +193,7 @@ class ComparisonView(View):
     def seconds(self) -> tuple[Cost, ...]:
         """What each stage cost."""
         given = [{n: s.seconds for n, s in p.stages.items()} for p in self.programs]
-        return tuple(Cost(*item) for item in _paired(*given))
+        return tuple(Cost(*item) for item in _pair_by_name(*given))
 
     @shown
     def peak(self) -> tuple[int, int]:
@@ -255,14 +255,14 @@ def _kernels(program: Program) -> Iterator[tuple[str, tuple[int, int]]]:
             yield program.ast.names[op.id], (len(op.op_ids) - 1, len(op.outputs))
 
 
-def _paired(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
+def _pair_by_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
     """What two mappings have under each name, None where one has nothing."""
     for name in dict.fromkeys((*a, *b)):
         yield name, (a.get(name), b.get(name))
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
-    return ((name, (x, y)) for name, (x, y) in _paired(a, b) if x != y)
+    return ((name, (x, y)) for name, (x, y) in _pair_by_name(a, b) if x != y)
 
 
 def _part(pair: Pair, k: int) -> Pair:
@@ -280,7 +280,7 @@ def _kernel_text(operations: int | None, outputs: int | None) -> str:
     return (
         "none"
         if operations is None
-        else f"{counted(operations, 'operation')}, {counted(outputs or 0, 'output')}"
+        else f"{format_count(operations, 'operation')}, {format_count(outputs or 0, 'output')}"
     )
 
 

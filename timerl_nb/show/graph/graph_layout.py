@@ -11,7 +11,7 @@ from functools import lru_cache
 from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import FONT
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.show import offline_rendering as offpage
 
 SECONDS = 10.0  # what a layout may take; some 700 nodes
@@ -34,7 +34,7 @@ def layout_svg(dot: str, seconds: float = SECONDS) -> str:
         LayoutTimeout: it took longer.
         DrawingError: the text is not a graph, or the drawing program has not been built.
     """
-    taken(dot, str, "the text of a graph", "view.to_dot() gives one.")
+    expect_type(dot, str, "the text of a graph", "view.to_dot() gives one.")
     number("seconds", seconds, least=0)
     try:
         text = offpage.call("layout", dot, seconds=seconds)

@@ -41,9 +41,9 @@ def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
     for leaf in clusters.leaves.values():
         for read in leaf.op.inputs:
             if leaf.kernel is None:
-                yield from _into(pdg, clusters, leaf, read)
+                yield from _flows_into(pdg, clusters, leaf, read)
             elif read.source == OPERAND:
-                yield from _into(pdg, clusters, leaf, pdg[leaf.kernel].inputs[read.out])
+                yield from _flows_into(pdg, clusters, leaf, pdg[leaf.kernel].inputs[read.out])
             else:
                 yield Flow(clusters.places[leaf.kernel, read.source], leaf.key, "", "", False)
 
@@ -54,7 +54,7 @@ def _orders(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
     for order in pdg.orders:
         before, after = pdg[order.before], pdg[order.after]
         waits = Read(before.id, 0, order.index(pdg.dims, before.domain, after.domain))
-        for real in _behind(pdg, clusters, waits):
+        for real in _source_reads(pdg, clusters, waits):
             domain = pdg[real.source].domain
             index = "" if is_own(real.index, domain) else index_text(real.index)
             cond = "" if real.cond is TRUE else str(real.cond)
@@ -68,8 +68,8 @@ def _place(clusters: Clusters, op_id: int) -> str:
     return known or next(key for key, leaf in clusters.leaves.items() if leaf.kernel == op_id)
 
 
-def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow]:
-    for real in _behind(pdg, clusters, read):
+def _flows_into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow]:
+    for real in _source_reads(pdg, clusters, read):
         index = "" if is_own(real.index, pdg.output(real).domain) else index_text(real.index)
         cond = "" if real.cond is TRUE else str(real.cond)
         chosen = leaf.op.kind == "merge" or real is not read
@@ -77,12 +77,12 @@ def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow
             yield Flow(tail, leaf.key, index, cond, chosen)
 
 
-def _behind(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
+def _source_reads(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
     """The reads of statements' outputs that a read is."""
-    return [_shown(pdg, access) for access in accesses(pdg, read, clusters.standing)]
+    return [_compose_branches(pdg, access) for access in accesses(pdg, read, clusters.standing)]
 
 
-def _shown(pdg: Pdg, access: Access) -> Read:
+def _compose_branches(pdg: Pdg, access: Access) -> Read:
     """What is read behind the merges: where a slice goes across branches, seen from the branch."""
     read, *rest = access.way
     for branch in rest:
@@ -102,5 +102,5 @@ def _makers(
     if source != OPERAND:
         yield clusters.places[op.id, source]
     elif op.id not in seen:
-        for handed in _behind(pdg, clusters, op.inputs[out]):
+        for handed in _source_reads(pdg, clusters, op.inputs[out]):
             yield from _makers(pdg, clusters, handed, seen | {op.id})

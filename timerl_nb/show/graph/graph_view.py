@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 
 from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import CONTROL, PLAIN, SINK, SOURCE, Dot
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg, node_label, node_look
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.show.graph.graph_layout import LayoutTimeout, layout_svg
 from timerl_nb.show.graph.graph_reads import Flow, flows
@@ -170,7 +170,7 @@ class GraphView(View):
         for box in self.boxes:
             if box.parent == inside:
                 graph.open_cluster(
-                    shortened(box.label)[:60], style=_OUTLINES.get(box.sort, ""), element=box.key
+                    shorten_name(box.label)[:60], style=_OUTLINES.get(box.sort, ""), element=box.key
                 )
                 self._write(graph, box.key)
                 graph.close_cluster()
@@ -181,7 +181,7 @@ class GraphView(View):
 
     def __str__(self) -> str:
         names = {node.key: _first(node.label) for node in self.nodes}
-        lines = [f"graph of {counted(len(self.nodes), 'node')}"]
+        lines = [f"graph of {format_count(len(self.nodes), 'node')}"]
         for edge in self.edges:
             label = edge.label.replace("\n", "; ")
             arrow = "->" if edge.kind == "read" else "before"
@@ -199,14 +199,14 @@ def graph_view(
         folded: keys of the clusters to show as one node; what fits by default.
         bounds: values of the bounds, to know bytes by.
     """
-    taken(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
+    expect_type(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
     source = _Source(pdg, Clusters.of(pdg), bounds)
     return source.view(source.clusters.folds() if folded is None else source.known(folded))
 
 
 def laid_out(view: GraphView) -> tuple[GraphView, str]:
     """A view and its picture: of the view itself, or folded further where that takes too long."""
-    taken(view, GraphView, "a view of a graph", "trl.show.graph_view(program.pdg).")
+    expect_type(view, GraphView, "a view of a graph", "trl.show.graph_view(program.pdg).")
     try:
         return view, layout_svg(view.to_dot())
     except LayoutTimeout:
@@ -284,14 +284,14 @@ class _Source:
         made: list[Edge] = []
         for (tail, head, kind), found in pairs.items():
             reads = tuple({(r.index, r.cond): r for r in found}.values())
-            label = _joined([r.label for r in reads if r.label])
+            label = _join_labels([r.label for r in reads if r.label])
             made.append(Edge(f"edge{len(made)}", kind, tail, head, label, reads))
         return tuple(made)
 
     def _node(self, key: str) -> Node:
         cluster = self.clusters.clusters.get(key)
         if cluster is not None:
-            return self._folded(cluster)
+            return self._cluster_node(cluster)
         leaf = self.clusters.leaves[key]
         op = leaf.op
         fill, outline = node_look(op)
@@ -310,11 +310,11 @@ class _Source:
             outline,
         )
 
-    def _folded(self, cluster: Cluster) -> Node:
+    def _cluster_node(self, cluster: Cluster) -> Node:
         ops = self._ops[cluster.key]
         fill, outline = _look(cluster, ops)
         origin = ops[0].origin
-        values = self._made(cluster, ops)
+        values = self._cluster_values(cluster, ops)
         label = self._label(cluster, ops, values)
         op = cluster.op
         return Node(
@@ -333,7 +333,7 @@ class _Source:
             True,
         )
 
-    def _made(self, cluster: Cluster, ops: Sequence[Op]) -> tuple[Value, ...]:
+    def _cluster_values(self, cluster: Cluster, ops: Sequence[Op]) -> tuple[Value, ...]:
         """What a cluster makes: what has a name, or else what comes last."""
         if cluster.op is not None:
             return self._values(cluster.op)
@@ -359,7 +359,7 @@ class _Source:
             return f"{len(ops)} parameter{'s' * (len(ops) > 1)}\nreturned"
         if cluster.op is not None:
             inside, outputs = len(ops) - 1, len(cluster.op.outputs)
-            head = _head(shortened(self._names[cluster.op.id]), cluster.op)
+            head = _head(shorten_name(self._names[cluster.op.id]), cluster.op)
             return (
                 f"{head}\n{inside} operation{'s' * (inside != 1)}, "
                 f"{outputs} output{'s' * (outputs != 1)}"
@@ -377,7 +377,7 @@ def _head(name: str, op: Op) -> str:
     return f"{name}({', '.join(op.domain)})"
 
 
-def shortened(name: str) -> str:
+def shorten_name(name: str) -> str:
     """The name of a kernel that is called after all that it makes, by the first of that."""
     first, *more = name.split("+")
     if not more or len(name) <= LONG:
@@ -404,5 +404,5 @@ def _ids(ops: Iterable[Op]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(op.id for op in ops))
 
 
-def _joined(labels: Sequence[str]) -> str:
+def _join_labels(labels: Sequence[str]) -> str:
     return "\n".join([*labels[:3], *(["…"] if len(labels) > 3 else [])])

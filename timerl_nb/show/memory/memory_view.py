@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import GATHERED, Away, Span
@@ -179,7 +179,7 @@ class MemoryView(View):
         for k, (life, span) in enumerate(pairs):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
-            count = _held(shown, span.born, span.dies)
+            count = _count_live(shown, span.born, span.dies)
             away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
             for tensor, (name, _), moves in whole:
@@ -264,7 +264,7 @@ class MemoryView(View):
         held = sorted(self.tensors, key=lambda t: (-float(t.bytes.max(initial=0)), t.name))
         peak = int(self.bytes.max(initial=0))
         told = ", ".join((f"peak {peak:,} bytes", *self.plan.saved_by))
-        lines = [f"memory of a turn: {counted(len(self.turn), 'instant')}, {told}"]
+        lines = [f"memory of a turn: {format_count(len(self.turn), 'instant')}, {told}"]
         lines += [self.turn.problem] * bool(self.turn.problem)
         names = {one.op_id: one.name for one in self.readers}
         for t in held:
@@ -296,7 +296,7 @@ def _spans(turn: Turn, few: int) -> Iterator[Span]:
             yield span
 
 
-def _held(shown: Array, born: Array, dies: Array) -> Array:
+def _count_live(shown: Array, born: Array, dies: Array) -> Array:
     """How many of what lasts from `born` to `dies`, both included, there are at some ranks."""
     begun = np.searchsorted(np.sort(born), shown, side="right")
     return begun - np.searchsorted(np.sort(dies), shown, side="left")
@@ -304,7 +304,7 @@ def _held(shown: Array, born: Array, dies: Array) -> Array:
 
 def _away(shown: Array, away: Away) -> Array:
     """How many values are on the host alone at some ranks."""
-    return _held(shown, away.gone, np.maximum(away.gone, away.back) - 1)
+    return _count_live(shown, away.gone, np.maximum(away.gone, away.back) - 1)
 
 
 def _oldest(born: Array, dies: Array, shown: Array) -> Array:
@@ -337,13 +337,13 @@ def _life(
         last_instants(turn, span.dies[here]),
         ints(reader),
         ints(span.points[here]),
-        _within(turn, leave),
-        _within(turn, back),
+        _select_instants(turn, leave),
+        _select_instants(turn, back),
         sum(nbytes for (_, nbytes), moves in zip(span.tensors, span.moves, strict=True) if moves),
     )
 
 
-def _within(turn: Turn, instants: list[Array]) -> Array:
+def _select_instants(turn: Turn, instants: list[Array]) -> Array:
     """The instants that are in the turn, in order."""
     if not instants:
         return ints([])

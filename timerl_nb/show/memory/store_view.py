@@ -175,7 +175,7 @@ class StoresView(View):
             executable.how,
             "interpreter" if lowered is None else "xla",
             tuple(sorted(places, key=lambda place: (-place.bytes, place.name))),
-            tuple(predicted(program)),
+            tuple(predicted_amounts(program)),
         )
 
     @shown
@@ -202,7 +202,7 @@ def amount_text(amount: Amount) -> str:
     return f"{amount.part}: {human_bytes(amount.bytes)} {amount.known}{about}"
 
 
-def predicted(program: Program) -> Iterator[Amount]:
+def predicted_amounts(program: Program) -> Iterator[Amount]:
     """What is known of a program before it has run; nothing is waited for."""
     plan, lowered = program.memory, program.executable.lowered
     line = plan.timeline()
@@ -217,10 +217,10 @@ def predicted(program: Program) -> Iterator[Amount]:
     yield Amount("temporaries", plan.temporaries, "estimated", where)
     yield Amount("constants", plan.constants, "given", "arrays that the program was given")
     yield Amount("needed", plan.needed, "estimated", "carried, temporaries and constants")
-    yield from stated(program)
+    yield from stated_amounts(program)
 
 
-def stated(program: Program) -> Iterator[Amount]:
+def stated_amounts(program: Program) -> Iterator[Amount]:
     """What XLA says, where it has compiled the program and what it says is kept."""
     plan, lowered = program.memory, program.executable.lowered
     temporaries = None if lowered is None else lowered.stated
@@ -230,7 +230,7 @@ def stated(program: Program) -> Iterator[Amount]:
         yield Amount("needed", total, "stated", "buffers, temporaries and constants")
 
 
-def measured(frame: Frame) -> Iterator[Amount]:
+def measured_amounts(frame: Frame) -> Iterator[Amount]:
     """What a run has shown up to a frame."""
     if frame.held is not None:
         yield Amount("carried", frame.held.peak, "measured", "by the run's ledger, at most")
@@ -253,9 +253,14 @@ class _Places:
         for (name, buffer), held in zip(layout.buffers.items(), holders(layout), strict=True):
             own = held[0]
             axes = self._axes(own, buffer.axes)
-            kept = tuple(self._kept(tensor, ()) for tensor in held)
+            kept = tuple(self._describe_tensor(tensor, ()) for tensor in held)
             yield Place(
-                name, kept, axes, buffer.nbytes, self._why(own, buffer), self._shared(shared[name])
+                name,
+                kept,
+                axes,
+                buffer.nbytes,
+                self._why(own, buffer),
+                self._describe_sharing(shared[name]),
             )
 
     def stores(self) -> Iterator[Place]:
@@ -266,11 +271,11 @@ class _Places:
             why = [f"{names[op_id]}: {text}" for op_id, text in kept.get(tensor, {}).items()]
             yield Place(
                 store.name,
-                (self._kept(tensor, why),),
+                (self._describe_tensor(tensor, why),),
                 axes,
                 store.most * store.unit,
                 store.why,
-                self._shared(taken.get(tensor, ())),
+                self._describe_sharing(taken.get(tensor, ())),
             )
 
     def _why(self, own: Tensor, buffer: Buffer) -> str:
@@ -292,7 +297,7 @@ class _Places:
     def _ids(self, tensor: Tensor) -> tuple[int, ...]:
         return tuple(dict.fromkeys((self.plan.behind(*tensor).id, tensor[0])))
 
-    def _kept(self, tensor: Tensor, why: Sequence[str]) -> KeptTensor:
+    def _describe_tensor(self, tensor: Tensor, why: Sequence[str]) -> KeptTensor:
         store = self.plan.stores[tensor]
         return KeptTensor(
             tensor,
@@ -309,7 +314,7 @@ class _Places:
             tuple(why),
         )
 
-    def _shared(self, found: Sequence[Sharing]) -> tuple[SharedPlace, ...]:
+    def _describe_sharing(self, found: Sequence[Sharing]) -> tuple[SharedPlace, ...]:
         names = self.plan.names
         return tuple(
             SharedPlace(one.how, names[one.before], self._ids(one.before), one.why) for one in found

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Segment
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline, FoldedTimeline
@@ -39,7 +39,7 @@ class Stretch:
     @shown
     def note(self) -> str:
         """What is said where something is left out; empty where nothing is."""
-        return f"× {counted(self.turns, 'turn')}" if self.turns else ""
+        return f"× {format_count(self.turns, 'turn')}" if self.turns else ""
 
     def __len__(self) -> int:
         return self.last - self.first
@@ -95,7 +95,7 @@ def _parts(line: AnyTimeline) -> Iterator[tuple[int, int, int, int]]:
         yield from [(0, end, 0, 0)] if end else []
         return
     period, more = _period(line, found)
-    steady = _widened(line, found, period, more)
+    steady = _widen_segment(line, found, period, more)
     behind = steady.start + steady.length
     if steady.start:
         yield 0, steady.start, 0, 0
@@ -115,7 +115,7 @@ def _period(line: AnyTimeline, segment: Segment) -> tuple[Array, Array]:
     return first, (last - first) // (segment.repeats - 1)
 
 
-def _widened(line: AnyTimeline, segment: Segment, period: Array, more: Array) -> Segment:
+def _widen_segment(line: AnyTimeline, segment: Segment, period: Array, more: Array) -> Segment:
     """A segment with those periods around it in which as much is live."""
     start, length, end = segment.start, segment.length, segment.end
     ahead, behind = period - more, period + segment.repeats * more

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.base.text_tables import aligned
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.base.text_tables import align_columns
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope import Breakdown, Recording, processes
 from timerl_nb.scope.analysis.process_tree import Branch
-from timerl_nb.scope.analysis.stack_frames import Stack, entered
+from timerl_nb.scope.analysis.stack_frames import Stack, count_entries
 from timerl_nb.scope.analysis.state_intervals import WORDS
 from timerl_nb.scope.recording.annotations import GUESSED
 from timerl_nb.scope.recording.recorder import INTERLEAVED
@@ -213,7 +213,7 @@ class ScopeView(View):
             times = f"{operation.count:,}" if operation.count else ""
             share = f"{ns / self.total:.1%}"
             rows.append((operation.name or "-", times, library, f"{ns / 1e6:,.3f}", share))
-        return "\n".join([f"{self.total / 1e6:,.3f} ms", *aligned(rows, left=(0, 2))])
+        return "\n".join([f"{self.total / 1e6:,.3f} ms", *align_columns(rows, left=(0, 2))])
 
 
 def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
@@ -222,7 +222,7 @@ def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
     Raises:
         CallError: it is no recording.
     """
-    taken(recording, Recording, "a recording", "trl.scope.read(folder) gives one.")
+    expect_type(recording, Recording, "a recording", "trl.scope.read(folder) gives one.")
     sums: dict[tuple[int, str, str, str, str], int] = {}
     shown: list[ScopeProcess] = []
     for process, table in _processes(recording):
@@ -319,7 +319,7 @@ def _counts(recording: Recording, stack: Stack) -> Counter[str]:
     """How often each name was entered, also in disabled blocks."""
     found: Counter[str] = Counter()
     for lane in recording.lanes:
-        for name, count in entered(lane, stack).items():
+        for name, count in count_entries(lane, stack).items():
             found[recording.names[name]] += count
     return found
 

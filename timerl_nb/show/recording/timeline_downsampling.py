@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.stack_frames import KINDS
 from timerl_nb.scope.analysis.state_intervals import WORDS, pieces
@@ -103,7 +103,9 @@ class StretchView(View):
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{counted(len(self.lanes), 'lane')} over {(self.end - self.begin) / 1e6:,.3f} ms"
+        return (
+            f"{format_count(len(self.lanes), 'lane')} over {(self.end - self.begin) / 1e6:,.3f} ms"
+        )
 
 
 class LaneSums:
@@ -144,7 +146,7 @@ class LaneSums:
                 sums[first : first + rows] = found
             for track, before in zip(TRACKS, self._before, strict=True):
                 said = np.where(
-                    _said(piece.kind, track), np.arange(at, part.stop), before[first - 1]
+                    _is_track_edge(piece.kind, track), np.arange(at, part.stop), before[first - 1]
                 )
                 held = np.maximum.accumulate(said)
                 before[first : first + rows] = np.append(held[_BLOCK - 1 : -1 : _BLOCK], held[-1])
@@ -186,7 +188,9 @@ class LaneSums:
     def spans(self, track: int, part: slice) -> tuple[Array, Array, Array]:
         """When each thing began and ended, and by which edge's `top` it is known; -1 for nothing."""
         edges, start = self._lane.edges, part.start // _BLOCK * _BLOCK
-        inside = start + np.flatnonzero(_said(edges["kind"][start : part.stop], TRACKS[track]))
+        inside = start + np.flatnonzero(
+            _is_track_edge(edges["kind"][start : part.stop], TRACKS[track])
+        )
         before = self._before[track][start // _BLOCK]
         known = inside if before < 0 else np.append(before, inside)
         begin = self.ts[known]
@@ -274,7 +278,7 @@ class Stretches:
         for lane in np.unique(ran.lane[ran.lane >= 0]).tolist():
             mine = ran.lane == lane
             operations[mine] = self._lane_sums(lane).operations(ran.launched[mine])
-        spans = self._named(ran.begin, ran.end, ran.name, table)
+        spans = self._build_spans(ran.begin, ran.end, ran.name, table)
         return StretchDevice(k, sums.shares(moments), spans, ints(operations))
 
     def _lane(
@@ -291,15 +295,15 @@ class Stretches:
 
     def _spans(self, sums: LaneSums, track: int, part: slice, table: dict[str, int]) -> Spans:
         begin, end, top = sums.spans(track, part)
-        return self._named(begin, end, top & NAME_MASK, table)
+        return self._build_spans(begin, end, top & NAME_MASK, table)
 
-    def _named(self, begin: Array, end: Array, name: Array, table: dict[str, int]) -> Spans:
+    def _build_spans(self, begin: Array, end: Array, name: Array, table: dict[str, int]) -> Spans:
         names = [self._names[one] for one in name.tolist()]
         numbers = [table.setdefault(name, len(table)) for name in names]
         return Spans(amounts(begin), amounts(end), ints(numbers))
 
 
-def _said(kind: Array, track: TrackName) -> Array:
+def _is_track_edge(kind: Array, track: TrackName) -> Array:
     """Which edges, by their kind, say something of a track."""
     enter, leave = KINDS["call" if track == "library" else track]
     return (kind == enter) | (kind == leave)

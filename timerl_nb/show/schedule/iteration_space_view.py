@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.scheduling.schedule_artifact import StatementPoints
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.driver.program import Program
@@ -126,7 +126,9 @@ class IterationSpaceView(View):
         for one in self.statements:
             when = f"{one.times.min()} to {one.times.max()}"
             each = f"each {turn.dim}" if one.each else "once"
-            lines.append(f"  {one.name}: {counted(one.points, 'point')}, {each}, instants {when}")
+            lines.append(
+                f"  {one.name}: {format_count(one.points, 'point')}, {each}, instants {when}"
+            )
         return "\n".join(lines)
 
 

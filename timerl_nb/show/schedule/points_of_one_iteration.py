@@ -106,16 +106,16 @@ class Turn:
         dim = dim or main_dimension(schedule)
         held = _usual(schedule, plan, outer_dimensions(schedule, dim))
         for name, value in (fixed or {}).items():
-            checked = _inside(dims, name, value, schedule.bounds)
+            checked = _check_point(dims, name, value, schedule.bounds)
             if name in held:
                 held[name] = checked
         count = _count(schedule, plan, held)
         if count > MOST:
             return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
-        points = _listed(schedule, plan, held)
+        points = _iteration_points(schedule, plan, held)
         if not points and not fixed:  # nothing runs at 1
             held = dict.fromkeys(held, 0)
-            points = _listed(schedule, plan, held)
+            points = _iteration_points(schedule, plan, held)
         return cls(schedule, dim, held, points, plan=plan)
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ def _count(schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int])
     return sum(inside.values()) // prod(dims[d].count(schedule.bounds) for d in held)
 
 
-def _listed(
+def _iteration_points(
     schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]
 ) -> tuple[StatementPoints, ...]:
     """The points of a turn."""
@@ -199,13 +199,13 @@ def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) 
         return held
     line = plan.timeline()
     if line.outer in held and _count(schedule, plan, {line.outer: 0}) <= MOST:
-        points = _listed(schedule, plan, {line.outer: held[line.outer]})
+        points = _iteration_points(schedule, plan, {line.outer: held[line.outer]})
         if not any((line.bytes_at(one.rank) == line.peak).any() for one in points):
             held[line.outer] = max(line.turn_at(line.peak_time), 0)
     return held
 
 
-def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:
+def _check_point(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:
     count = dims[name].count(bounds)
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < count:
         raise DomainError(

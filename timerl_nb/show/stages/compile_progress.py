@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate
 from timerl_nb.driver.program import Program
@@ -65,9 +65,9 @@ class Progress:
         match self.stage.name:
             case "fuse" | "separate":
                 count = sum(op.kind not in ("merge", "output") for op in artifact)
-                return f"scheduling {counted(count, 'statement')} …"
+                return f"scheduling {format_count(count, 'statement')} …"
             case "schedule":
-                return f"planning the memory of {counted(len(artifact.statements), 'statement')} …"
+                return f"planning the memory of {format_count(len(artifact.statements), 'statement')} …"
             case "memory":
                 return "generating the loops …"
             case "ast":

@@ -281,7 +281,7 @@ class InspectorView(View):
         pdg, ops = self._graphs[stage]
         op, kernel = ops[op_id], _kernel(pdg, op_id)
         body = op.body
-        told = self._told(op_id)
+        told = self._represented_tensors(op_id)
         plan = self.program.memory
         outs = {plan.computed(*tensor)[1] for tensor in told}
         return Inspected(
@@ -303,15 +303,15 @@ class InspectorView(View):
             tuple(readers(pdg, op, kernel, outs)),
             self.history(op_id),
             self._schedule(op_id),
-            tuple(self._stores(told or self._stored(op_id))),
+            tuple(self._stores(told or self._stored_tensors(op_id))),
         )
 
-    def _told(self, op_id: int) -> list[Tensor]:
+    def _represented_tensors(self, op_id: int) -> list[Tensor]:
         """The tensors that an operation stands for, where it does not stand for itself."""
         plan = self.program.memory
         return [tensor for tensor in self.tensors if plan.behind(*tensor).id == op_id]
 
-    def _stored(self, op_id: int) -> list[Tensor]:
+    def _stored_tensors(self, op_id: int) -> list[Tensor]:
         plan = self.program.memory
         return [tensor for tensor in plan.stores if op_id in (plan.behind(*tensor).id, tensor[0])]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.driver.program import Program, a_program
@@ -135,7 +135,7 @@ class Lineage(View):
     def __str__(self) -> str:
         lines: list[str] = []
         for one in self.generations:
-            lines.append(f"{one.stage}: {counted(len(one.ops), 'operation')}")
+            lines.append(f"{one.stage}: {format_count(len(one.ops), 'operation')}")
             for op_id, parents in sorted(one.parents.items()):
                 came = ", ".join(f"%{k}" for k in parents)
                 lines.append(f"  %{op_id} from {came or 'nothing'}")
@@ -159,7 +159,7 @@ def _parents(
             if op_id in found and op.kind != "dataflow":
                 found[op_id].add(op_id)
         elif before and op_id not in found and stage.rewritten is None:
-            alike = [k for k, old in before.items() if _copied(old, op)]
+            alike = [k for k, old in before.items() if _is_merge_copy(old, op)]
             found[op_id] = set(alike)
     return {
         op_id: tuple(sorted(parents))
@@ -168,7 +168,7 @@ def _parents(
     }
 
 
-def _copied(old: Op, new: Op) -> bool:
+def _is_merge_copy(old: Op, new: Op) -> bool:
     """Whether a merge is another's copy, made to read blocks."""
     same = (old.kind, old.domain, old.outputs, old.label) == (
         new.kind,

@@ -10,7 +10,7 @@ from timerl_nb.base.display_registry import finder
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.driver.program import Program
 from timerl_nb.show.stages.operation_lineage import Generation, Lineage
 from timerl_nb.show.view_model import Key, View
@@ -51,7 +51,7 @@ class Index:
 
     def __init__(self, program: Program, lineage: Lineage | None = None) -> None:
         if lineage is not None:
-            taken(lineage, Lineage, "a lineage", "trl.show.Lineage.of(program), or None.")
+            expect_type(lineage, Lineage, "a lineage", "trl.show.Lineage.of(program), or None.")
         self.lineage = Lineage.of(program) if lineage is None else lineage
         known: dict[int, tuple[Op, tuple[str, ...]]] = {}  # by identity: stages share operations
         self._texts: list[dict[int, tuple[str, ...]]] = []

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.graph_rewriting import Step
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import View, shown
 
@@ -93,7 +93,7 @@ class StepsView(View):
             forecast: also forecast the candidates that the pass had no need to; each takes a trial
                 of the rest of the compilation.
         """
-        taken(stage, Stage, "a stage", 'program.stages["fuse"] is one.')
+        expect_type(stage, Stage, "a stage", 'program.stages["fuse"] is one.')
         why: dict[str, list[int]] = {}
         for op_id, reason in stage.rewritten.refused.items() if stage.rewritten else ():
             why.setdefault(reason, []).append(op_id)
@@ -107,11 +107,11 @@ class StepsView(View):
                 for k, step in enumerate(stage.steps)
             ),
             tuple(Refusal(reason, tuple(sorted(ids))) for reason, ids in sorted(why.items())),
-            tuple(_chosen(choice, always=forecast) for choice in stage.choices),
+            tuple(_describe_choice(choice, always=forecast) for choice in stage.choices),
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.stage}: {counted(len(self.steps), 'step')}"]
+        lines = [f"{self.stage}: {format_count(len(self.steps), 'step')}"]
         lines += [f"  {step.text}" for step in self.steps]
         for choice in self.choices:
             lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")
@@ -119,7 +119,7 @@ class StepsView(View):
         return "\n".join(lines)
 
 
-def _chosen(choice: Choice, *, always: bool) -> Chosen:
+def _describe_choice(choice: Choice, *, always: bool) -> Chosen:
     def way(one: Candidate) -> Way:
         found = one.forecast if always or one.is_forecast else None
         told = NoForecast(found) if isinstance(found, str) else found

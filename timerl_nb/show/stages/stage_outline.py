@@ -11,10 +11,10 @@ from math import prod
 from typing import Final
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.loops.loop_nodes import Ast
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
@@ -94,7 +94,7 @@ class OutlineView(View):
             case MemoryPlan() as plan:
                 lines = _memory(plan)
             case artifact:
-                lines = _told(artifact.found_by())
+                lines = _outline_lines(artifact.found_by())
         return cls(stage, tuple(lines))
 
     def __str__(self) -> str:
@@ -110,7 +110,9 @@ def detail(program: Program, name: str) -> OutlineView:
         OptionError: there is no such detail.
     """
     a_program(program)
-    taken(name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.')
+    expect_type(
+        name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.'
+    )
     sort, _, number = name.partition(" ")
     lowered = program.executable.lowered
     calls = 0 if lowered is None else len(lowered.calls)
@@ -201,18 +203,20 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     times, loops = schedule.tree.times(), schedule.tree.loops()
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
     yield OutlineLine(
-        f"θ: the time of each of {counted(len(ops), 'statement')}, compared entry by entry"
+        f"θ: the time of each of {format_count(len(ops), 'statement')}, compared entry by entry"
     )
     for key, op in ops.items():
         yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)
     bands = sorted({k for found in loops.values() for k, _ in found})
     yield OutlineLine(
-        f"bands: {counted(len(bands), 'loop')}, and at which turn of each a statement runs"
+        f"bands: {format_count(len(bands), 'loop')}, and at which turn of each a statement runs"
     )
     for k in bands:
         within = {key: dict(found)[k] for key, found in loops.items() if k in dict(found)}
         together = tuple(op_id for key in within for op_id in ops[key].op_ids)
-        yield OutlineLine(f"loop {k + 1}, around {counted(len(within), 'statement')}", 1, together)
+        yield OutlineLine(
+            f"loop {k + 1}, around {format_count(len(within), 'statement')}", 1, together
+        )
         for key, at in within.items():
             yield OutlineLine(f"{called[key]} at turn {at}", 2, ops[key].op_ids)
     pairs: dict[tuple[str, str], dict[str, None]] = {}
@@ -229,7 +233,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
 def _memory(plan: MemoryPlan) -> Iterator[OutlineLine]:
     """The plan's own text, with what each of its lines is about."""
     made = {store.name: tensor for tensor, store in plan.stores.items()}
-    for line in _told(plan.found_by()):
+    for line in _outline_lines(plan.found_by()):
         tensor = made.get(line.text.partition(":")[0])
         if tensor is None or line.op_ids:
             yield line
@@ -246,7 +250,7 @@ def _nest(view: LoopView) -> Iterator[OutlineLine]:
 
 def _executable(executable: Executable) -> Iterator[OutlineLine]:
     yield OutlineLine(executable.how)
-    yield from _told(executable.found_by())
+    yield from _outline_lines(executable.found_by())
     for call in executable.lowered.calls if executable.lowered is not None else ():
         for sort, what in _DETAILS.items():
             text = what.format(call.number)
@@ -255,7 +259,7 @@ def _executable(executable: Executable) -> Iterator[OutlineLine]:
             )
 
 
-def _told(found: Iterable[tuple[str, Sequence[str]]]) -> Iterator[OutlineLine]:
+def _outline_lines(found: Iterable[tuple[str, Sequence[str]]]) -> Iterator[OutlineLine]:
     """Lines of an artifact, with the operations that each can be found by."""
     for text, about in found:
         shown = text.lstrip()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timerl_nb.base.errors import CallError
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.device_assignment import Choice, Iteration, choose
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.show.view_model import View, shown
@@ -88,7 +88,9 @@ class MappingView(View):
         Raises:
             CallError: it is no sweep, or has no such positions.
         """
-        taken(sweep, Sweep, "a sweep of tables", "trl.compose.sweep(…), or Sweep.of(table, links).")
+        expect_type(
+            sweep, Sweep, "a sweep of tables", "trl.compose.sweep(…), or Sweep.of(table, links)."
+        )
         at = at or (0,) * len(sweep.values)
         if len(at) != len(sweep.values) or not all(
             0 <= k < len(some) for k, some in zip(at, sweep.values.values(), strict=True)
@@ -99,7 +101,7 @@ class MappingView(View):
         choice = choose(table, links, form)
         known = {(one.manager, one.learner): one for one in choice.all}
         settings = tuple(
-            MappingSetting(name, tuple(_said(name, one) for one in some), k)
+            MappingSetting(name, tuple(_format_setting(name, one) for one in some), k)
             for k, (name, some) in zip(at, sweep.values.items(), strict=True)
         )
         devices = tuple(table.devices)
@@ -141,7 +143,7 @@ class MappingView(View):
         return "\n".join([*lines, self.told])
 
 
-def _said(name: str, value: object) -> str:
+def _format_setting(name: str, value: object) -> str:
     if name == "bandwidth" and isinstance(value, float):
         return f"{value / 1e9:g} GB/s"
     return str(value)

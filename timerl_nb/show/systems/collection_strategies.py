@@ -66,7 +66,7 @@ class WaysView(View):
         lines = [f"{self.name}, N = {self.envs:,}, K = {self.steps:,}"]
         for row in self.rows:
             mark = "*" if row.is_chosen else " "
-            lines.append(f"{mark} {row.name}: {_said(row)}")
+            lines.append(f"{mark} {row.name}: {_format_speed(row)}")
         return "\n".join([*lines, self.told])
 
 
@@ -76,7 +76,7 @@ def _row(row: Row, chosen: bool) -> WayRow:
     return WayRow(row.name, row.provenance, chosen, speed, *counts, row.why_not or "")
 
 
-def _said(row: WayRow) -> str:
+def _format_speed(row: WayRow) -> str:
     if row.speed is None:
         return row.why_not or "not measured"
     speed = row.speed

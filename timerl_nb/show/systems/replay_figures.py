@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.compiler.language.argument_checks import number
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.assignment_matrix import Links, Table
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.replay_buffer import Replay
-from timerl_nb.show.colours import GREY, faded, operation
+from timerl_nb.show.colours import GREY, lighten_colour, operation
 from timerl_nb.show.comparison.plotly_figures import THEME
 from timerl_nb.show.systems.assignment_view import MappingCell, MappingView
 
@@ -31,7 +31,7 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
     found = (
         buffer.tree
         if isinstance(buffer, Replay)
-        else taken(
+        else expect_type(
             buffer, SumTree, "a sum tree", "trl.Replay(…, priority=…), or trl.replay.SumTree(…)."
         )
     )
@@ -44,7 +44,7 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
     for depth, (first, sums, chosen, left) in enumerate(steps):
         widths = np.asarray(sums) / sum(sums)
         colour = operation(depth)
-        colours = [colour if k == chosen else faded(colour) for k in range(len(sums))]
+        colours = [colour if k == chosen else lighten_colour(colour) for k in range(len(sums))]
         name = "root" if depth == 0 else f"level {depth}"
         last = depth == len(steps) - 1
         of = [f"{'entry' if last else 'group'} {first + k:,}" for k in range(len(sums))]
@@ -95,7 +95,9 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
     Args:
         table, links, form: as of `trl.compose.choose`.
     """
-    taken(table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links.")
+    expect_type(
+        table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links."
+    )
     view = MappingView.of(Sweep.of(table, links), form=form)
     cells = [
         view.cells[k : k + len(view.devices)] for k in range(0, len(view.cells), len(view.devices))

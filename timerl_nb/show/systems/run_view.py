@@ -63,7 +63,7 @@ class Turns:
         """The latest turn that is known to its end, or else the one that goes on."""
         if held is None:
             return nothing(self.reason or _UNSEEN)
-        known = {v: self._with(held, v) for v in self._touched(held)}
+        known = {v: self._merge_frame(held, v) for v in self._latest_iterations(held)}
         if known:
             kept = {v: one for v, one in self._found.items() if v == min(known) - 1}
             self._found = {**kept, **known}
@@ -71,7 +71,7 @@ class Turns:
         shown = whole or list(self._found.values())
         return shown[-1] if shown else nothing(self.reason)
 
-    def _touched(self, held: Held) -> list[int]:
+    def _latest_iterations(self, held: Held) -> list[int]:
         """The last two turns that some points of a frame belong to."""
         if not len(held.bytes):
             return []
@@ -82,7 +82,7 @@ class Turns:
         ]
         return sorted(inside)[-2:]
 
-    def _with(self, held: Held, value: int) -> TurnBytes:
+    def _merge_frame(self, held: Held, value: int) -> TurnBytes:
         start = self._starts[value]
         edges = np.linspace(held.first, held.last, len(held.bytes) + 1).astype(int)
         first = np.maximum(edges[:-1] - start, 0)
@@ -164,7 +164,7 @@ class RunView(View):
         return ", ".join([*parts, *last, *others])
 
 
-def thinned(curve: Curve) -> Curve:
+def downsample_curve(curve: Curve) -> Curve:
     """At most `MOST` points of a curve, evenly; the last always."""
     count = len(curve)
     keep = np.linspace(0, count - 1, min(count, MOST)).astype(int)

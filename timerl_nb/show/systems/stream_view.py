@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.base.entry_points import register_entry_point
-from timerl_nb.compiler.language.foreign_names import taken
+from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.show.graph.graph_layout import layout_svg
 from timerl_nb.show.view_model import View
 from timerl_nb.streams.run_report import Report
@@ -73,7 +73,7 @@ class StreamView(View):
         Raises:
             CallError: one is no report.
         """
-        return cls(name, tuple(_run(one) for one in reports))
+        return cls(name, tuple(_convert_report(one) for one in reports))
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -89,8 +89,10 @@ class StreamView(View):
                 yield f"  stream {one.lane}: {one.kernel} {one.name}, {took}{after}"
 
 
-def _run(report: Any) -> StreamRun:
-    found = taken(report, Report, "a report", "stream.run(…) gives one, or w.report of a window.")
+def _convert_report(report: Any) -> StreamRun:
+    found = expect_type(
+        report, Report, "a report", "stream.run(…) gives one, or w.report of a window."
+    )
     shown = sorted(found.launches, key=lambda one: one.ended)[:MOST]
     launches = tuple(
         StreamLaunch(

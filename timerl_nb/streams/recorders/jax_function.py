@@ -74,7 +74,7 @@ class _Walk:
         for one in computation.values():
             if one.kind == "parameter":
                 number = int(one.rest[: one.rest.index(")")])
-                values[one.name] = self._made(one) if given is None else given[number]
+                values[one.name] = self._allocate_buffers(one) if given is None else given[number]
             else:
                 values[one.name] = self._value(one, computation, values)
         return values[computation.root.name]
@@ -97,7 +97,9 @@ class _Walk:
         if one.kind == "conditional":
             ways = [self._named[name] for name in one.branches]
             most = max(range(len(ways)), key=lambda k: self._counting.of(ways[k]).launches)
-            return self._under(operands[0], lambda: self.run(ways[most], [operands[1 + most]]))
+            return self._run_under_condition(
+                operands[0], lambda: self.run(ways[most], [operands[1 + most]])
+            )
         if one.kind == "call":
             return self.run(self._named[one.called("to_apply")], operands)
         return self._launch(one, around, operands)
@@ -108,7 +110,7 @@ class _Walk:
                 f"the function launches more than {MOST:,} kernels.",
                 hint="record fewer turns of its loops.",
             )
-        made = self._made(one)
+        made = self._allocate_buffers(one)
         if id(one) not in self._costs:
             work = self._counting.launch(one, around)
             most = self._counting.touched(one, around)
@@ -139,7 +141,7 @@ class _Walk:
         self._asked = asked
         return value
 
-    def _under(self, decides: _Value, run: Callable[[], _Value]) -> _Value:
+    def _run_under_condition(self, decides: _Value, run: Callable[[], _Value]) -> _Value:
         """What runs only as a value decides reads it."""
         asked = self._asked
         self._asked = (*asked, *_leaves(decides))
@@ -147,7 +149,7 @@ class _Walk:
         self._asked = asked
         return value
 
-    def _made(self, one: Instruction) -> _Value:
+    def _allocate_buffers(self, one: Instruction) -> _Value:
         """A buffer for each array that an instruction makes."""
         found = [self._buffer(nbytes) for nbytes in one.sizes]
         return tuple(found) if one.type.startswith("(") else found[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from timerl_nb.base.errors import CallError
-from timerl_nb.streams.kernel_declaration import Kernel, name_of, unfinished
+from timerl_nb.streams.kernel_declaration import Kernel, deferred_call_kind, name_of
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.thread_execution import one_by_one, runnable
 
@@ -20,7 +20,7 @@ def record_calls(function: Callable[..., object], *args: Any, **kwargs: Any) -> 
         ExecutionError: it is recorded within a window, a kernel or another recording; or a kernel raises.
     """
     name = name_of(function)
-    if makes := unfinished(function):
+    if makes := deferred_call_kind(function):
         raise CallError(
             f"{name!r} launches no kernels: a call of it only makes a {makes}.",
             hint="record a plain function that calls kernels.",

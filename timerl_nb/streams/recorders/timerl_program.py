@@ -68,12 +68,12 @@ class _Recorded(Run):
         super().__init__(executable, seed)
         rt: Any = self._support
         rt.copied = lambda x: x  # nothing is taken over
-        rt.stack = self._beside("stack", rt.stack)
-        rt.on_host = self._beside("to host", rt.on_host)
-        rt.gather = self._beside("gather", rt.gather)
-        rt.cut = self._beside("cut", rt.cut)
+        rt.stack = self._wrap_as_kernel("stack", rt.stack)
+        rt.on_host = self._wrap_as_kernel("to host", rt.on_host)
+        rt.gather = self._wrap_as_kernel("gather", rt.gather)
+        rt.cut = self._wrap_as_kernel("cut", rt.cut)
         for name in ("udf", "effect", "save"):
-            setattr(rt, name, self._hosted(getattr(rt, name)))
+            setattr(rt, name, self._wrap_host_call(getattr(rt, name)))
 
     def _kernel(self, kernel: Compiled) -> Callable[..., Any]:
         op, run = kernel.op, backend.compile_kernel(kernel.trace)
@@ -85,7 +85,7 @@ class _Recorded(Run):
             operations=len(kernel.body),
         )
 
-    def _beside(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_as_kernel(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """What the program does to results between kernels, as a kernel."""
 
         def call(*args: Any) -> Any:
@@ -95,7 +95,7 @@ class _Recorded(Run):
 
         return call
 
-    def _hosted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_host_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What runs on the host, in order: it uses the resources there."""
 
         def call(op_id: int, *args: Any) -> Any:

@@ -39,7 +39,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
 
     def note(op: Any, args: Any, kwargs: Any, out: Any) -> None:
         given = tensors((args, kwargs))
-        changed = [x for value in _changed(op, args, kwargs) for x in tensors(value)]
+        changed = [x for value in _written_arguments(op, args, kwargs) for x in tensors(value)]
         there = {_storage(x) for x in given}
         made = [x for x in tensors(out) if _storage(x) not in there]
         reads, writes = segments_of(given), segments_of([*made, *changed])
@@ -95,7 +95,7 @@ def _storage(tensor: Any) -> tuple[Any, int]:
     return tensor.device, tensor.untyped_storage().data_ptr()
 
 
-def _changed(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _written_arguments(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     """The arguments that an operation's schema says it writes."""
     for k, argument in enumerate(op._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:

@@ -99,9 +99,9 @@ class Hardware(Course):
         """The host's two threads: one finds whom a kernel waits for, the other launches."""
         if kernel < len(self.kernels):
             upstream = self._list.send(self.kernels[kernel])
-            self._checker.serve(self.gpu.check, self._checked, kernel, upstream)
+            self._checker.serve(self.gpu.check, self._issue_launch, kernel, upstream)
 
-    def _checked(self, kernel: int, upstream: Sequence[int]) -> None:
+    def _issue_launch(self, kernel: int, upstream: Sequence[int]) -> None:
         self._driver.serve(self.gpu.issue, self._sent, kernel, upstream)
         self._check(kernel + 1)
 
@@ -132,9 +132,9 @@ class Hardware(Course):
         self._refill()
 
     def _dispatch(self, kernel: int) -> None:
-        self.clock.at(self.clock.now + self.gpu.dispatch, self.start, kernel, self._ended)
+        self.clock.at(self.clock.now + self.gpu.dispatch, self.start, kernel, self._handle_end)
 
-    def _ended(self, kernel: int) -> None:
+    def _handle_end(self, kernel: int) -> None:
         self._port.serve(self._updating, self._complete, kernel)
 
     def _complete(self, kernel: int) -> None:

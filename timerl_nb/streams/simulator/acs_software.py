@@ -40,11 +40,11 @@ class _Windowed(Course):
         ran = self.ran[kernel]
         ran.slot, ran.entered = slot, self.clock.now
         ran.upstream = tuple(self._held[s] for s in slots(self._window.upstream[slot]))
-        self._inserted(slot)
+        self._handle_insertion(slot)
         self._refill()
 
     @abstractmethod
-    def _inserted(self, slot: int) -> None: ...
+    def _handle_insertion(self, slot: int) -> None: ...
 
 
 class Software(_Windowed):
@@ -53,15 +53,15 @@ class Software(_Windowed):
         self._idle = deque(range(self.streams))
         super().begin()
 
-    def _inserted(self, slot: int) -> None:
+    def _handle_insertion(self, slot: int) -> None:
         self._launch()
 
     def _launch(self) -> None:
         while self._idle and self._window.ready:
             slot = self._window.take()
-            self._driver.serve(self.gpu.issue, self._launched, slot, self._idle.popleft())
+            self._driver.serve(self.gpu.issue, self._handle_launch, slot, self._idle.popleft())
 
-    def _launched(self, slot: int, lane: int) -> None:
+    def _handle_launch(self, slot: int, lane: int) -> None:
         def ended(_: int) -> None:
             self.clock.at(self.clock.now + self.gpu.sync, noticed)
 
@@ -86,7 +86,7 @@ class Events(_Windowed):
         self._over = set[int]()
         super().begin()
 
-    def _inserted(self, slot: int) -> None:
+    def _handle_insertion(self, slot: int) -> None:
         self._window.ready.clear()  # all are launched; the device waits
         kernel = self._held[slot]
         upstream = set(self.ran[kernel].upstream)
@@ -103,7 +103,7 @@ class Events(_Windowed):
         for one in upstream:
             self._followers.setdefault(one, []).append(kernel)
         self._enters = True  # until the host has made its calls
-        self._module.serve(cost, self._launched, kernel)
+        self._module.serve(cost, self._handle_launch, kernel)
 
     def _queue(self, upstream: set[int]) -> int:
         """Of an upstream kernel's, else an idle one, else the one whose last is the oldest."""
@@ -113,7 +113,7 @@ class Events(_Windowed):
         idle = [s for s in lanes if last[s] < 0 or last[s] in self._over]
         return min(own or idle or lanes, key=lambda s: last[s])
 
-    def _launched(self, kernel: int) -> None:
+    def _handle_launch(self, kernel: int) -> None:
         self._enters = False
         self.clock.at(self.clock.now + self.gpu.launch, self._over_for, kernel, kernel)
         self._refill()
@@ -124,9 +124,9 @@ class Events(_Windowed):
         waits.discard(kernel)
         if not waits:
             del self._waits[follower]
-            self.start(follower, self._ended, self.ran[follower].lane)
+            self.start(follower, self._handle_end, self.ran[follower].lane)
 
-    def _ended(self, kernel: int) -> None:
+    def _handle_end(self, kernel: int) -> None:
         self._over.add(kernel)
         lane = self.ran[kernel].lane
         for follower in self._followers.pop(kernel, ()):

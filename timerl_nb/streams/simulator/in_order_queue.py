@@ -18,7 +18,7 @@ class InOrder(Course):
             self.ran[kernel].entered = entered
             self.ran[kernel].upstream = (kernel - 1,) if kernel else ()
             moment = max(entered + self.gpu.launch, earliest)
-            self.clock.at(moment, self.start, kernel, self._ended, 0)
+            self.clock.at(moment, self.start, kernel, self._handle_end, 0)
 
-    def _ended(self, kernel: int) -> None:
+    def _handle_end(self, kernel: int) -> None:
         self._next(kernel + 1, self.clock.now + self.gpu.queued)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from timerl_nb.base.text_tables import counted
-from timerl_nb.compiler.language.foreign_names import asked, taken
+from timerl_nb.base.text_tables import format_count
+from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name
 from timerl_nb.streams.simulator.simulated_run import Simulated
@@ -42,8 +42,8 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.stream.name}: {counted(len(self.stream), 'kernel')}, width {self.stream.width:.2f}, on {self.gpu.name}; "
-            f"window {self.size}, {counted(self.streams, 'stream')}",
+            f"{self.stream.name}: {format_count(len(self.stream), 'kernel')}, width {self.stream.width:.2f}, on {self.gpu.name}; "
+            f"window {self.size}, {format_count(self.streams, 'stream')}",
             f"{'':24}{'µs':>12}{'occupancy':>11}{'faster than serial':>20}{'than Accel-Sim’s':>18}",
         ]
         lines += [
@@ -53,7 +53,7 @@ class Comparison:
         return "\n".join(lines)
 
 
-@asked
+@explain_call_errors
 def compare(
     stream: Stream,
     *,
@@ -70,7 +70,7 @@ def compare(
     Args:
         gpu, size, streams, scheduled: as for `stream.simulate`.
     """
-    taken(stream, Stream, "a stream", "trl.streams.record(…).")
+    expect_type(stream, Stream, "a stream", "trl.streams.record(…).")
     gpu = by_name(gpu)
     slow = replace(gpu, queued=gpu.launch)
     runs: dict[str, Simulated] = {

@@ -15,7 +15,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import MergeAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, reached_from
-from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin, negate
 from timerl_nb.compiler.symbolic.substitution import subst_cond
@@ -24,7 +24,7 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond
 _LARGE = 1000
 
 
-def restricted(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) -> Pdg:
+def restrict_to_needed(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) -> Pdg:
     """The graph with operations that would read outside restricted to the points needed of them.
 
     Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
@@ -33,11 +33,11 @@ def restricted(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) 
     Args:
         under: bounds under which it would; large ones by default.
     """
-    with bounded("finding the points that are needed"):
-        return _restricted(pdg, roots, under)
+    with limit_isl_work("finding the points that are needed"):
+        return _restrict_operations(pdg, roots, under)
 
 
-def _restricted(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
+def _restrict_operations(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
     if not any(_is_partial(pdg, op, under) for op in pdg):
         return pdg
     needed = needed_points(pdg, frozenset(roots))
@@ -54,14 +54,14 @@ def _restricted(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
             cond = points.condition(Set.of(pdg.dims, op.domain))
             restricted_op = op.with_(where=cond)
             current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
-    return without(current, dropped)
+    return remove_operations(current, dropped)
 
 
-def without(pdg: Pdg, dropped: set[int]) -> Pdg:
+def remove_operations(pdg: Pdg, dropped: set[int]) -> Pdg:
     """Return the graph without some operations, their readers, and the branches of their values."""
     dead = _readers_too(pdg, dropped)
     orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
-    ops = {k: _without(op, dead) for k, op in pdg.ops.items() if k not in dead}
+    ops = {k: _remove_dead_branches(op, dead) for k, op in pdg.ops.items() if k not in dead}
     return Pdg(pdg.dims, ops, orders)
 
 
@@ -74,7 +74,7 @@ def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
     return set(reached_from(ops, readers))
 
 
-def _without(op: Op, dead: set[int]) -> Op:
+def _remove_dead_branches(op: Op, dead: set[int]) -> Op:
     """A merge without the branches that nobody takes."""
     kept = [k for k, read in enumerate(op.inputs) if read.source not in dead]
     if len(kept) == len(op.inputs):

@@ -14,7 +14,7 @@ from timerl_nb.compiler.ir.operations import Op
 Coordinates = Mapping[str, Array]
 
 
-def selected(
+def attach_coordinates(
     values: Array, points: Sequence[tuple[int, ...]], sink: Op
 ) -> tuple[Array, Coordinates]:
     """The values one after the other, in the order of their points, and each one's coordinates.

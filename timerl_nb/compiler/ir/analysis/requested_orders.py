@@ -45,7 +45,7 @@ class Order:
         return Read(self.before, 0, self.index(dims, before.domain, after.domain))
 
 
-def carried(
+def rewrite_orders(
     orders: tuple[Order, ...], ids: Mapping[int, tuple[int, ...]]
 ) -> Iterator[tuple[Order, tuple[Order, ...]]]:
     """Each order with what it has become; nothing where one of its operations is gone."""

@@ -52,10 +52,10 @@ def accesses(pdg: Pdg, read: Read, kept: Container[int] = ()) -> Iterator[Access
     Args:
         kept: merges that stand for themselves.
     """
-    return _behind(pdg, Access(read, (read,)), kept)
+    return _resolve_accesses(pdg, Access(read, (read,)), kept)
 
 
-def _behind(pdg: Pdg, access: Access, kept: Container[int]) -> Iterator[Access]:
+def _resolve_accesses(pdg: Pdg, access: Access, kept: Container[int]) -> Iterator[Access]:
     read, merge = access.read, pdg[access.read.source]
     if merge.kind != "merge" or merge.id in kept:
         yield access
@@ -66,7 +66,7 @@ def _behind(pdg: Pdg, access: Access, kept: Container[int]) -> Iterator[Access]:
         composed, across = compose(read, merge.domain, branch), access.across
         if composed is None:
             composed, across = _everywhere(pdg, read, merge.domain, branch), (*across, read)
-        yield from _behind(pdg, Access(composed, (*access.way, branch), across), kept)
+        yield from _resolve_accesses(pdg, Access(composed, (*access.way, branch), across), kept)
 
 
 def _everywhere(pdg: Pdg, read: Read, domain: Domain, branch: Read) -> Read:

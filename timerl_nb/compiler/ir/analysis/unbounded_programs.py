@@ -83,7 +83,7 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
     reads: list[Read] = []
     orders: list[tuple[int, ...]] = []
     for op in outputs:
-        read, order = _sliced(dims, dim, op)
+        read, order = _slice_whole_iteration(dims, dim, op)
         reads.append(read)
         orders.append(order)
     attrs = CallAttrs(
@@ -103,7 +103,7 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
     )
 
 
-def _sliced(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[int, ...]]:
+def _slice_whole_iteration(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[int, ...]]:
     """What an output reads at all points of a turn in one, and the order of the axes in front for the user.
 
     These are the dimensions in the output's order, and then the axes that it has by its own slices.

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import Array, misfit, narrowed
+from timerl_nb.base.array_conversion import Array, misfit, narrow_array
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.compiler.ir.host.iteration_io import (
     Given,
@@ -24,7 +24,7 @@ from timerl_nb.compiler.ir.host.iteration_io import (
     NothingGiven,
     Supply,
     Turn,
-    dropped,
+    discard_outputs,
 )
 from timerl_nb.compiler.ir.operation_attributes import Attrs, along_text, sizes_of_axes
 from timerl_nb.compiler.ir.operations import Op
@@ -119,7 +119,7 @@ class Host:
     def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
         self.supply: Supply = NothingGiven()
-        self.hand: Callable[[int, Turn], object] = dropped
+        self.hand: Callable[[int, Turn], object] = discard_outputs
         # by resource and how much greater the seed is, with who used it first
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
 
@@ -149,7 +149,7 @@ class Host:
             at = tuple(point.get(d, slice(None)) for d in attrs.resource.instances)
             after = point[seeds.name] if seeds else 0
             given = [self._state(attrs.resource, after, origin), at, *given]
-        made: Any = _guarded(attrs.name, point, origin, attrs.function, *given)
+        made: Any = _call_user_function(attrs.name, point, origin, attrs.function, *given)
         values: list[Any] = [*made] if isinstance(made, tuple) else [made]
         if not attrs.types:  # called for its effect on the resource
             values = []
@@ -160,7 +160,9 @@ class Host:
                 origin=origin,
                 hint="return a tuple with one array per declared output.",
             )
-        found = [self._checked(attrs, k, x, types[k], order, origin) for k, x in enumerate(values)]
+        found = [
+            self._check_output(attrs, k, x, types[k], order, origin) for k, x in enumerate(values)
+        ]
         if attrs.resource is not None:
             found.append(np.zeros(concrete(attrs.outputs[-1].shape, self._bounds), np.bool_))
         return found
@@ -200,13 +202,13 @@ class Host:
             self.hand(turn, attrs.function.named(args))
             return
         given = [np.asarray(x) for x in args]
-        _guarded(attrs.name, point, origin, attrs.function, dict(point), *given)
+        _call_user_function(attrs.name, point, origin, attrs.function, dict(point), *given)
 
     def _state(self, resource: Resource, after: int, origin: Origin) -> Any:
         if (resource, after) not in self._states:
             bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
             make, seed = resource.make, self._seed + after
-            state = _guarded(resource.name, {}, origin, make, bounds, seed)
+            state = _call_user_function(resource.name, {}, origin, make, bounds, seed)
             self._states[resource, after] = state, origin
         return self._states[resource, after][0]
 
@@ -223,7 +225,7 @@ class Host:
             {
                 self._name(after, name): array
                 for after in range(self._seeds)
-                for name, array in self._saved(one, after, origin).items()
+                for name, array in self._save_resource(one, after, origin).items()
             }
             for one, origin in resources.items()
         ]
@@ -232,11 +234,11 @@ class Host:
         """What a state's array is called among those of all runs."""
         return f"{self._dims.seeds.name}={after} {name}" if self._dims.seeds else name
 
-    def _saved(self, resource: Resource, after: int, origin: Origin) -> dict[str, Array]:
+    def _save_resource(self, resource: Resource, after: int, origin: Origin) -> dict[str, Array]:
         state = self._state(resource, after, origin)
         if isinstance(state, np.ndarray):
             return {"": np.array(cast(Array, state))}
-        made: Any = _guarded(f"save() of {resource.name}", {}, origin, state.save)
+        made: Any = _call_user_function(f"save() of {resource.name}", {}, origin, state.save)
         what = type(made).__name__
         if isinstance(made, Mapping):
             found = {name: np.array(x) for name, x in cast("Mapping[Any, Any]", made).items()}
@@ -270,9 +272,9 @@ class Host:
     ) -> None:
         state, what = self._state(resource, after, origin), f"load() of {resource.name}"
         if isinstance(state, np.ndarray):
-            _guarded(what, {}, origin, _copy, arrays, state)
+            _call_user_function(what, {}, origin, _copy, arrays, state)
         else:
-            _guarded(what, {}, origin, state.load, arrays)
+            _call_user_function(what, {}, origin, state.load, arrays)
 
     def begin_saving(self, resources: Mapping[Resource, Origin]) -> None:
         """Tell states that they will be saved, those that have `begin_saving()`; they are made as needed.
@@ -293,9 +295,9 @@ class Host:
                 )
             told: Any = getattr(cast(Any, state), "begin_saving", None)
             if callable(told):
-                _guarded(f"begin_saving() of {resource.name}", {}, origin, told)
+                _call_user_function(f"begin_saving() of {resource.name}", {}, origin, told)
 
-    def _checked(
+    def _check_output(
         self,
         attrs: UdfAttrs,
         k: int,
@@ -305,7 +307,7 @@ class Host:
         origin: Origin,
     ) -> Array:
         whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
-        array = _guarded(attrs.name, {}, origin, np.asarray, value)
+        array = _call_user_function(attrs.name, {}, origin, np.asarray, value)
         shape = (*(whole[j] for j in order), *whole[len(order) :])
         wrong = misfit(array, dtype)
         if array.shape != shape or (wrong and not wrong.startswith("integers")):
@@ -322,7 +324,7 @@ class Host:
                 hint="subtract what all values have in common, or declare a wider type in out=.",
             )
         # a copy: the function may write to its array again
-        array = np.array(narrowed(f"output {k} of {attrs.name}", array, dtype, origin=origin))
+        array = np.array(narrow_array(f"output {k} of {attrs.name}", array, dtype, origin=origin))
         back = [order.index(j) for j in range(len(order))]
         return array.transpose(*back, *range(len(back), array.ndim))
 
@@ -350,7 +352,7 @@ class Host:
             while self._states:
                 (resource, _), (state, origin) = self._states.popitem()
                 try:
-                    _guarded(f"{resource.name}.close", {}, origin, _close, state)
+                    _call_user_function(f"{resource.name}.close", {}, origin, _close, state)
                 except ExecutionError as error:
                     failed.append(error)
         finally:  # an interrupt ends the closing of one alone
@@ -370,7 +372,7 @@ def _copy(saved: Mapping[str, Array], state: Array) -> None:
     np.copyto(state, saved[""])
 
 
-def _guarded(
+def _call_user_function(
     name: str, point: Mapping[str, int], origin: Origin, function: Callable[..., Any], *args: Any
 ) -> Any:
     try:

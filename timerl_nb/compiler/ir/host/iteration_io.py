@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, cast
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import misfit, narrowed
+from timerl_nb.base.array_conversion import misfit, narrow_array
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin, one_of
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import NUMPY, TensorType
@@ -140,7 +140,7 @@ class Inlet:
         if wrong := misfit(value, kind):
             known = wrong.startswith("integers")
             self._refuse(wrong if known else f"{value.dtype}{list(value.shape)}", shape, turn)
-        return narrowed(self.name, value, kind, origin=self.line)
+        return narrow_array(self.name, value, kind, origin=self.line)
 
     def _refuse(self, what: str, shape: tuple[int, ...], turn: int | None) -> NoReturn:
         at = "" if turn is None else f" at turn {turn}"
@@ -278,5 +278,5 @@ class NothingGiven:
         )
 
 
-def dropped(turn: int, values: Turn) -> None:
+def discard_outputs(turn: int, values: Turn) -> None:
     """What takes what a run hands out, where nobody asked for it."""

@@ -132,7 +132,7 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
         coord = (np.array(grid[d], np.int64) >> 32 * word).astype(np.uint32)
         return coord[..., None] if coord.ndim else coord.reshape((1,) * rank)
 
-    seed = ref.seed if ref.seeds is None else randomness.moved(ref.seed, at(ref.seeds))
+    seed = ref.seed if ref.seeds is None else randomness.advance_seed(ref.seed, at(ref.seeds))
     coords = [at(d) for d in attrs.dims]
     far = at(ref.endless, 1) if ref.endless in attrs.dims else None
     high, low = (np.array([w], np.uint32) for w in randomness.stream_words(attrs.stream))
@@ -163,7 +163,7 @@ def erf_inv(x: Array) -> Array:
     return np.vectorize(one, otypes=[float])(x)
 
 
-def _discounted(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+def _discounted_sum(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: DiscountAttrs = op.attrs
     x = np.moveaxis(args[0], attrs.axis, 0)
     n = len(x)
@@ -216,7 +216,7 @@ def _spread(x: Array, axis: int, at: Array, spread: int) -> Array:
     return made
 
 
-def _along(labels: str, sizes: Mapping[str, int]) -> dict[str, Array]:
+def _position_grids(labels: str, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Each label's positions, varying along the label's own axis of a result with `labels`."""
     return {
         label: np.arange(sizes[label]).reshape([-1 if x == label else 1 for x in labels])
@@ -228,7 +228,7 @@ def _gather(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     a: GatherAttrs = op.attrs
     x, at = args
     sizes = dict(zip(a.left + a.right, x.shape + at.shape, strict=True))
-    grid, length = _along(a.out, sizes), sizes[a.axis]
+    grid, length = _position_grids(a.out, sizes), sizes[a.axis]
     position = np.asarray(at[tuple(grid[label] for label in a.right)]).astype(np.int64)
     shape = tuple(sizes[label] for label in a.out)
     if not length:
@@ -253,7 +253,7 @@ def _scatter(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return made
 
 
-def _set(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+def _scatter_set(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     a: SetAttrs = op.attrs
     made, values, at = args[0].copy(), args[1], args[2]
     length = made.shape[a.out.index(a.axis)]
@@ -333,7 +333,7 @@ def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.moveaxis(made, 0, attrs.axis)
 
 
-def _jaxed(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+def _call_jax_function(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     """Point after point of the dimensions that are laid out, in the function's own element types."""
     attrs: JaxedAttrs = op.attrs
     xs = [x.astype(NUMPY[dtype]) for x, dtype in zip(args, attrs.takes, strict=True)]
@@ -363,14 +363,14 @@ def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
 
 
-def _counted(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _accumulator_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """What is added up in: int32 for booleans and integers of fewer bits."""
     return np.dtype(np.int32) if dtype.kind in "biu" and dtype.itemsize < 4 else dtype
 
 
 REDUCE: Final[Mapping[str, Callable[[Array], Any]]] = {
-    "sum": lambda x: x.sum(0, dtype=_counted(x.dtype)),
-    "prod": lambda x: x.prod(0, dtype=_counted(x.dtype)),
+    "sum": lambda x: x.sum(0, dtype=_accumulator_dtype(x.dtype)),
+    "prod": lambda x: x.prod(0, dtype=_accumulator_dtype(x.dtype)),
     "max": lambda x: x.max(0, initial=identity("max", x.dtype)),
     "min": lambda x: x.min(0, initial=identity("min", x.dtype)),
 }
@@ -435,7 +435,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "min": _reduction,
     "argmin": lambda ref, op, args, env: np.asarray(np.argmin(args[0], op.attrs.axis)),
     "argmax": lambda ref, op, args, env: np.asarray(np.argmax(args[0], op.attrs.axis)),
-    "discounted_sum": _discounted,
+    "discounted_sum": _discounted_sum,
     "sliding_sum": _sliding,
     "dot": _dot,
     "conv": _conv,
@@ -446,8 +446,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "orthonormal": _orthonormal,
     "gather": _gather,
     "scatter_add": _scatter,
-    "scatter_set": _set,
-    "jaxed": _jaxed,
+    "scatter_set": _scatter_set,
+    "jaxed": _call_jax_function,
     "reshape": _reshape,
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
     "expand": _expand,

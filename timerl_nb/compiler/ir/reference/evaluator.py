@@ -16,7 +16,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ScheduleError, VerificationError
-from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates, selected
+from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates, attach_coordinates
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs, Host, UdfAttrs
 from timerl_nb.compiler.ir.host.iteration_io import WholeRun, given_of
@@ -72,7 +72,10 @@ class Reference:
         if dim is None:
             return {}
         sizes = [self._sizes[d] for d in dim.over or ()]
-        ends = [self._settled(lambda p=p: self.length_at(p)) for p in product(*map(range, sizes))]
+        ends = [
+            self._evaluate_with_bounds(lambda p=p: self.length_at(p))
+            for p in product(*map(range, sizes))
+        ]
         return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
 
     def outputs(self, role: str = "output") -> dict[str, Array]:
@@ -81,7 +84,7 @@ class Reference:
         Beyond a dynamic bound there are zeros.
         """
         return {
-            op.attrs.name: self._returned(op)[0]
+            op.attrs.name: self._output_values(op)[0]
             for op in self.pdg.sinks
             if isinstance(op.attrs, OutputAttrs) and op.attrs.role == role
         }
@@ -89,12 +92,12 @@ class Reference:
     def coordinates(self) -> dict[str, Coordinates]:
         """Where the values of outputs are that are not defined everywhere."""
         return {
-            op.attrs.name: self._returned(op)[1]
+            op.attrs.name: self._output_values(op)[1]
             for op in self.pdg.sinks
             if isinstance(op.attrs, OutputAttrs) and op.where is not TRUE
         }
 
-    def _returned(self, op: Op) -> tuple[Array, Coordinates]:
+    def _output_values(self, op: Op) -> tuple[Array, Coordinates]:
         read = op.inputs[0]
         if op.where is TRUE:
             return in_order(self.stacked(read, op), op), {}
@@ -102,7 +105,7 @@ class Reference:
         values = [self.read(read, self._env(op, p)) for p in points]
         kind = self.pdg.read_type(read)
         none = np.zeros((0, *concrete(kind.shape, self.bounds)), self.dtype(kind.dtype))
-        return selected(np.stack(values) if values else none, points, op)
+        return attach_coordinates(np.stack(values) if values else none, points, op)
 
     def checkpoints(self) -> list[tuple[str, dict[str, int], dict[str, Array]]]:
         """Every checkpoint that the program writes: path, point, arrays by name."""
@@ -143,7 +146,7 @@ class Reference:
 
     def read(self, read: Read, env: Env) -> Array:
         """The value of one read at the reader's point `env`."""
-        self._demand(self._settled(lambda: self._keys(read, env)))
+        self._demand(self._evaluate_with_bounds(lambda: self._keys(read, env)))
         return self._gather(read, env)
 
     # --- where a dynamic dimension ends ------------------------------------------------------------
@@ -168,7 +171,7 @@ class Reference:
         assert dim is not None
         return dim
 
-    def _settled(self, ask: Callable[[], Any]) -> Any:
+    def _evaluate_with_bounds(self, ask: Callable[[], Any]) -> Any:
         """The answer to a question, with the dynamic bounds found that it depends on."""
         while True:
             try:
@@ -201,7 +204,11 @@ class Reference:
     def points(self, op: Op) -> list[tuple[int, ...]]:
         """The points of an operation's domain, in lexicographic order."""
         ranges = [range(self._sizes[d]) for d in op.domain]
-        return [p for p in product(*ranges) if self._settled(lambda p=p: self._exists(op, p))]
+        return [
+            p
+            for p in product(*ranges)
+            if self._evaluate_with_bounds(lambda p=p: self._exists(op, p))
+        ]
 
     def _exists(self, op: Op, point: Sequence[int]) -> bool:
         dims, env = self.pdg.dims, self._env(op, point)
@@ -231,7 +238,7 @@ class Reference:
             if key in open_ and not ready:
                 raise self._circular(key)
             try:
-                needed = self._needed(key, ready)
+                needed = self._compute_or_request(key, ready)
             except _Unknown as unknown:
                 stack += [(key, ready), ((_END, unknown.wanted), False)]
                 continue
@@ -240,7 +247,7 @@ class Reference:
                 stack.append((key, True))
             stack += [(k, False) for k in needed if k not in self._memo]
 
-    def _needed(self, key: Key, ready: bool) -> list[Key]:
+    def _compute_or_request(self, key: Key, ready: bool) -> list[Key]:
         """What to know before a key; if that is known, compute it."""
         if key[0] == _END:
             return self._search(key[1][:-1], key[1][-1])

@@ -10,7 +10,7 @@ from typing import Any
 
 from timerl_nb.base.errors import GradientError, Origin, user_origin
 from timerl_nb.compiler.ir.shapes import is_float, same_shape
-from timerl_nb.compiler.language.foreign_names import asked, misfit
+from timerl_nb.compiler.language.foreign_names import explain_call_errors, misfit
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, elementwise
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
 
@@ -47,7 +47,7 @@ class CustomVjp:
                 f"{getattr(self, '__name__', self._function)} has no rule for its gradient yet.",
                 hint="write f.defvjp(forward, backward) before it is called.",
             )
-        forward, backward = map(asked, self._rules)
+        forward, backward = map(explain_call_errors, self._rules)
         args = self._positional(args, named) if named else args
         inputs = [x.settled() if isinstance(x, RecurrentTensor) else x for x in args]
         made = forward(*inputs)
@@ -116,16 +116,18 @@ class Rule:
         """
         found = self.backward(self.kept, tuple(of) if self.several else of[0])
         if not isinstance(found, tuple) or len(found) != len(self.inputs):
-            raise self._wrong(f"returns {_said(found)} for {len(self.inputs)} argument(s)")
+            raise self._wrong(
+                f"returns {_describe_value(found)} for {len(self.inputs)} argument(s)"
+            )
         pairs = zip(self.inputs, found, strict=True)
         operands = set(map(id, self.operands))
-        return [self._checked(x, g) for x, g in pairs if id(x) in operands]
+        return [self._check_gradient(x, g) for x, g in pairs if id(x) in operands]
 
-    def _checked(self, x: Tensor, g: Any) -> Tensor | None:
+    def _check_gradient(self, x: Tensor, g: Any) -> Tensor | None:
         if g is None:
             return None
         if not isinstance(g, RecurrentTensor) or not same_shape(g.shape, x.shape):
-            raise self._wrong(f"gives {_said(g)} as the gradient of {x.type}")
+            raise self._wrong(f"gives {_describe_value(g)} as the gradient of {x.type}")
         extra = [d for d in g.domain if d not in x.domain]
         return (g.sum(over=extra) if extra else g).cast(x.dtype)
 
@@ -137,7 +139,7 @@ class Rule:
         )
 
 
-def _said(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, RecurrentTensor):
         return str(value.type)
     return f"{len(value)} value(s)" if isinstance(value, tuple) else type(value).__name__

@@ -63,23 +63,23 @@ def value_and_grad(
             leaves.append(elementwise("copy", [x]))
             return leaves[-1]
 
-        whole = [_mapped(own, x) if k in positions else x for k, x in enumerate(args)]
+        whole = [_map_tensors(own, x) if k in positions else x for k, x in enumerate(args)]
         loss = f(*whole, **options)
         found = dict(zip(map(id, leaves), grad_of(loss, leaves), strict=True))
-        made = tuple(_mapped(lambda x: found[id(x)], whole[k]) for k in positions)
+        made = tuple(_map_tensors(lambda x: found[id(x)], whole[k]) for k in positions)
         return loss, made if several else made[0]
 
     return differentiated
 
 
-def _mapped(f: Callable[[Tensor], Any], x: Any) -> Any:
+def _map_tensors(f: Callable[[Tensor], Any], x: Any) -> Any:
     """What `f` makes of a tensor, or of each in a list, tuple or dict, which stays what it is."""
     if isinstance(x, RecurrentTensor):
         return f(x)
     if isinstance(x, Mapping):
-        return {key: _mapped(f, one) for key, one in x.items()}
+        return {key: _map_tensors(f, one) for key, one in x.items()}
     if isinstance(x, list | tuple):
-        parts = [_mapped(f, one) for one in x]
+        parts = [_map_tensors(f, one) for one in x]
         named = hasattr(x, "_fields")  # a NamedTuple takes its parts one by one
         return type(x)(*parts) if named else type(x)(parts)
     raise ShapeError(

@@ -80,7 +80,7 @@ class Paths:
         def check() -> None:
             graph = self.ctx.snapshot()
             if self._branches(graph) != branches:
-                raise self._changed(graph, inputs, branches, origin)
+                raise self._changed_branch_error(graph, inputs, branches, origin)
 
         self.ctx.at_end(check)
 
@@ -95,7 +95,7 @@ class Paths:
             if read.source in active
         )
 
-    def _changed(
+    def _changed_branch_error(
         self,
         graph: Pdg,
         inputs: dict[int, tuple[Read, ...]],

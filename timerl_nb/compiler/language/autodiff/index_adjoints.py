@@ -19,11 +19,11 @@ from timerl_nb.compiler.ir.graph_text import read_text
 from timerl_nb.compiler.ir.operation_attributes import DiscountAttrs, ReindexAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
 from timerl_nb.compiler.isl.operation_limit import TooMuchWork, at_most
-from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed
+from timerl_nb.compiler.isl.sets_and_relations import Relation, Set, primed_name
 from timerl_nb.compiler.language.autodiff.vjp_rules import Node, Tensor, spread
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.tensor_sources import where, zeros
-from timerl_nb.compiler.language.recurrent_tensor import apply, guarded, tensor_of, value_of
+from timerl_nb.compiler.language.recurrent_tensor import apply, select_where, tensor_of, value_of
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
     TRUE,
@@ -86,7 +86,7 @@ def inverses_of(graph: Pdg, op: Op, read: Read, needed: Needed) -> tuple[Inverse
     recurrent = _depends(graph, read.source, op.id)
     try:
         with at_most(_INVERSE):
-            return tuple(_inverted(graph, op, read, needed if recurrent else None))
+            return tuple(_invert_read(graph, op, read, needed if recurrent else None))
     except TooMuchWork:
         if recurrent:
             raise
@@ -105,7 +105,7 @@ def _anywhere(graph: Pdg, op: Op, read: Read) -> Inverse:
     return Inverse(TRUE, dict.fromkeys(op.domain, ZERO), ends, exact=False, readers=readers)
 
 
-def _inverted(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator[Inverse]:
+def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator[Inverse]:
     source = graph.defined(read)
     relation = graph.reads(op, read).within(source)
     back, readers = relation.inverse(), all_of(op.where, read.cond)
@@ -196,18 +196,18 @@ def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor, needed: Needed) -> Tensor
         return _sum_over(c, missing)
     c = counted_at(c, op.where)
     found = inverses_of(graph, op, read, needed)
-    parts = [_through(graph, op, read, c, inverse) for inverse in found]
-    return _summed(parts) if parts else zeros(graph.output(read).type.shape, c.dtype)
+    parts = [_adjoint_part(graph, op, read, c, inverse) for inverse in found]
+    return _sum_tensors(parts) if parts else zeros(graph.output(read).type.shape, c.dtype)
 
 
-def _summed(parts: Sequence[Tensor]) -> Tensor:
+def _sum_tensors(parts: Sequence[Tensor]) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def _through(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
+def _adjoint_part(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
     """Return the gradient's part from the readers of one inverse."""
     if not inverse.exact or _varies(c, read, inverse):
         return _laid_out(graph, op, read, c, inverse)
@@ -309,7 +309,7 @@ def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
 
 def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
     """`x` where the condition holds, zeros elsewhere."""
-    return guarded(x, cond, domain, zeros(x.shape, x.dtype))
+    return select_where(x, cond, domain, zeros(x.shape, x.dtype))
 
 
 def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor | None:
@@ -327,10 +327,10 @@ def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor 
     g = counted_at(g, op.where)
     if not found:
         return zeros(graph.output(read).type.shape, g.dtype)
-    return _summed([_reduced(graph, node, g, slices, inverse) for inverse in found])
+    return _sum_tensors([_reduction_adjoint(graph, node, g, slices, inverse) for inverse in found])
 
 
-def _reduced(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: Inverse) -> Tensor:
+def _reduction_adjoint(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: Inverse) -> Tensor:
     """Return the adjoint's part from the readers of one inverse."""
     op, read = node.op, node.op.inputs[0]
     if op.kind == "discounted_sum":
@@ -366,20 +366,20 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
         if isinstance(e, Slice)
     ]
     # the weight that reader p gives to the point is gamma to this power; p's symbols have a prime
-    reader = {d: sym(primed(d)) for d in op.domain}
+    reader = {d: sym(primed_name(d)) for d in op.domain}
     power = subst(entry.hi, reader) - 1 - at if attrs.reverse else at - subst(entry.lo, reader)
-    moving = [d for d in inverse.many if primed(d) in power.symbols]
-    fixed = {primed(d): e for d, e in inverse.first.items() if d not in inverse.many}
+    moving = [d for d in inverse.many if primed_name(d) in power.symbols]
+    fixed = {primed_name(d): e for d, e in inverse.first.items() if d not in inverse.many}
     if not moving:
         there, lead = _readers(g, inverse)
         return _added_up(there, lead, g, inverse) * _power(node, subst(power, fixed), inverse)
     d = moving[0]
     # what one step of the reader adds to the power
-    slope = power - subst(power, {primed(d): reader[d] - 1})
+    slope = power - subst(power, {primed_name(d): reader[d] - 1})
     g = _varying(g, moving)
     if len(moving) > 1 or not slope.is_const or abs(slope.const) != 1:
         end = entry.hi - 1 if attrs.reverse else entry.lo
-        return _weighted(g, at, end, attrs, inverse)
+        return _discount_weighted_sum(g, at, end, attrs, inverse)
     there, lead = _readers(g, inverse)
     axis = [x for x in g.domain if x in inverse.many].index(d)
     # the reader that gives the least power comes first, or last
@@ -387,10 +387,12 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     attrs = DiscountAttrs(axis, attrs.gamma, reverse=slope.const < 0)
     summed = apply("discounted_sum", [there], attrs)
     total = _added_up(summed, lead - 1, g, inverse)
-    return total * _power(node, subst(power, {**fixed, primed(d): nearest}), inverse)
+    return total * _power(node, subst(power, {**fixed, primed_name(d): nearest}), inverse)
 
 
-def _weighted(g: Tensor, at: Lin, end: Lin, attrs: DiscountAttrs, inverse: Inverse) -> Tensor:
+def _discount_weighted_sum(
+    g: Tensor, at: Lin, end: Lin, attrs: DiscountAttrs, inverse: Inverse
+) -> Tensor:
     """The sum over the readers of `g`, each discounted by how far `at` is from its slice's `end`."""
     ends = _varying(value_of(g.ctx, end), g.domain)
     there, lead = _readers(g, inverse)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from timerl_nb.base.errors import GradientError, user_origin
-from timerl_nb.compiler.ir.analysis.needed_points import needed_points, restricted
+from timerl_nb.compiler.ir.analysis.needed_points import needed_points, restrict_to_needed
 from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point
 from timerl_nb.compiler.ir.operations import Op, reached_from
 from timerl_nb.compiler.ir.shapes import is_float
@@ -25,7 +25,7 @@ from timerl_nb.compiler.language.autodiff.index_adjoints import (
     through_slices,
 )
 from timerl_nb.compiler.language.autodiff.vjp_rules import NO_VJP, VJP, Node, Tensor
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.inputs.tensor_sources import zeros
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import (
@@ -63,7 +63,7 @@ def backward(loss: Tensor) -> Backward:
     return Backward(len(reached), tuple(d for d in loss.domain if d not in varied))
 
 
-@asked
+@explain_call_errors
 def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
     """The gradients of the sum of `loss` over its points, with respect to each tensor in `of`.
 
@@ -96,13 +96,15 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
                 f"the gradient of an indexed tensor ({leaf.name}) is not defined.",
                 hint="take the gradient with respect to the tensor itself and index that.",
             )
-    graph = restricted(ctx.snapshot(), [loss.read.source])
+    graph = restrict_to_needed(ctx.snapshot(), [loss.read.source])
     targets = frozenset(leaf.read.source for leaf in leaves)
     paths = Paths(ctx, loss.read.source, None if optional else targets)
     active = paths.active(graph)
     paths.hold(user_origin())
     needed = cache(
-        lambda: needed_points(_behind(graph, loss.read.source), frozenset([loss.read.source]))
+        lambda: needed_points(
+            _dependence_subgraph(graph, loss.read.source), frozenset([loss.read.source])
+        )
     )
     total: dict[int, list[Tensor]] = {op_id: [] for op_id in active}
     if loss.read.source in active:
@@ -133,10 +135,10 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
             parts = total[op_id]
             if parts and op.kind in VJP:
                 with ctx.gradient_of(op):
-                    _differentiate(ctx, graph, op, _added(parts, op.where), total, needed)
+                    _differentiate(ctx, graph, op, _sum_parts(parts, op.where), total, needed)
     for op_id, gradient in pending.items():
         parts, where = total.get(op_id), graph[op_id].where
-        whole = _added(parts, where) if parts else zeros(gradient.shape, gradient.dtype)
+        whole = _sum_parts(parts, where) if parts else zeros(gradient.shape, gradient.dtype)
         if where is not TRUE and whole.subset is TRUE:  # elsewhere its readers may not exist
             whole = whole.given(where)
         ctx.set_branches(gradient.read.source, [whole.otherwise(0.0).read])
@@ -147,17 +149,17 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         if op_id in pending:
             result.append(pending[op_id])
         elif total.get(op_id):
-            whole = counted_at(_added(total[op_id], leaf.subset).settled(), leaf.subset)
-            whole = _over(whole, leaf.domain)
+            whole = counted_at(_sum_parts(total[op_id], leaf.subset).settled(), leaf.subset)
+            whole = _broadcast_to_domain(whole, leaf.domain)
             result.append(whole if whole.subset is leaf.subset else whole.given(leaf.subset))
         elif optional:
             result.append(None)
         else:
-            raise _unreached(graph, paths, leaf)
+            raise _unreached_error(graph, paths, leaf)
     return result
 
 
-def _behind(graph: Pdg, root: int) -> Pdg:
+def _dependence_subgraph(graph: Pdg, root: int) -> Pdg:
     """Return an operation's dependences in a graph."""
     found = reached_from([root], lambda k: graph[k].sources)
     return Pdg(graph.dims, {k: op for k, op in graph.ops.items() if k in found})
@@ -169,7 +171,7 @@ def _open(ctx: Context, op: Op) -> Tensor:
     return tensor_of(ctx, made)
 
 
-def _over(g: Tensor, domain: Domain) -> Tensor:
+def _broadcast_to_domain(g: Tensor, domain: Domain) -> Tensor:
     """The gradient as a tensor over the whole domain, also where it is the same everywhere."""
     if g.domain == domain:
         return g
@@ -178,7 +180,7 @@ def _over(g: Tensor, domain: Domain) -> Tensor:
     return tensor_of(g.ctx, merge)
 
 
-def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
+def _sum_parts(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
     """The sum of parts of the gradient of what is defined `where`; each is zero elsewhere."""
     if len({part.subset for part in parts}) > 1:
         parts = [counted_at(part, where) for part in parts]
@@ -188,7 +190,7 @@ def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
     return total
 
 
-def _unreached(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
+def _unreached_error(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
     """Say what lies between the loss and a leaf that the gradient does not reach."""
     seen = reached_from([paths.root], lambda k: graph[k].sources)
     if leaf.read.source not in seen:

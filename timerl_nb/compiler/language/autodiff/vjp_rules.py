@@ -134,7 +134,7 @@ def _max(node: Node, g: Tensor) -> Sequence[Tensor]:
     return [here * spread(g / ties, attrs.axes, x.shape)]
 
 
-def _discounted(node: Node, g: Tensor) -> Sequence[Tensor]:
+def _discounted_sum(node: Node, g: Tensor) -> Sequence[Tensor]:
     attrs: DiscountAttrs = node.op.attrs
     (x,) = node.inputs
     size = x.shape[attrs.axis]
@@ -205,19 +205,19 @@ def _scatter(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     return [apply("gather", [g, node.inputs[1]], attrs), None]
 
 
-def _set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
+def _scatter_set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     """What was replaced has no share of the gradient: of the first operand, and of other values."""
     a: SetAttrs = node.op.attrs
     x, values, at = node.inputs
-    nothing = constant(node.ctx, 0.0).cast(g.dtype)._expanded(values.shape)
+    nothing = constant(node.ctx, 0.0).cast(g.dtype)._broadcast_to(values.shape)
     number = at._places(0) if at.rank else constant(node.ctx, np.int32(0))
     for k in range(1, at.rank):
         number = number * at._length(k) + at._places(k)
-    number = number._expanded(at.shape)
+    number = number._broadcast_to(at.shape)
     # which of them is the last at each position, and at the position of each
     labels = "".join(label for label in a.out if label == a.axis or label in a.right)
     shape = tuple(x.shape[a.out.index(label)] for label in labels)
-    none = constant(node.ctx, np.int32(-1))._expanded(shape)
+    none = constant(node.ctx, np.int32(-1))._broadcast_to(shape)
     last = apply("scatter_set", [none, number, at], SetAttrs(a.right, a.right, labels, a.axis))
     there = apply("gather", [last, at], GatherAttrs(labels, a.right, a.right, a.axis))
     kept = where(there == number, at.cast("i32"), -1)
@@ -228,12 +228,12 @@ def _set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
 def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
     """y[k] = a[k] y[k-1] + b[k]: the terms' gradient is h[k] = a[k+1] h[k+1] + g[k]."""
     attrs: ScanAttrs = node.op.attrs
-    later = _shifted(node.inputs[0], attrs.axis, back=not attrs.reverse)
+    later = _shift_along_axis(node.inputs[0], attrs.axis, back=not attrs.reverse)
     h = apply("linear_scan", [later, g], replace(attrs, reverse=not attrs.reverse))
-    return [h * _shifted(node.output, attrs.axis, back=attrs.reverse), h]
+    return [h * _shift_along_axis(node.output, attrs.axis, back=attrs.reverse), h]
 
 
-def _shifted(x: Tensor, axis: int, *, back: bool) -> Tensor:
+def _shift_along_axis(x: Tensor, axis: int, *, back: bool) -> Tensor:
     """x[k + 1] (`back`), or x[k - 1], along an axis; zero where there is none."""
     return apply("reindex", [x], ReindexAttrs.placed(axis, const(-1 if back else 1), x.shape[axis]))
 
@@ -317,7 +317,7 @@ VJP: Final[Mapping[str, Rule]] = {
     "prod": _prod,
     "max": _max,
     "min": _max,
-    "discounted_sum": _discounted,
+    "discounted_sum": _discounted_sum,
     "sliding_sum": _sliding,
     "dot": _dot,
     "conv": _conv,
@@ -325,7 +325,7 @@ VJP: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("sliding_max", "sliding_min"), _running),
     "gather": _gather,
     "scatter_add": _scatter,
-    "scatter_set": _set,
+    "scatter_set": _scatter_set,
     "reshape": lambda node, g: [g.reshape(node.inputs[0].shape)],
     "transpose": _transpose,
     "expand": lambda node, g: [_fit(g, node.inputs[0].shape)],

@@ -13,7 +13,7 @@ import numpy as np
 
 from timerl_nb.base.errors import DomainError, IndexExpressionError
 from timerl_nb.compiler.language.foreign_names import INDEX
-from timerl_nb.compiler.language.lint import permuted
+from timerl_nb.compiler.language.lint import warn_permuted_index
 from timerl_nb.compiler.language.opaque_value import Opaque
 from timerl_nb.compiler.symbolic import index_expressions as expr
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
@@ -164,27 +164,27 @@ class Index(_Symbolic):
     __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = _no_bits
     __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _no_bits
 
-    def _compared(self, other: Any, sign: str, join: Callable[[Lin, Lin], Cond]) -> Any:
+    def _compare(self, other: Any, sign: str, join: Callable[[Lin, Lin], Cond]) -> Any:
         found = self._other(other, sign)
         return NotImplemented if found is None else Condition(self.owner, join(self.lin, found))
 
     def __eq__(self, other: object) -> Any:
-        return self._compared(other, "==", expr.eq)
+        return self._compare(other, "==", expr.eq)
 
     def __ne__(self, other: object) -> Any:
-        return self._compared(other, "!=", expr.ne)
+        return self._compare(other, "!=", expr.ne)
 
     def __lt__(self, other: Any) -> Any:
-        return self._compared(other, "<", expr.lt)
+        return self._compare(other, "<", expr.lt)
 
     def __le__(self, other: Any) -> Any:
-        return self._compared(other, "<=", expr.le)
+        return self._compare(other, "<=", expr.le)
 
     def __gt__(self, other: Any) -> Any:
-        return self._compared(other, ">", expr.gt)
+        return self._compare(other, ">", expr.gt)
 
     def __ge__(self, other: Any) -> Any:
-        return self._compared(other, ">=", expr.ge)
+        return self._compare(other, ">=", expr.ge)
 
 
 class Condition(_Symbolic):
@@ -203,7 +203,7 @@ class Condition(_Symbolic):
     def __hash__(self) -> int:
         return hash(self.cond)
 
-    def _joined(self, other: Any, sign: str, join: Callable[..., Cond]) -> Any:
+    def _combine(self, other: Any, sign: str, join: Callable[..., Cond]) -> Any:
         if isinstance(other, Condition):
             return Condition(self.owner, join(self.cond, as_cond(self.owner, other)))
         if isinstance(other, bool | int | float | Index):
@@ -211,13 +211,13 @@ class Condition(_Symbolic):
         return NotImplemented
 
     def __and__(self, other: Any) -> Any:
-        return self._joined(other, "&", expr.all_of)
+        return self._combine(other, "&", expr.all_of)
 
     def __or__(self, other: Any) -> Any:
-        return self._joined(other, "|", expr.any_of)
+        return self._combine(other, "|", expr.any_of)
 
     def __xor__(self, other: Any) -> Any:
-        either = self._joined(other, "^", expr.any_of)
+        either = self._combine(other, "^", expr.any_of)
         return either if either is NotImplemented else either & ~(self & other)
 
     def __eq__(self, other: object) -> Any:
@@ -327,7 +327,7 @@ def parse(owner: object, dims: Dims, domain: Domain, key: Any, name: str) -> dic
         d: dims[d].var if entry is None else _entry(owner, dims, d, entry, name)
         for d, entry in zip(domain, full, strict=True)
     }
-    permuted(name, entries)
+    warn_permuted_index(name, entries)
     return entries
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from timerl_nb.base.errors import BranchError, DomainError, IndexExpressionError
 from timerl_nb.compiler.ir.graph_rewriting import compose
 from timerl_nb.compiler.ir.operations import Op, Read
-from timerl_nb.compiler.isl.operation_limit import bounded
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, as_cond, parse
 from timerl_nb.compiler.language.lint import never
@@ -74,11 +74,11 @@ def _only_dims(x: Side, given: Domain, allowed: Domain) -> None:
 
 def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
     """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
-    with bounded(f"solving the left-hand index of {x.name}"):
-        return _solved(x, entries, bound, value)
+    with limit_isl_work(f"solving the left-hand index of {x.name}"):
+        return _solve_for_read(x, entries, bound, value)
 
 
-def _solved(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
+def _solve_for_read(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
     dims, domain = x.ctx.space, x.op.domain
     sink = Set.of(dims, bound)
     target = Set.of(dims, domain)

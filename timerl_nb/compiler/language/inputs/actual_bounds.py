@@ -22,7 +22,7 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
         BoundsError: one is missing, unknown or of another kind.
     """
     check_mapping(given)
-    given = {key: _read(value) for key, value in given.items()}
+    given = {key: _normalize_bound(value) for key, value in given.items()}
     known = ctx.space.bounds
     found: dict[str, int] = {}
     ends = {
@@ -125,13 +125,13 @@ def _bound_name(ctx: Context, key: Any) -> str:
     return name
 
 
-def _read(value: Any) -> Any:
+def _normalize_bound(value: Any) -> Any:
     """A bound as it was meant: a tensor is what a dimension ends with."""
     return until(value) if isinstance(value, RecurrentTensor) else value
 
 
 def bound_value(name: str, value: Any) -> int:
-    value = _read(value)
+    value = _normalize_bound(value)
     if isinstance(value, Until):
         return ceiling(value)
     if isinstance(value, Endless):

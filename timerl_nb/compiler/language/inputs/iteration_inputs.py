@@ -10,14 +10,14 @@ from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.host.iteration_io import Given
 from timerl_nb.compiler.ir.shapes import TensorType
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims
 from timerl_nb.compiler.language.inputs.tensor_sources import shape_of_user
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, tensor_of
 
 
-@asked
+@explain_call_errors
 def given(name: str, shape: Any = (), dtype: Any = "f32", *, domain: Any) -> RecurrentTensor:
     """An input: values that a run is given, for each turn of the outermost loop.
 

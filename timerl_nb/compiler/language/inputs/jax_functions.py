@@ -22,8 +22,8 @@ from timerl_nb.compiler.ir.operation_attributes import JaxedAttrs
 from timerl_nb.compiler.ir.shapes import NUMPY, TensorType, dtype_name, is_float, same_shape
 from timerl_nb.compiler.language.argument_checks import checked_name
 from timerl_nb.compiler.language.autodiff.custom_vjp import Rule
-from timerl_nb.compiler.language.foreign_names import asked
-from timerl_nb.compiler.language.inputs.user_defined_functions import declared
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
+from timerl_nb.compiler.language.inputs.user_defined_functions import parse_declared_type
 from timerl_nb.compiler.language.program_context import Context, current
 from timerl_nb.compiler.language.recurrent_tensor import (
     RecurrentTensor,
@@ -135,7 +135,7 @@ class _Mapped(Pure):
         )
 
 
-@asked
+@explain_call_errors
 def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "") -> Any:
     """The values of a pure JAX function, at every point: a part of the program, unlike `trl.udf`.
 
@@ -169,14 +169,14 @@ def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "
     pure = _Called(_Same(function), structure)
     if out is None:
         _need_sizes(label, operands)
-        made = _traced(pure, label, operands)
+        made = _trace_function(pure, label, operands)
         types, tree = tuple(map(_type, jax.tree.leaves(made))), jax.tree.structure(made)
     else:
         several = isinstance(out, list)
-        types = tuple(declared(one) for one in (out if several else [out]))
+        types = tuple(parse_declared_type(one) for one in (out if several else [out]))
         tree = jax.tree.structure((0,) * len(types) if several else 0)
         if all(_is_known(t) for t in (*types, *(x.type for x in operands))):
-            made = _traced(pure, label, operands)
+            made = _trace_function(pure, label, operands)
             _check_declared(label, types, tuple(map(_type, jax.tree.leaves(made))))
     if not types:
         raise ShapeError(
@@ -203,7 +203,7 @@ def _with_gradient(
         wanted = [xs[k].type for k in by]
         if all(_is_known(x.type) for x in given):
             try:
-                _traced(back, its_name, given)
+                _trace_function(back, its_name, given)
             except CallError as error:
                 raise GradientError(
                     f"the gradient of {label} is not supported, because {error.evidence[0]}.",
@@ -234,7 +234,7 @@ def _operations(
 # --- tracing, and what can be wrong ----------------------------------------------------------------
 
 
-def _traced(pure: Pure, label: str, xs: Sequence[Tensor]) -> Any:
+def _trace_function(pure: Pure, label: str, xs: Sequence[Tensor]) -> Any:
     """What a function returns for arguments of these types, as shapes and dtypes.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from timerl_nb.base.array_conversion import converted
+from timerl_nb.base.array_conversion import convert_array
 from timerl_nb.base.errors import (
     DomainError,
     GradientError,
@@ -34,13 +34,13 @@ from timerl_nb.compiler.ir.shapes import (
     narrow,
 )
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type, is_whole, number
-from timerl_nb.compiler.language.foreign_names import all_asked, asked, taken
+from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, explain_call_errors
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index, as_dims, extremum
 from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
 )
-from timerl_nb.compiler.language.lint import bare_numbers, lost, never
+from timerl_nb.compiler.language.lint import bare_numbers, never, warn_lost_precision
 from timerl_nb.compiler.language.program_context import Context, current
 from timerl_nb.compiler.language.recurrent_tensor import (
     RecurrentTensor,
@@ -93,7 +93,7 @@ def shape_of_user(shape: Any) -> Shape:
     return tuple(found)
 
 
-@asked
+@explain_call_errors
 def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
     """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
     ctx = current()
@@ -108,7 +108,7 @@ def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTens
     return tensor_of(ctx, op)
 
 
-@asked
+@explain_call_errors
 def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     """A tensor to be defined by branches, of the shape and dtype of a space or tensor.
 
@@ -121,7 +121,7 @@ def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     return tensor(model.shape, model.dtype, domain=domain)
 
 
-@asked
+@explain_call_errors
 def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     """Given values: the array's leading axes are the domain as given, the others the shape.
 
@@ -142,13 +142,13 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     except (TypeError, ValueError):
         raise ShapeError(f"{type(array).__name__} is no array of numbers.") from None
     except OverflowError:
-        raise _beyond(dtype) from None
+        raise _overflow_error(dtype) from None
     if values.ndim < len(names):
         raise ShapeError(
             f"an array of rank {values.ndim} cannot vary over ({', '.join(names)}).",
             hint="its leading axes are the domain's dimensions, in the order given.",
         )
-    lost(given_values, values)
+    warn_lost_precision(given_values, values)
     several = domain if isinstance(domain, tuple | list) else (domain,)
     given = [as_dims(ctx, ctx.space, one)[0] for one in several]
     values = values.transpose(*map(given.index, names), *range(len(names), values.ndim))
@@ -156,13 +156,13 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     return tensor_of(ctx, op)
 
 
-@asked
+@explain_call_errors
 def value(index: Index | Condition | int) -> RecurrentTensor:
     """An index expression as a tensor: int32, or boolean for a condition."""
     return operand(current(), index)
 
 
-@asked
+@explain_call_errors
 def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
     """A given number or array, the same at every point."""
     try:
@@ -170,10 +170,10 @@ def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
     except (TypeError, ValueError):
         raise ShapeError(f"{given!r} is no number or array of numbers.") from None
     except OverflowError:
-        raise _beyond(dtype) from None
+        raise _overflow_error(dtype) from None
 
 
-def _beyond(dtype: Any) -> ShapeError:
+def _overflow_error(dtype: Any) -> ShapeError:
     name = "int32 (or uint32)" if dtype is None else NUMPY[element_type(dtype)].name
     return ShapeError(
         f"there are numbers that do not fit into {name}.",
@@ -181,25 +181,25 @@ def _beyond(dtype: Any) -> ShapeError:
     )
 
 
-@asked
+@explain_call_errors
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """A tensor whose elements are all `fill`."""
     return broadcast_to(constant(fill, dtype), shape_of_user(shape))
 
 
-@asked
+@explain_call_errors
 def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
     """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
-@asked
+@explain_call_errors
 def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
     """A tensor of ones."""
     return full(shape, 1, dtype)
 
 
-@asked
+@explain_call_errors
 def arange(
     start: int, stop: int | None = None, step: int = 1, *, dtype: Any = "i32"
 ) -> RecurrentTensor:
@@ -217,7 +217,7 @@ def arange(
     return constant(np.arange(*given), dtype)
 
 
-@asked
+@explain_call_errors
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     """`x` where the condition (a boolean tensor or an index condition) holds, else `y`."""
     made = elementwise("where", [condition, x, y])
@@ -226,13 +226,13 @@ def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     return made
 
 
-@asked
+@explain_call_errors
 def minimum(*args: Any) -> Any:
     """`trl.min`: of index expressions an index expression, of tensors a tensor; of one, its least."""
     return _extremum("min", args)
 
 
-@asked
+@explain_call_errors
 def maximum(*args: Any) -> Any:
     """`trl.max`: of index expressions an index expression, of tensors a tensor; of one, its greatest."""
     return _extremum("max", args)
@@ -251,7 +251,7 @@ def _extremum(which: str, args: tuple[Any, ...]) -> Any:
     return first
 
 
-@asked
+@explain_call_errors
 def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors one after the other along an axis."""
     parts = [operand(current(), x) for x in _listed(xs)]
@@ -262,7 +262,7 @@ def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     return apply("concat", parts, AxisAttrs(int(axis) % parts[0].rank))
 
 
-@asked
+@explain_call_errors
 def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors of one shape along a new axis."""
     return concat([operand(current(), x).unsqueeze(axis) for x in _listed(xs)], axis)
@@ -275,7 +275,7 @@ def _listed(xs: Any) -> list[Any]:
         CallError: it is no list.
     """
     how = "put the tensors into a list: trl.concat([x, y])."
-    return list(taken(xs, (list, tuple, np.ndarray), "a list of tensors", how))
+    return list(expect_type(xs, (list, tuple, np.ndarray), "a list of tensors", how))
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class Parameter(RecurrentTensor):
             array: of the parameter's shape; or with leading axes for the dimensions of its domain
                 but the last, where it starts from other values at each of their points.
         """
-        values, domain = converted(self.name, array, NUMPY[self.dtype]), self.op.domain[:-1]
+        values, domain = convert_array(self.name, array, NUMPY[self.dtype]), self.op.domain[:-1]
         with self.ctx.region("init"):
             if values.ndim == self.rank:
                 first = const_tensor(self.ctx, values)
@@ -469,7 +469,7 @@ class Parameter(RecurrentTensor):
         return names
 
 
-@asked
+@explain_call_errors
 def parameter(
     given: Any,
     *,
@@ -498,7 +498,9 @@ def parameter(
             first = constant(given, dtype)
         else:
             shape = shape_of_user(given)
-            made = asked(init)(shape) if callable(init) else 0 if init is None else init
+            made = (
+                explain_call_errors(init)(shape) if callable(init) else 0 if init is None else init
+            )
             first = made if isinstance(made, RecurrentTensor) else constant(made, dtype)
             if broadcast([(1,) * (len(shape) - first.rank) + first.shape, shape]) != shape:
                 raise ShapeError(f"init makes {first.type}, not a first value of {list(shape)}.")
@@ -524,7 +526,7 @@ def parameter(
 _SCALE = "scale the drawn tensor for values that vary."
 
 
-@asked
+@explain_call_errors
 def random_bits(
     shape: Any = (),
     *,
@@ -565,7 +567,7 @@ def random_bits(
     return tensor_of(ctx, op)
 
 
-@asked
+@explain_call_errors
 def random_uniform(
     shape: Any = (),
     low: float = 0.0,
@@ -588,7 +590,7 @@ def random_uniform(
     return (drawn * (high - low) + low).clip(first, last)  # rounding may reach the ends
 
 
-@asked
+@explain_call_errors
 def random_normal(
     shape: Any = (),
     mean: float = 0.0,
@@ -608,7 +610,7 @@ def random_normal(
     return unit if (mean, std) == (0.0, 1.0) else unit * std + mean
 
 
-@asked
+@explain_call_errors
 def random_gumbel(
     shape: Any = (),
     *,

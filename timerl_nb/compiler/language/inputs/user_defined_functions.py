@@ -20,7 +20,7 @@ from timerl_nb.compiler.ir.host.host_functions import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
 from timerl_nb.compiler.ir.shapes import TensorType
 from timerl_nb.compiler.language.argument_checks import checked_name, element_type
-from timerl_nb.compiler.language.foreign_names import asked
+from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, as_dims
 from timerl_nb.compiler.language.inputs.tensor_sources import shape_of_user
 from timerl_nb.compiler.language.program_context import Context, current
@@ -98,7 +98,7 @@ class _Nest:
             inside = list(group)
             if name is None:
                 for turn in inside:
-                    self.ctx.set_branches(turn.token, [self._read(x) for x in before])
+                    self.ctx.set_branches(turn.token, [self._token_read(x) for x in before])
                     before = [self._own(turn)]
                 continue
             last = self._last(inside, (*prefix, name))
@@ -120,7 +120,7 @@ class _Nest:
     def _own(self, turn: _Turn) -> _Before:
         return _Before(turn.op_id, len(self.ctx[turn.op_id].outputs) - 1, {}, TRUE)
 
-    def _read(self, x: _Before) -> Read:
+    def _token_read(self, x: _Before) -> Read:
         domain = self.ctx[x.source].outputs[x.out].domain
         return Read(x.source, x.out, tuple(x.at.get(d, sym(d)) for d in domain), x.cond)
 
@@ -129,7 +129,7 @@ def _next_dim(turn: _Turn, prefix: Domain) -> str | None:
     return turn.dims[len(prefix)] if len(turn.dims) > len(prefix) else None
 
 
-@asked
+@explain_call_errors
 def udf(
     function: Callable[..., Any],
     *inputs: Any,
@@ -173,7 +173,7 @@ def udf(
     label = checked_name(name or getattr(function, "__name__", "udf").strip("<>"))
     dims = as_dims(ctx, ctx.space, domain)
     several = isinstance(out, list)
-    types = tuple(declared(one) for one in (out if several else [out]))
+    types = tuple(parse_declared_type(one) for one in (out if several else [out]))
     if any(not isinstance(s, int) for kind in types for s in kind.shape):
         raise ShapeError("a host function returns arrays whose sizes are integers.")
     if not types:
@@ -246,7 +246,7 @@ def _token(
     return ctx.open_merge(TOKEN, domain, f"{label}.turn", turns=True).id
 
 
-def declared(given: Any) -> TensorType:
+def parse_declared_type(given: Any) -> TensorType:
     """The type that a user writes down: something of it, an element type, or a shape and one.
 
     Raises:

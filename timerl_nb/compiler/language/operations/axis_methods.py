@@ -54,15 +54,15 @@ class AxisOps(Arithmetic):
     def _axes(self, axis: Any) -> tuple[int, ...]: ...
 
     @abstractmethod
-    def _made(self, kind: str, attrs: Any, *others: Self) -> Self:
+    def _apply_operation(self, kind: str, attrs: Any, *others: Self) -> Self:
         """An operation on this and other tensors."""
 
     @abstractmethod
-    def _counted(self) -> Self:
+    def _cast_to_accumulator(self) -> Self:
         """This in the element type that sums are in."""
 
     @abstractmethod
-    def _expanded(self, shape: Shape) -> Self:
+    def _broadcast_to(self, shape: Shape) -> Self:
         """This repeated up to the shape."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class AxisOps(Arithmetic):
     def mean(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self: ...
 
     @abstractmethod
-    def _reduced(self, kind: str, over: Any, axis: Any) -> Self:
+    def _reduce(self, kind: str, over: Any, axis: Any) -> Self:
         """A reduction that says nothing about axes without elements."""
 
     @abstractmethod
@@ -95,12 +95,12 @@ class AxisOps(Arithmetic):
         return self._first("argmin", axis, keepdims)
 
     def _first(self, kind: str, axis: int, keepdims: bool) -> Self:
-        found = self._made(kind, AxisAttrs(self._axis(axis)))
+        found = self._apply_operation(kind, AxisAttrs(self._axis(axis)))
         return self._keeping(found, None, axis, keepdims)
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
         """The positions in order of their elements, as int32; equal ones stay in order, NaNs last."""
-        return self._made("argsort", SortAttrs(self._axis(axis), bool(descending)))
+        return self._apply_operation("argsort", SortAttrs(self._axis(axis), bool(descending)))
 
     def sort(self, axis: int = -1, *, descending: bool = False) -> Self:
         """The elements along an axis in order; NaNs last."""
@@ -129,7 +129,7 @@ class AxisOps(Arithmetic):
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
-        if _are_apart(_without(at.shape, k), _without(self.shape, k)):
+        if _are_apart(_drop_axis(at.shape, k), _drop_axis(self.shape, k)):
             raise ShapeError(
                 f"positions {at.type} do not go with {self.type} along axis {k}.",
                 hint="their shapes must agree but for the axis; x.take(at, axis) picks the same "
@@ -137,14 +137,14 @@ class AxisOps(Arithmetic):
             )
         labels = LABELS[: self.rank]
         placed = labels.replace(labels[k], LABELS[self.rank])
-        return self._made("gather", GatherAttrs(labels, placed, placed, labels[k]), at)
+        return self._apply_operation("gather", GatherAttrs(labels, placed, placed, labels[k]), at)
 
-    def _gathered(self, at: Any, k: int) -> Self:
+    def _gather(self, at: Any, k: int) -> Self:
         _expect_positions(at)
         labels = LABELS[: self.rank]
         own = LABELS[self.rank : self.rank + at.rank]
         out = labels[:k] + own + labels[k + 1 :]
-        return self._made("gather", GatherAttrs(labels, own, out, labels[k]), at)
+        return self._apply_operation("gather", GatherAttrs(labels, own, out, labels[k]), at)
 
     def put_add(self, at: Any, values: Any, axis: int = 0) -> Self:
         """This tensor with `values` added at positions of an axis; those named twice add up.
@@ -167,7 +167,9 @@ class AxisOps(Arithmetic):
         own = LABELS[self.rank : self.rank + at.rank]
         placed = labels[:k] + own + labels[k + 1 :]
         attrs = ScatterAttrs(placed, own, labels, labels[k], self.shape[k])
-        return self + values.cast(self.dtype)._expanded(shape)._made("scatter_add", attrs, at)
+        return self + values.cast(self.dtype)._broadcast_to(shape)._apply_operation(
+            "scatter_add", attrs, at
+        )
 
     def put(self, at: Any, value: Any, axis: int = 0) -> Self:
         """This tensor with what is at positions of an axis replaced; of one named twice the last counts.
@@ -188,14 +190,16 @@ class AxisOps(Arithmetic):
                 hint=f"its shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
             )
         if not at.rank:  # one is found by comparing
-            new = new._expanded(shape) if new.rank else new
+            new = new._broadcast_to(shape) if new.rank else new
             new = new.reshape((*new.shape[:k], 1, *new.shape[k:])) if new.rank else new
             return (self._places(k) == at)._where(new.cast(self.dtype), self)
         labels = LABELS[: self.rank]
         own = LABELS[self.rank : self.rank + at.rank]
         placed = labels[:k] + own + labels[k + 1 :]
         attrs = SetAttrs(placed, own, labels, labels[k])
-        return self._made("scatter_set", attrs, new.cast(self.dtype)._expanded(shape), at)
+        return self._apply_operation(
+            "scatter_set", attrs, new.cast(self.dtype)._broadcast_to(shape), at
+        )
 
     def _places(self, axis: int, *, reverse: bool = False) -> Self:
         """0, 1, 2, … along an axis, from its far end where `reverse`; the others have size 1."""
@@ -208,7 +212,7 @@ class AxisOps(Arithmetic):
                 )
             )
         along = tuple(s if k == axis else 1 for k, s in enumerate(self.shape))
-        return self._operand(np.int32(1))._expanded(along).cumsum(axis, reverse=reverse) - 1
+        return self._operand(np.int32(1))._broadcast_to(along).cumsum(axis, reverse=reverse) - 1
 
     # --- layout ----------------------------------------------------------------------------------
 
@@ -219,7 +223,7 @@ class AxisOps(Arithmetic):
         k = self._axis(axis)
         if self.shape[k] != 1:
             raise ShapeError(f"axis {axis} of {self.type} has not size 1.")
-        return self.reshape(_without(self.shape, k))
+        return self.reshape(_drop_axis(self.shape, k))
 
     def flatten(self, start: int = 0) -> Self:
         """The axes from `start` on as one."""
@@ -236,17 +240,23 @@ class AxisOps(Arithmetic):
 
         `ordered` adds one element after the other on every device, so that sums of what is not negative never fall.
         """
-        x = self._counted()
+        x = self._cast_to_accumulator()
         if ordered:
             attrs = ScanAttrs(x._axis(axis), bool(reverse), ordered=True)
-            return x._operand(1, x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
-        return x._made("sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse)))
+            return (
+                x._operand(1, x.dtype)
+                ._broadcast_to(x.shape)
+                ._apply_operation("linear_scan", attrs, x)
+            )
+        return x._apply_operation(
+            "sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse))
+        )
 
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The running product along an axis, from its far end where `reverse`."""
-        x, k = self._counted(), self._axis(axis)
+        x, k = self._cast_to_accumulator(), self._axis(axis)
         first = x._places(k, reverse=reverse) == 0
-        return x._made("linear_scan", ScanAttrs(k, bool(reverse)), first._where(x, 0))
+        return x._apply_operation("linear_scan", ScanAttrs(k, bool(reverse)), first._where(x, 0))
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The greatest element so far along an axis; its gradient goes to the last such element."""
@@ -258,7 +268,7 @@ class AxisOps(Arithmetic):
 
     def _running(self, reduce: str, axis: int, reverse: bool) -> Self:
         attrs = SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse))
-        return self._made(f"sliding_{reduce}", attrs)
+        return self._apply_operation(f"sliding_{reduce}", attrs)
 
     def linear_scan(self, factor: Any, axis: int = 0, *, reverse: bool = False) -> Self:
         """y[k] = factor[k] * y[k - 1] + x[k] along an axis; y[k + 1] where `reverse`.
@@ -274,7 +284,11 @@ class AxisOps(Arithmetic):
             raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
         attrs = ScanAttrs(x._axis(axis), bool(reverse), restarts=True)
         common = promote((x.dtype, factor.dtype))
-        return factor.cast(common)._expanded(x.shape)._made("linear_scan", attrs, x.cast(common))
+        return (
+            factor.cast(common)
+            ._broadcast_to(x.shape)
+            ._apply_operation("linear_scan", attrs, x.cast(common))
+        )
 
     def orthonormal(self) -> Self:
         """The columns of the matrix in the last two axes made orthonormal, from left to right.
@@ -282,10 +296,10 @@ class AxisOps(Arithmetic):
         What is left of a column without those before it keeps its direction. There must be as many
         rows as columns; where the columns depend on each other, the result is any such basis.
         """
-        return self._made("orthonormal", NO_ATTRS)
+        return self._apply_operation("orthonormal", NO_ATTRS)
 
     def _ones(self) -> Self:
-        return self._operand(np.int32(1))._expanded(self.shape)
+        return self._operand(np.int32(1))._broadcast_to(self.shape)
 
     # --- statistics ------------------------------------------------------------------------------
 
@@ -293,7 +307,7 @@ class AxisOps(Arithmetic):
         """The mean squared distance from the mean, over dimensions or axes (all by default)."""
 
         def in_full(x: Self) -> Self:
-            apart = (x - x._kept(x.mean(over, axis), over, axis)).square()
+            apart = (x - x._restore_reduced_axes(x.mean(over, axis), over, axis)).square()
             return apart.mean(over, axis, keepdims=keepdims)
 
         return self._in_full(in_full)
@@ -314,9 +328,11 @@ class AxisOps(Arithmetic):
         """log(sum(e**x)) over dimensions or axes, without overflow."""
 
         def in_full(x: Self) -> Self:
-            most = x._reduced("max", over, axis).detach()
+            most = x._reduce("max", over, axis).detach()
             most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
-            found = (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
+            found = (x - x._restore_reduced_axes(most, over, axis)).exp().sum(
+                over, axis
+            ).log() + most
             return x._keeping(found, over, axis, keepdims)
 
         return self._in_full(in_full)
@@ -324,15 +340,19 @@ class AxisOps(Arithmetic):
     def log_softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
         """x - logsumexp(x) along an axis, or over symbolic dimensions."""
         axis = None if over is not None else axis
-        return self._in_full(lambda x: x - x._kept(x.logsumexp(over, axis), over, axis))
+        return self._in_full(
+            lambda x: x - x._restore_reduced_axes(x.logsumexp(over, axis), over, axis)
+        )
 
     def softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
         """e**x / sum(e**x) along an axis, or over symbolic dimensions."""
         axis = None if over is not None else axis
 
         def in_full(x: Self) -> Self:
-            e = (x - x._kept(x._reduced("max", over, axis).detach(), over, axis)).exp()
-            return e / e._kept(e.sum(over, axis), over, axis)
+            e = (
+                x - x._restore_reduced_axes(x._reduce("max", over, axis).detach(), over, axis)
+            ).exp()
+            return e / e._restore_reduced_axes(e.sum(over, axis), over, axis)
 
         return self._in_full(in_full)
 
@@ -345,9 +365,9 @@ class AxisOps(Arithmetic):
                 "keepdims=True keeps axes, but over= reduces symbolic dimensions.",
                 hint="leave keepdims out: what was reduced meets what was not as it is.",
             )
-        return self._kept(reduced, over, axis)
+        return self._restore_reduced_axes(reduced, over, axis)
 
-    def _kept(self, reduced: Self, over: Any, axis: Any) -> Self:
+    def _restore_reduced_axes(self, reduced: Self, over: Any, axis: Any) -> Self:
         """What was reduced from this, with its axes back as axes of size 1."""
         if over is not None:
             return reduced
@@ -360,7 +380,7 @@ def _root(squares: Any) -> Any:
     return none._where(0.0, none._where(1.0, squares).sqrt())
 
 
-def _without(shape: Shape, k: int) -> Shape:
+def _drop_axis(shape: Shape, k: int) -> Shape:
     return (*shape[:k], *shape[k + 1 :])
 
 

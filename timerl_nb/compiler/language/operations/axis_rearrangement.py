@@ -37,7 +37,7 @@ class Rearranged(AxisOps):
     def any(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self: ...
 
     @abstractmethod
-    def _joined(self, others: Sequence[Self], axis: int) -> Self:
+    def _concatenate(self, others: Sequence[Self], axis: int) -> Self:
         """This and other tensors, one after the other along an axis."""
 
     @abstractmethod
@@ -97,7 +97,9 @@ class Rearranged(AxisOps):
             at = (self._places(k).squeeze() - shift) % self._length(k)
             return self.take(at, k)
         start = -shift % size if size else 0
-        return self.slice(start, size, k)._joined([self.slice(0, start, k)], k) if start else self
+        return (
+            self.slice(start, size, k)._concatenate([self.slice(0, start, k)], k) if start else self
+        )
 
     def repeat(self, times: int, axis: int | None = None) -> Self:
         """Each element `times` times, one after the other, along an axis; by default of all as one."""
@@ -110,7 +112,7 @@ class Rearranged(AxisOps):
         size = self._size(k, "how often each element stands there cannot be said")
         more = (*self.shape[: k + 1], times, *self.shape[k + 1 :])
         shape = (*self.shape[:k], size * times, *self.shape[k + 1 :])
-        return self.unsqueeze(k + 1)._expanded(more).reshape(shape)
+        return self.unsqueeze(k + 1)._broadcast_to(more).reshape(shape)
 
     def tile(self, *times: Any) -> Self:
         """The whole tensor `times` times along each axis, the last ones if there are fewer numbers."""
@@ -118,14 +120,14 @@ class Rearranged(AxisOps):
         given = tuple(integer("times", n, least=0) for n in given)
         x = self.reshape((*(1,) * max(0, len(given) - self.rank), *self.shape))
         for k, n in enumerate((1,) * (x.rank - len(given)) + given):
-            x = x._joined([x] * (n - 1), k) if n > 1 else x if n else x.slice(0, 0, k)
+            x = x._concatenate([x] * (n - 1), k) if n > 1 else x if n else x.slice(0, 0, k)
         return x
 
     def split(self, parts: int | Sequence[int], axis: int = 0) -> list[Self]:
         """An axis in equal parts, as many as `parts` says, or cut before each position in it."""
         k = self._axis(axis)
         size = self._size(k, "it is cut at positions that are numbers")
-        several = _listed(parts)
+        several = _as_list(parts)
         if several is None:
             count = integer("parts", parts, least=1)
             if size % count:
@@ -165,9 +167,10 @@ class Rearranged(AxisOps):
                         hint="pad one end after the other, each with its own.",
                     )
                 ends = [
-                    fill._expanded((*x.shape[:k], n, *x.shape[k + 1 :])) for n in (before, behind)
+                    fill._broadcast_to((*x.shape[:k], n, *x.shape[k + 1 :]))
+                    for n in (before, behind)
                 ]
-                x = ends[0]._joined([x, ends[1]], k)
+                x = ends[0]._concatenate([x, ends[1]], k)
                 continue
             size = x._size(k, f"mode={mode!r} takes elements at both ends")
             if not size:
@@ -208,7 +211,11 @@ class Rearranged(AxisOps):
         length = integer("length", length, least=0)
         self._expect_positions("bincount")
         made = self._ones() if weights is None else self._operand(weights)
-        start = self._operand(0, made.dtype).cast(made._counted().dtype)._expanded((length,))
+        start = (
+            self._operand(0, made.dtype)
+            .cast(made._cast_to_accumulator().dtype)
+            ._broadcast_to((length,))
+        )
         return start.put_add(self, made)
 
     def _expect_positions(self, what: str) -> None:
@@ -236,12 +243,12 @@ class Rearranged(AxisOps):
             q: a number from 0 to 1; of several, the results are stacked in front.
             over, axis: one symbolic dimension, or axes, all by default.
         """
-        several = _listed(q)
+        several = _as_list(q)
         if several is not None:
             each = [self.quantile(p, over, axis, keepdims=keepdims).unsqueeze(0) for p in several]
             if not each:
                 raise ShapeError("quantile needs at least one q.")
-            return each[0]._joined(each[1:], 0)
+            return each[0]._concatenate(each[1:], 0)
         share = number("q", q, least=0, most=1)
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
@@ -299,7 +306,7 @@ def _widths(widths: Any, x: Rearranged) -> list[tuple[int, int]]:
     return [(before, behind) for before, behind in pairs]
 
 
-def _listed(value: Any) -> list[Any] | None:
+def _as_list(value: Any) -> list[Any] | None:
     """What a list, a tuple or an array has in it; None of anything else."""
     made = value.tolist() if isinstance(value, np.ndarray) else value
     return list(made) if isinstance(made, Sequence) and not isinstance(made, str) else None

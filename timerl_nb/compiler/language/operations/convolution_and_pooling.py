@@ -46,7 +46,7 @@ def conv(
         shape (…, outputs, *space'), with (length + padding - dilation * (window - 1) - 1) // stride
         + 1 results along each spatial axis.
     """
-    x, kernel, window = _checked(x, kernel)
+    x, kernel, window = _check_operands(x, kernel)
     rank = len(window)
     strides, dilations = _each(stride, rank, "stride"), _each(dilation, rank, "dilation")
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
@@ -55,7 +55,7 @@ def conv(
     for k, (lo, hi) in enumerate(_paddings(padding, space, reach, strides)):
         results = _results(space[k], lo + hi - reach[k], strides[k], x)
         sweeps.append(Sweep(_SPACE[k], results, strides[k], lo, 1, dilations[k]))
-    return _convolved(x, kernel, sweeps, groups, mirrored=False)
+    return _convolve(x, kernel, sweeps, groups, mirrored=False)
 
 
 def conv_transpose(
@@ -79,7 +79,7 @@ def conv_transpose(
         shape (…, outputs, *space'), with (length - 1) * stride - padding + dilation * (window - 1)
         + 1 results along each spatial axis.
     """
-    x, kernel, window = _checked(x, kernel)
+    x, kernel, window = _check_operands(x, kernel)
     rank = len(window)
     strides, dilations = _each(stride, rank, "stride"), _each(dilation, rank, "dilation")
     sweeps: list[Sweep] = []
@@ -89,7 +89,7 @@ def conv_transpose(
         if isinstance(results, int) and results < 1:
             raise ShapeError(f"nothing is left of {x.type} along spatial axis {k}.")
         sweeps.append(Sweep(_SPACE[k], results, 1, -lo, strides[k], dilations[k]))
-    return _convolved(x, kernel, sweeps, groups, mirrored=True)
+    return _convolve(x, kernel, sweeps, groups, mirrored=True)
 
 
 def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
@@ -100,7 +100,7 @@ def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
         stride: the distance of windows, by default their length.
         padding: positions at both ends that windows may reach beyond, less than their length.
     """
-    return _pooled(
+    return _pool_axes(
         operand(current(), x),
         window,
         stride,
@@ -117,10 +117,10 @@ def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
         window, stride, padding: as for `max_pool`.
     """
     x = operand(current(), x).floating()
-    return _pooled(x, window, stride, padding, lambda y, axis: y.mean(axis=axis), inside=False)
+    return _pool_axes(x, window, stride, padding, lambda y, axis: y.mean(axis=axis), inside=False)
 
 
-def _convolved(
+def _convolve(
     x: Tensor, kernel: Tensor, sweeps: Sequence[Sweep], groups: int, *, mirrored: bool
 ) -> Tensor:
     at = x.rank - len(sweeps) - 1  # of the channels
@@ -147,7 +147,7 @@ def _convolved(
     return made
 
 
-def _checked(x: Any, kernel: Any) -> tuple[Tensor, Tensor, list[int]]:
+def _check_operands(x: Any, kernel: Any) -> tuple[Tensor, Tensor, list[int]]:
     """The operands in one element type, and the window's lengths."""
     ctx = current()
     x, kernel = operand(ctx, x), operand(ctx, kernel)
@@ -224,7 +224,7 @@ def _results(n: Size, more: int, stride: int, x: Tensor) -> Size:
     return (n + more) // stride + 1
 
 
-def _pooled(
+def _pool_axes(
     x: Tensor,
     window: Any,
     stride: Any,

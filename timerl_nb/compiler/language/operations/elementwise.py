@@ -29,7 +29,7 @@ class Arithmetic(ABC):
         """Integers and booleans as float32."""
 
     @abstractmethod
-    def _with(self, kind: str, other: Any, *, swap: bool = False) -> Self:
+    def _apply_binary(self, kind: str, other: Any, *, swap: bool = False) -> Self:
         """An operator: `NotImplemented` where the other operand is no tensor."""
 
     @abstractmethod
@@ -48,50 +48,50 @@ class Arithmetic(ABC):
         return self._map("where", x, y)
 
     def __add__(self, other: Any) -> Self:
-        return self._with("add", other)
+        return self._apply_binary("add", other)
 
     def __radd__(self, other: Any) -> Self:
-        return self._with("add", other, swap=True)
+        return self._apply_binary("add", other, swap=True)
 
     def __sub__(self, other: Any) -> Self:
-        return self._with("sub", other)
+        return self._apply_binary("sub", other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._with("sub", other, swap=True)
+        return self._apply_binary("sub", other, swap=True)
 
     def __mul__(self, other: Any) -> Self:
-        return self._with("mul", other)
+        return self._apply_binary("mul", other)
 
     def __rmul__(self, other: Any) -> Self:
-        return self._with("mul", other, swap=True)
+        return self._apply_binary("mul", other, swap=True)
 
     def __truediv__(self, other: Any) -> Self:
-        return self.floating()._with("div", other)
+        return self.floating()._apply_binary("div", other)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return self.floating()._with("div", other, swap=True)
+        return self.floating()._apply_binary("div", other, swap=True)
 
     def __floordiv__(self, other: Any) -> Self:
-        return self._with("floordiv", other)
+        return self._apply_binary("floordiv", other)
 
     def __mod__(self, other: Any) -> Self:
-        return self._with("mod", other)
+        return self._apply_binary("mod", other)
 
     def __rfloordiv__(self, other: Any) -> Self:
-        return self._with("floordiv", other, swap=True)
+        return self._apply_binary("floordiv", other, swap=True)
 
     def __rmod__(self, other: Any) -> Self:
-        return self._with("mod", other, swap=True)
+        return self._apply_binary("mod", other, swap=True)
 
     def __pow__(self, other: Any) -> Self:
         if not is_float(self.dtype) and isinstance(other, int) and other < 0:
             raise ShapeError(
                 f"integers ({self}) have no power {other}.", hint="write x.floating() ** -1."
             )
-        return self._with("pow", other)
+        return self._apply_binary("pow", other)
 
     def __rpow__(self, other: Any) -> Self:
-        return self._with("pow", other, swap=True)
+        return self._apply_binary("pow", other, swap=True)
 
     def __neg__(self) -> Self:
         return self._map("neg")
@@ -103,34 +103,34 @@ class Arithmetic(ABC):
         return self._map("abs")
 
     def __eq__(self, other: object) -> Any:
-        return self._with("eq", other)
+        return self._apply_binary("eq", other)
 
     def __ne__(self, other: object) -> Any:
-        return self._with("ne", other)
+        return self._apply_binary("ne", other)
 
     def __lt__(self, other: Any) -> Self:
-        return self._with("lt", other)
+        return self._apply_binary("lt", other)
 
     def __le__(self, other: Any) -> Self:
-        return self._with("le", other)
+        return self._apply_binary("le", other)
 
     def __gt__(self, other: Any) -> Self:
-        return self._with("lt", other, swap=True)
+        return self._apply_binary("lt", other, swap=True)
 
     def __ge__(self, other: Any) -> Self:
-        return self._with("le", other, swap=True)
+        return self._apply_binary("le", other, swap=True)
 
     def __and__(self, other: Any) -> Self:
-        return self._with("and", other)
+        return self._apply_binary("and", other)
 
     def __or__(self, other: Any) -> Self:
-        return self._with("or", other)
+        return self._apply_binary("or", other)
 
     def __rand__(self, other: Any) -> Self:
-        return self._with("and", other, swap=True)
+        return self._apply_binary("and", other, swap=True)
 
     def __ror__(self, other: Any) -> Self:
-        return self._with("or", other, swap=True)
+        return self._apply_binary("or", other, swap=True)
 
     def __invert__(self) -> Self:
         return self._map("not")
@@ -142,22 +142,22 @@ class Arithmetic(ABC):
         return self._map("abs")
 
     def __xor__(self, other: Any) -> Self:
-        return self._with("xor", other)
+        return self._apply_binary("xor", other)
 
     def __rxor__(self, other: Any) -> Self:
-        return self._with("xor", other, swap=True)
+        return self._apply_binary("xor", other, swap=True)
 
     def __lshift__(self, other: Any) -> Self:
-        return self._with("shl", other)
+        return self._apply_binary("shl", other)
 
     def __rlshift__(self, other: Any) -> Self:
-        return self._with("shl", other, swap=True)
+        return self._apply_binary("shl", other, swap=True)
 
     def __rshift__(self, other: Any) -> Self:
-        return self._with("shr", other)
+        return self._apply_binary("shr", other)
 
     def __rrshift__(self, other: Any) -> Self:
-        return self._with("shr", other, swap=True)
+        return self._apply_binary("shr", other, swap=True)
 
     # --- functions ---------------------------------------------------------------------------
 
@@ -211,13 +211,13 @@ class Arithmetic(ABC):
 
     def arcsin(self) -> Self:
         """The inverse sine, between -pi / 2 and pi / 2."""
-        return self.atan2(self._beside())
+        return self.atan2(self._sqrt_one_minus_square())
 
     def arccos(self) -> Self:
         """The inverse cosine, between 0 and pi."""
-        return self._beside().atan2(self.floating())
+        return self._sqrt_one_minus_square().atan2(self.floating())
 
-    def _beside(self) -> Self:
+    def _sqrt_one_minus_square(self) -> Self:
         """sqrt(1 - x**2), in two factors: at the ends one has an infinite derivative, the other none."""
         return (1.0 - self).sqrt() * (1.0 + self).sqrt()
 
@@ -339,7 +339,7 @@ class Arithmetic(ABC):
 
     def logical_not(self) -> Self:
         """Whether x is false, or 0."""
-        return self._map("not") if self.dtype == "bool" else self._with("eq", 0)
+        return self._map("not") if self.dtype == "bool" else self._apply_binary("eq", 0)
 
     def logical_and(self, other: Any) -> Self:
         """Whether both are true, or not 0."""
@@ -425,4 +425,4 @@ class Arithmetic(ABC):
 
     def exp2(self) -> Self:
         """2**x."""
-        return self.floating()._with("pow", 2.0, swap=True)
+        return self.floating()._apply_binary("pow", 2.0, swap=True)

@@ -94,7 +94,7 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str,
         )
     if name in _OPERATORS:
         return _operator(name, inputs)
-    return _called(name, tuple(inputs), {})
+    return _dispatch_call(name, tuple(inputs), {})
 
 
 def _function(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
@@ -109,10 +109,10 @@ def _function(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) 
     if len(args) == _FLAT.get(name) and "axis" not in options:
         x = operand(None, args[0])
         args = (x if x.rank == 1 else x.flatten(), *args[1:])
-    return _called(name, args, options)
+    return _dispatch_call(name, args, options)
 
 
-def _called(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+def _dispatch_call(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](*args, **options)
     own = _METHODS.get(name, name)

@@ -329,16 +329,16 @@ def einsum(spec: str, *operands: Any) -> RecurrentTensor:
     xs = [x.expand(shape) for x, shape in zip(xs, wide, strict=True)]
     x, have = xs[0], inputs[0]
     if len(xs) == 1:
-        return _contracted(x, have, operand(x.ctx, 1, x.dtype), "", out)
+        return _contract(x, have, operand(x.ctx, 1, x.dtype), "", out)
     for k, (y, labels) in enumerate(zip(xs[1:], inputs[1:], strict=True), 1):
         later = set(out).union(*inputs[k + 1 :])
         kept = "".join(label for label in dict.fromkeys(have + labels) if label in later)
         kept = out if k == len(xs) - 1 else kept
-        x, have = _contracted(x, have, y, labels, kept), kept
+        x, have = _contract(x, have, y, labels, kept), kept
     return x
 
 
-def _contracted(
+def _contract(
     x: RecurrentTensor, left: str, y: RecurrentTensor, right: str, out: str
 ) -> RecurrentTensor:
     x, left = _diagonal(x, left)

@@ -39,7 +39,7 @@ class Past(AxisOps):
     def _names(self, over: Any) -> Domain: ...
 
     @abstractmethod
-    def _guarded(self, cond: Cond, elsewhere: Self) -> Self:
+    def _select_where(self, cond: Cond, elsewhere: Self) -> Self:
         """This where the condition holds, and `elsewhere` where it does not."""
 
     # --- windows -----------------------------------------------------------------------------------
@@ -88,11 +88,11 @@ class Past(AxisOps):
             frame = x._back(name, k, instead)
             frames.append(frame if same is None else same[k]._where(frame, instead))
         first, *rest = (frame.unsqueeze(0) for frame in reversed(frames))
-        return first._made("concat", AxisAttrs(0), *rest)
+        return first._apply_operation("concat", AxisAttrs(0), *rest)
 
     def _back(self, name: str, k: int, before: Self) -> Self:
         """The value k points ago, or what was `before` the first."""
-        return self.at({name: sym(name) - k})._guarded(ge(sym(name), k), before)
+        return self.at({name: sym(name) - k})._select_where(ge(sym(name), k), before)
 
     def _expect_whole(self, name: str) -> None:
         if self.subset is not TRUE:
@@ -117,7 +117,7 @@ class Past(AxisOps):
         starts._names(name)
         starts._expect_whole(name)
         starts = starts.settled().reshape((*starts.shape, *(1,) * (self.rank - starts.rank)))
-        always, never = (starts._operand(x)._expanded(starts.shape) for x in (True, False))
+        always, never = (starts._operand(x)._broadcast_to(starts.shape) for x in (True, False))
         same = [always]
         for k in range(1, n):
             same.append(same[-1] & ~starts._back(name, k, never))
@@ -132,4 +132,4 @@ class Past(AxisOps):
                 f"{fill!r} does not fill up a window of {self.type}.",
                 hint='give a number of its type, or "first".',
             )
-        return made._expanded(self.shape)
+        return made._broadcast_to(self.shape)

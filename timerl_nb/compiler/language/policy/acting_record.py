@@ -15,7 +15,7 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 FROZEN: Final = "policy: "
 
 
-def called(network: Any, o: Any) -> Any:
+def call_network(network: Any, o: Any) -> Any:
     """Call a network with an observation: the default `act` of an `Actor`."""
     return network(o)
 

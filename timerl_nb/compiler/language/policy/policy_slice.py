@@ -38,7 +38,13 @@ from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
 )
-from timerl_nb.compiler.language.policy.acting_record import FROZEN, Actor, Draw, Played, called
+from timerl_nb.compiler.language.policy.acting_record import (
+    FROZEN,
+    Actor,
+    Draw,
+    Played,
+    call_network,
+)
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import (
     RecurrentTensor,
@@ -128,7 +134,7 @@ class PolicyGraph:
 # --- writing a policy into a program --------------------------------------------------------------
 
 
-def copied(
+def copy_operations(
     graph: PolicyGraph, to: Context, bound: Mapping[int, RecurrentTensor], domain: Domain
 ) -> Callable[[Read], RecurrentTensor]:
     """Write a policy's operations into a context.
@@ -153,7 +159,7 @@ def copied(
     return lambda read: made[read.source]
 
 
-def over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
+def broadcast_over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
     """A tensor at every point of a domain, broadcast if necessary."""
     if x.domain == domain:
         return x
@@ -181,17 +187,19 @@ class InProgram:
     def __post_init__(self) -> None:
         graph, ctx, domain = self.graph, self.o.ctx, self.o.domain
         # rewards and flags come from the previous step
-        self._came = {n: self._carried(n, k) for n, k in graph.inputs.items() if n != "obs"}
-        self._state = {n: self._carried(n, s.op_id) for n, s in graph.state.items()}
+        self._came = {n: self._declare_carried(n, k) for n, k in graph.inputs.items() if n != "obs"}
+        self._state = {n: self._declare_carried(n, s.op_id) for n, s in graph.state.items()}
         bound = {k: self.given[name] for name, k in graph.given.items()}
         bound |= {graph.inputs[n]: x for n, x in self._came.items()}
         bound |= {graph.state[n].op_id: x for n, x in self._state.items()}
         if "obs" in graph.inputs:
             bound[graph.inputs["obs"]] = self.o
-        self._of = copied(graph, ctx, bound, domain)
-        self.made = {name: over(self._of(read), domain) for name, read in graph.made.items()}
+        self._of = copy_operations(graph, ctx, bound, domain)
+        self.made = {
+            name: broadcast_over(self._of(read), domain) for name, read in graph.made.items()
+        }
 
-    def _carried(self, name: str, op_id: int) -> RecurrentTensor:
+    def _declare_carried(self, name: str, op_id: int) -> RecurrentTensor:
         merge = self.o.ctx.open_merge(self.graph.pdg[op_id].type, self.o.domain, name)
         return tensor_of(self.o.ctx, merge)
 
@@ -227,7 +235,7 @@ class InProgram:
         if step is not None and not step.endless:
             done = step.done.reshape((1,) * x.rank)
             after = elementwise("where", [done, first, after])
-        after = after if after.domain == domain else over(after, domain)
+        after = after if after.domain == domain else broadcast_over(after, domain)
         ctx.add_branch(x.read.source, initial_branch(first.settled(), self.time))
         for read in previous_branches(after.settled(), self.time):
             ctx.add_branch(x.read.source, read)
@@ -588,27 +596,27 @@ class _Writer:
                 others={"the environment is stepped at": played.origin},
                 hint="ctx.policy(network, o, act) names another way to act.",
             )
-        made = {"action": self._written(action)}
-        made |= self._beside()
+        made = {"action": self._current_value(action)}
+        made |= self._extra_outputs()
         self._close()
-        return self._pruned({name: x.read for name, x in made.items()})
+        return self._prune({name: x.read for name, x in made.items()})
 
-    def _beside(self) -> dict[str, RecurrentTensor]:
+    def _extra_outputs(self) -> dict[str, RecurrentTensor]:
         """The log-probability of the drawn action, and the value of the critic."""
         source, found = self.source, dict[str, RecurrentTensor]()
         mine = [t for t in self.drawn if not source.is_noise(t[0]) or _WEIGHTS not in source.acting]
         if self.how != "mode" and mine and all(t in source.log_probs for t in mine):
-            parts = [self._written(source.log_probs[t].read) for t in mine]
+            parts = [self._current_value(source.log_probs[t].read) for t in mine]
             if len(parts) > 1:
                 parts = [x.sum() for x in parts]
             found["log_prob"] = sum(parts[1:], parts[0])
         now = {(node.source, node.out) for node in self.memo if node.ago == 0}
         values = {x.read: x for t, x in source.values.items() if t in now}
         if len(values) == 1 and self.how != "mode":
-            found["value"] = self._written(next(iter(values)))
+            found["value"] = self._current_value(next(iter(values)))
         return found
 
-    def _written(self, read: Read) -> RecurrentTensor:
+    def _current_value(self, read: Read) -> RecurrentTensor:
         """Return the tensor of a read at the current step."""
         while True:
             try:
@@ -627,7 +635,7 @@ class _Writer:
                 self.memo[node] = self._value(node)
             except _Missing as missing:
                 if missing.node in begun:
-                    raise self._refused(
+                    raise self._unsupported_error(
                         self.source.op(node.source), "needs its own value at the same step"
                     ) from None
                 begun.add(node)
@@ -649,7 +657,7 @@ class _Writer:
             self._demand(node)
             slot.after = self.memo[node]
 
-    def _pruned(self, made: dict[str, Read]) -> PolicyGraph:
+    def _prune(self, made: dict[str, Read]) -> PolicyGraph:
         pdg = self.to.snapshot()
         slots = {s.x.read.source: s for s in self.slots.values()}
         needed: dict[int, None] = {}
@@ -714,7 +722,7 @@ class _Writer:
         if name not in some:
             shape = [n for n in kind.shape if isinstance(n, int)]
             if len(shape) < len(kind.shape):
-                raise self._refused(like, f"has the shape {kind}, which varies")
+                raise self._unsupported_error(like, f"has the shape {kind}, which varies")
             array = ConstArray(np.zeros(shape, NUMPY[kind.dtype]))
             op = self.to.add("data", [], ConstAttrs(array), label=name, origin=like.origin)
             some[name] = tensor_of(self.to, op)
@@ -751,7 +759,7 @@ class _Writer:
     ) -> RecurrentTensor:
         return x if x.read == y.read else self._pair("where", cond, x, y)
 
-    def _refused(self, op: Op, why: str, hint: str = "") -> OptionError:
+    def _unsupported_error(self, op: Op, why: str, hint: str = "") -> OptionError:
         return OptionError(
             f"the policy of this program cannot be taken out of it: {op.name} {why}.",
             origin=(self.reader or op).origin,
@@ -766,10 +774,10 @@ class _Writer:
         op = self.reader = source.op(node.source)
         tensor = node.source, node.out
         own = at_own_point(op.id, op.outputs[node.out], node.out)
-        if tensor in source.came or node.ago > self._known(own):
-            return self._at(own, op, node.ago, start=False)
+        if tensor in source.came or node.ago > self._availability_lag(own):
+            return self._value_steps_ago(own, op, node.ago, start=False)
         if tensor in source.draws:
-            found = self._drawn(tensor, node)
+            found = self._resolve_draw(tensor, node)
             if found is not None:
                 return found
         if op.kind == "merge":
@@ -787,17 +795,17 @@ class _Writer:
             return self._index(op.attrs.expr, node.ago, op, is_first=node.start)
         if op.kind == "data":
             if op.attrs.dims:
-                raise self._refused(
+                raise self._unsupported_error(
                     op, f"is given data that vary over ({', '.join(op.attrs.dims)})"
                 )
             return self._add("data", [], op.attrs, op)
         if isinstance(op.attrs, UdfAttrs):
-            return self._given(op, node)
+            return self._add_given_input(op, node)
         if op.kind == "udf" or not op.outputs:
-            raise self._refused(op, "runs on the host")
+            raise self._unsupported_error(op, "runs on the host")
         symbols = {s for e in op.attrs.exprs for s in e.symbols} - set(op.attrs.own)
         if symbols or any(isinstance(n, Lin) for n in op.shape):
-            raise self._refused(
+            raise self._unsupported_error(
                 op,
                 f"has positions or sizes that vary with {', '.join(sorted(symbols)) or 'a bound'}",
             )
@@ -808,10 +816,10 @@ class _Writer:
         xs = [self._read(read, node.ago, start=node.start, fill=fill) for read in op.inputs]
         return self._add(op.kind, xs, attrs, op)
 
-    def _given(self, op: Op, node: _Node) -> RecurrentTensor:
+    def _add_given_input(self, op: Op, node: _Node) -> RecurrentTensor:
         """Make an input of given data, such as a mask of actions."""
         if not isinstance(op.attrs.function, Given) and op.attrs.resource is None:
-            raise self._refused(
+            raise self._unsupported_error(
                 op,
                 "is a function on the host",
                 "write it in tensors, or as a function of JAX: trl.jaxed(function, o).",
@@ -821,7 +829,7 @@ class _Writer:
 
     # --- chance ------------------------------------------------------------------------------
 
-    def _drawn(self, tensor: Tensor, node: _Node) -> RecurrentTensor | None:
+    def _resolve_draw(self, tensor: Tensor, node: _Node) -> RecurrentTensor | None:
         source = self.source
         noise = source.is_noise(node.source) and _WEIGHTS in source.acting
         if self.how == "explore" or (self.how == "sample" and not noise):
@@ -893,7 +901,7 @@ class _Writer:
             rest.append((cond, self._read(read, ago, start=False), read))
         if not rest:
             if first is None:
-                raise self._refused(op, "has no value at the last iteration")
+                raise self._unsupported_error(op, "has no value at the last iteration")
             return first
         *others, (_, value, read) = rest
         plain = all(x.read == value.read for _, x, _ in others)
@@ -950,9 +958,9 @@ class _Writer:
             return self._weight(read, op)
         is_outside = read.tensor in source.came or read.tensor in source.first
         if not is_outside and source.is_frozen(op):
-            return self._kept(read, op)
+            return self._frozen_input(read, op)
         if read.tensor in source.first:
-            return self._begun(source.first[read.tensor], output.type, op, start=start)
+            return self._first_step_value(source.first[read.tensor], output.type, op, start=start)
         before = source.is_step_before(read, domain)
         for d, entry in zip(domain, read.index, strict=True):
             if d == source.now or before and d in source.played.time:
@@ -961,31 +969,33 @@ class _Writer:
                 other = (
                     "of another environment" if d in source.instances else "of another iteration"
                 )
-                raise self._refused(op, f"is read at {d} = {entry}: that is {other}")
+                raise self._unsupported_error(op, f"is read at {d} = {entry}: that is {other}")
         if source.now not in domain:
             return self._need(_Node(read.source, read.out, 0, start))
         if before:
-            return self._at(read, op, ago + 1, start=False)
+            return self._value_steps_ago(read, op, ago + 1, start=False)
         entry = read.index[domain.index(source.now)]
         now = sym(source.now)
         if isinstance(entry, Slice):
             return self._window(read, op, entry, ago, fill)
         apart = now - entry
         if apart.is_const:
-            return self._at(read, op, ago + apart.const, start=start and apart.const == 0)
+            return self._value_steps_ago(
+                read, op, ago + apart.const, start=start and apart.const == 0
+            )
         if entry.is_const:
             if start and entry.const == 0:
-                return self._at(read, op, ago, start=True)
-            return self._latched(read, op, entry.const)
-        most = self._clamped(entry)
+                return self._value_steps_ago(read, op, ago, start=True)
+            return self._latch_value(read, op, entry.const)
+        most = self._clamped_offset(entry)
         if most is None:
-            raise self._refused(
+            raise self._unsupported_error(
                 op, f"is read at {source.now} = {entry}, which is no number of steps ago"
             )
-        value = self._at(read, op, ago + most, start=False)
+        value = self._value_steps_ago(read, op, ago + most, start=False)
         for k in reversed(range(most)):
-            if ago + k >= self._known(read):
-                here = self._at(read, op, ago + k, start=False)
+            if ago + k >= self._availability_lag(read):
+                here = self._value_steps_ago(read, op, ago + k, start=False)
                 reached = self._pair("le", self._steps(), self._const(k + ago, "i32"))
                 value = self._where(reached, here, value)
         return value
@@ -996,25 +1006,25 @@ class _Writer:
         """Stack consecutive steps, oldest first; steps before the episode are neutral elements."""
         now = sym(self.source.now)
         oldest, newest = now - entry.lo, now - (entry.hi - 1)
-        most = oldest.const if oldest.is_const else self._clamped(entry.lo)
+        most = oldest.const if oldest.is_const else self._clamped_offset(entry.lo)
         if most is None or not newest.is_const or (fill is None and not oldest.is_const):
-            raise self._refused(
+            raise self._unsupported_error(
                 op,
                 f"is read at {entry}, of a length that varies",
                 f"{op.label or 'x'}.window(4, over={self.source.now}) has one length.",
             )
         rows: list[RecurrentTensor] = []
         for k in range(most, newest.const - 1, -1):
-            x = self._at(read, op, ago + k, start=False)
+            x = self._value_steps_ago(read, op, ago + k, start=False)
             if not oldest.is_const and k > 0:
                 assert fill is not None
                 neutral = self._const(identity(fill, NUMPY[x.dtype]), x.dtype, x.shape)
                 there = self._pair("le", self._const(ago + k, "i32"), self._steps())
                 x = self._where(there, x, neutral)
             rows.append(x)
-        return self._stacked(rows, op)
+        return self._stack(rows, op)
 
-    def _clamped(self, entry: Lin) -> int | None:
+    def _clamped_offset(self, entry: Lin) -> int | None:
         """The number of steps c of max(t - c, 0)."""
         if len(entry.terms) == 1 and entry.const == 0 and entry.terms[0][1] == 1:
             atom = entry.terms[0][0]
@@ -1025,16 +1035,18 @@ class _Writer:
                     return moving[0].const if moving[0].const >= 0 else None
         return None
 
-    def _known(self, read: Read) -> int:
+    def _availability_lag(self, read: Read) -> int:
         """From how many steps ago on a tensor is known."""
         return 1 if read.tensor in self.source.came else self.source.avail[read.source]
 
-    def _at(self, read: Read, op: Op, ago: int, *, start: bool) -> RecurrentTensor:
+    def _value_steps_ago(self, read: Read, op: Op, ago: int, *, start: bool) -> RecurrentTensor:
         """A tensor so many steps ago."""
-        known, kind = self._known(read), op.outputs[read.out].type
+        known, kind = self._availability_lag(read), op.outputs[read.out].type
         if ago < known:
             when = "a later step" if ago < 0 else "this step"
-            raise self._refused(op, f"is read as of {when}, which is not known when it acts")
+            raise self._unsupported_error(
+                op, f"is read as of {when}, which is not known when it acts"
+            )
         if ago > known:
             after = _Node(read.source, read.out, ago - 1)
             name = self.source.came.get(read.tensor) or op.label or f"{op.kind}{op.id}"
@@ -1043,7 +1055,9 @@ class _Writer:
             return self._input(self.inputs, self.source.came[read.tensor], kind, op)
         return self._need(_Node(read.source, read.out, ago, start))
 
-    def _begun(self, name: str, kind: TensorType, op: Op, *, start: bool) -> RecurrentTensor:
+    def _first_step_value(
+        self, name: str, kind: TensorType, op: Op, *, start: bool
+    ) -> RecurrentTensor:
         """Return an input's value at the episode's first step."""
         now = self._input(self.inputs, name, kind, op)
         if start:
@@ -1054,10 +1068,10 @@ class _Writer:
         self.slots[key].after = held
         return held
 
-    def _latched(self, read: Read, op: Op, when: int) -> RecurrentTensor:
+    def _latch_value(self, read: Read, op: Op, when: int) -> RecurrentTensor:
         """A tensor at a given step of the episode."""
         key = "at", *read.tensor, when
-        now = self._at(read, op, 0, start=False)
+        now = self._value_steps_ago(read, op, 0, start=False)
         x = self._slot(
             key, op.label or f"{op.kind}{op.id}", op.outputs[read.out].type, None, None, op
         )
@@ -1065,7 +1079,7 @@ class _Writer:
         self.slots[key].after = held
         return held
 
-    def _stacked(self, parts: Sequence[RecurrentTensor], op: Op) -> RecurrentTensor:
+    def _stack(self, parts: Sequence[RecurrentTensor], op: Op) -> RecurrentTensor:
         rows = [self._add("reshape", [x], ShapeAttrs((1, *x.shape)), op) for x in parts]
         return self._add("concat", rows, AxisAttrs(0), op)
 
@@ -1074,14 +1088,14 @@ class _Writer:
         entries = dict(zip(op.outputs[0].domain, read.index, strict=True))
         along = [entries[d] for d in p.along if d in entries]
         if any(isinstance(e, Slice) for e in entries.values()):
-            raise self._refused(
+            raise self._unsupported_error(
                 op, f"is read at {', '.join(map(str, read.index))}, at several iterations"
             )
         if along and all(isinstance(e, Lin) and e.is_const for e in along):
-            return self._kept(read, op)
+            return self._frozen_input(read, op)
         return self._input(self.weights, p.name, p.type, op)
 
-    def _kept(self, read: Read, op: Op) -> RecurrentTensor:
+    def _frozen_input(self, read: Read, op: Op) -> RecurrentTensor:
         """A value of the last iteration."""
         source = self.source
         base = op.label or f"{op.kind}{op.id}"
@@ -1142,7 +1156,7 @@ class _Writer:
     def _symbol(self, name: str, ago: int, op: Op, guard: int | None) -> RecurrentTensor:
         source = self.source
         if name in source.instances:
-            raise self._refused(op, f"depends on {name}, on which environment acts")
+            raise self._unsupported_error(op, f"depends on {name}, on which environment acts")
         if name == source.now:
             counted = name not in source.iterations
             steps = self._steps() if counted or guard is not None else None
@@ -1168,7 +1182,7 @@ def policy_of(ctx: Context) -> Slicer | Actor:
     marked = next((one for one in ctx.policies if one.marked), None)
     found: list[Played] = ctx.played
     if marked is not None:
-        if marked.act is not called:
+        if marked.act is not call_network:
             return marked
         names = {p.name for p in getattr(marked.network, "saved", ())}
         found = [one for one in found if names & weights_of(ctx, one)]

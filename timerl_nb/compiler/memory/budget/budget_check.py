@@ -87,14 +87,14 @@ class Planner:
         """
         tried: list[MemoryPlan] = []
         for plan in plans:
-            first = self._seen(plan)
-            for one in chain([first], self._swapped(first)):
+            first = self._measure_buffers(plan)
+            for one in chain([first], self._plans_with_swaps(first)):
                 tried.append(one)
-                if not self._over(one):
+                if not self._excess_bytes(one):
                     return one
         return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
-    def _swapped(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
+    def _plans_with_swaps(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
         """The plan with swaps; then with more and more of them, for what buffers take more than values."""
         if self.budget is None or not self.swap:
             return
@@ -102,8 +102,12 @@ class Planner:
         known = dict[Hashable, Any]()  # of all its layouts
         try:
             for _ in range(_TRIES):
-                found = self._seen(unfolded.swapped(target), known) if plan.peak > target else plan
-                over = self._over(found)
+                found = (
+                    self._measure_buffers(unfolded.swapped(target), known)
+                    if plan.peak > target
+                    else plan
+                )
+                over = self._excess_bytes(found)
                 if found is not plan:
                     yield found if over else self._fewer(unfolded, found, self.budget, known)
                 if not over or not self.lowered or found.needed > self.budget:
@@ -120,15 +124,15 @@ class Planner:
         """What keeps to the budget, with as few values moved as its buffers leave room for."""
         if not found.swaps.all:
             return found
-        target = found.peak + budget - self._taken(found)
+        target = found.peak + budget - self._needed_bytes(found)
         for _ in range(_TRIES // 2):
-            one = self._seen(unfolded.fewer(found.swaps, target), known)
+            one = self._measure_buffers(unfolded.fewer(found.swaps, target), known)
             if one.swaps.moved == found.swaps.moved:
                 break
-            if over := self._over(one):
+            if over := self._excess_bytes(one):
                 target = min(target, one.peak) - over
             else:
-                found, target = one, target + budget - self._taken(one)
+                found, target = one, target + budget - self._needed_bytes(one)
         return found
 
     @property
@@ -136,15 +140,17 @@ class Planner:
         """Whether XLA's buffers are looked at."""
         return self.lowered or (self.devices > 1 and self.budget is not None)
 
-    def _taken(self, plan: MemoryPlan) -> int:
+    def _needed_bytes(self, plan: MemoryPlan) -> int:
         """The bytes that a plan needs, in XLA's buffers if it is to run it."""
         return plan.laid_out if self.lowered else plan.needed
 
-    def _over(self, plan: MemoryPlan) -> int:
+    def _excess_bytes(self, plan: MemoryPlan) -> int:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
-        return 0 if self.budget is None else max(0, self._taken(plan) - self.budget)
+        return 0 if self.budget is None else max(0, self._needed_bytes(plan) - self.budget)
 
-    def _seen(self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None) -> MemoryPlan:
+    def _measure_buffers(
+        self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None
+    ) -> MemoryPlan:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)

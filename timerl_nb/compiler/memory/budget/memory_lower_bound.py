@@ -30,23 +30,25 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     sizes = Sizes(statements.pdg, bounds)
     # what runs under a condition may not run at all
     always = (s for s in statements if s.op.where is TRUE)
-    carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
-    return carried + beside(statements, sizes)
+    carried = max(
+        (max(_operand_bytes(sizes, s), _total_output_bytes(sizes, s.op)) for s in always), default=0
+    )
+    return carried + extra_kernel_bytes(statements, sizes)
 
 
 def lower_bound_swapped(statements: Statements, bounds: Point) -> int:
     """The same of plans in which values wait on the host, whose kernels take nothing over but blocks."""
     sizes = Sizes(statements.pdg, bounds)
-    return at_once(statements, sizes) + beside(statements, sizes)
+    return at_once(statements, sizes) + extra_kernel_bytes(statements, sizes)
 
 
-def beside(statements: Statements, sizes: Sizes) -> int:
+def extra_kernel_bytes(statements: Statements, sizes: Sizes) -> int:
     """Bytes that kernels need beside what is carried, where no plan says more."""
     ops = statements.ops.values()
     return max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
 
 
-def unfused(pdg: Pdg, bounds: Point) -> int:
+def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
     """Bytes below which no plan of a graph comes, however it is fused.
 
     What a contraction takes and gives is stored by XLA (`compiler/memory/budget/kernel_temporaries`), though two operands may be
@@ -80,14 +82,14 @@ def at_once(statements: Statements, sizes: Sizes) -> int:
     found = candidates(statements, sizes.bounds)
 
     def used(one: Statement) -> int:
-        op, read = one.op, _read(sizes, one)
+        op, read = one.op, _operand_bytes(sizes, one)
         read += sum(
             sizes.gathered_bytes(op, operand)
             for slot, operand in enumerate(op.inputs)
             if (op.id, slot) not in found.parts
         )
         is_row = any((op.id, out) in found.along for out in range(len(op.outputs)))
-        return read if is_row else read + _made(sizes, op)
+        return read if is_row else read + _total_output_bytes(sizes, op)
 
     return max((used(one) for one in statements if one.op.where is TRUE), default=0)
 
@@ -99,11 +101,11 @@ def inevitable(pdg: Pdg, bounds: Point) -> int:
     return max((sizes.point_bytes(read) for read in returned), default=0)
 
 
-def _made(sizes: Sizes, op: Op) -> int:
+def _total_output_bytes(sizes: Sizes, op: Op) -> int:
     return sum(sizes.output_bytes(op, out) for out in range(len(op.outputs)))
 
 
-def _read(sizes: Sizes, statement: Statement) -> int:
+def _operand_bytes(sizes: Sizes, statement: Statement) -> int:
     """Bytes of the operands; two that may be one value count once."""
     total, seen = 0, set[Tensor]()
     for operand in statement.operands:

@@ -250,10 +250,10 @@ class Swapping:
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
         """All classes of gaps of values of at least so many bytes, useful or not."""
         if (slack, least) not in self._classes:
-            self._classes[slack, least] = self._found(slack, least)
+            self._classes[slack, least] = self._find_swaps(slack, least)
         return self._classes[slack, least]
 
-    def _found(self, slack: Slack, least: int) -> list[Swap]:
+    def _find_swaps(self, slack: Slack, least: int) -> list[Swap]:
         found: list[Swap] = []
         copying = time_to_copy(slack, self._clock.schedule.dims)
         for life in self._lifetimes:
@@ -261,13 +261,13 @@ class Swapping:
             if not moved:
                 continue
             nbytes = sum(self._sizes[t] for t in moved)
-            for one in self._paused(life, slack.ahead):
+            for one in self._find_pauses(life, slack.ahead):
                 away = Away(nbytes, one.codes, one.used, one.used + 1 + copying, one.back)
                 find = partial(self._gap, life, slack.ahead, one.ends)
                 found.append(Swap(life.name, moved, one.ends, away, find))
         return found
 
-    def _paused(self, life: Lifetime, ahead: int) -> list[Pause]:
+    def _find_pauses(self, life: Lifetime, ahead: int) -> list[Pause]:
         """A lifetime's classes of gaps."""
         key = life.name, ahead
         if key not in self._pauses:

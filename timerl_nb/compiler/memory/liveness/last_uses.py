@@ -93,7 +93,7 @@ def find_lifetimes(
         life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
         drafts.append(life)
         uses_of += [
-            e if kept is None else Edge(name, e.sink, _without(e.pairs, kept)) for e in pairs
+            e if kept is None else Edge(name, e.sink, _exclude_kept(e.pairs, kept)) for e in pairs
         ]
     frees: dict[str, list[Edge]] = {}
     try:
@@ -142,7 +142,7 @@ def _image(relation: Relation, points: Set) -> Set:
     return relation.inverse().within(points).inverse().range()
 
 
-def _without(pairs: Relation, kept: Set) -> Relation:
+def _exclude_kept(pairs: Relation, kept: Set) -> Relation:
     inside = pairs.inverse().within(kept).inverse()
     return pairs - inside
 

@@ -14,7 +14,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.isl.point_enumeration import Listing, all_points, pairs_set
-from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed, union
+from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set, primed_name, union
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints, Use, points_of
 from timerl_nb.compiler.scheduling.statements import statement_name
 from timerl_nb.compiler.symbolic.index_expressions import (
@@ -27,7 +27,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     const,
     eq,
     gt,
-    invented,
+    invent_symbol,
     negate,
     sym,
 )
@@ -36,7 +36,7 @@ from timerl_nb.compiler.symbolic.substitution import subst
 # When a turn ends: the components of time as far as its loop's. What runs at these, or ahead of them, is done.
 Time = tuple[int, ...]
 
-_TURN: Final = invented("turn")
+_TURN: Final = invent_symbol("turn")
 
 
 class LivePoints:
@@ -72,7 +72,7 @@ class LivePoints:
         *around, turn = time
         key = tuple(around)
         if key not in self._listings:
-            self._listings[key] = self._listed(key)
+            self._listings[key] = self._build_listings(key)
         found: dict[Tensor, Array] = {}
         for tensors, listing in self._listings[key]:
             rows = listing.points(turn)
@@ -80,7 +80,7 @@ class LivePoints:
                 found |= dict.fromkeys(tensors, rows[:, 1:])
         return found
 
-    def _listed(self, around: Time) -> list[tuple[Sequence[Tensor], Listing]]:
+    def _build_listings(self, around: Time) -> list[tuple[Sequence[Tensor], Listing]]:
         """What lists the points of tensors that live alike, by the turn."""
         alike: dict[object, list[Tensor]] = {}
         for op in self._constraints.statements.ops.values():
@@ -89,7 +89,7 @@ class LivePoints:
                 readers = frozenset(self._readers.get((op.id, out), ()))
                 key = op.id, output.domain, kept and kept.likeness, readers
                 alike.setdefault(key, []).append((op.id, out))
-        before = {name: self._done(name, around) for name in self._times}
+        before = {name: self._done_condition(name, around) for name in self._times}
         found: list[tuple[Sequence[Tensor], Listing]] = []
         for tensors in alike.values():
             living = self._living(tensors[0], before)
@@ -120,9 +120,9 @@ class LivePoints:
         points: Set = self._constraints.points[name]
         return Relation.of(points.dims, (_TURN,), points.domain, cond).within(points)
 
-    def _done(self, name: str, around: Time) -> Cond:
+    def _done_condition(self, name: str, around: Time) -> Cond:
         """Whether a point of a statement is done when a turn has ended, by its primed coordinates."""
-        primes = {d: sym(primed(d)) for d in self._constraints.points[name].domain}
+        primes = {d: sym(primed_name(d)) for d in self._constraints.points[name].domain}
         time = [subst(e, primes) for e in self._times[name]]
         ends: list[Lin] = [*map(const, around), sym(_TURN)]
         later = [

@@ -125,17 +125,19 @@ class _Over:
 
     def most(self) -> int:
         """The most bytes that are there at once."""
-        kept = [one for op in self.needed for one in self._kept(op)]
-        return max(max(self._at(pivot, kept)) for pivot in self.graph.pivots[self.domain])
+        kept = [one for op in self.needed for one in self._live_ranges(op)]
+        return max(
+            max(self._bytes_at_kernel(pivot, kept)) for pivot in self.graph.pivots[self.domain]
+        )
 
-    def _kept(self, op: Op) -> Iterator[_Kept]:
+    def _live_ranges(self, op: Op) -> Iterator[_Kept]:
         """When values of an operation are there, or what was made of them."""
         held: dict[Tensor, int] | None = None
         root = self._root(op)
         own = self.domain in (op.domain, root.domain) and op.kind != "merge"
         for ahead, behind, most, but in self._crossing(op, own, inf, 0):
             if held is None:
-                held = self._held(op) if root is op else self._one_of(op, root)
+                held = self._resident_bytes(op) if root is op else self._one_of(op, root)
             nbytes = {tensor: int(min(n, most)) for tensor, n in held.items()}
             yield _Kept(self.graph.bit[op.id], ahead, behind, but, nbytes)
 
@@ -149,7 +151,7 @@ class _Over:
         """The bytes of one or the other, as of the root."""
         if root.id in self.graph.inlined or not self._is_one(root):
             return {}
-        made, held = sum(self._held(op).values()), self._held(root)
+        made, held = sum(self._resident_bytes(op).values()), self._resident_bytes(root)
         most = max(held, key=lambda tensor: held[tensor], default=None)
         return {} if most is None else {most: min(made, held[most])}
 
@@ -167,10 +169,10 @@ class _Over:
             if edge[2] or not self.is_complete[edge[3]] or not self._is_value(op, edge):
                 continue
             if self._is_made_of(reader, op):
-                size = self._held(reader)[reader.id, 0]
+                size = self._resident_bytes(reader)[reader.id, 0]
                 further = but | self.graph.bit[reader.id]
                 yield from self._crossing(reader, own, min(most, size), further)
-            found = self._reached(edge)
+            found = self._reachable_operations(edge)
             behind |= found[1]
             if not own or (op.id in self.graph.stored and reader.id not in self.graph.inlined):
                 ahead |= found[0]
@@ -183,7 +185,7 @@ class _Over:
             return False
         return all(r.source == op.id or r.source in self.graph.inlined for r in reader.inputs)
 
-    def _reached(self, edge: _Edge) -> tuple[int, int]:
+    def _reachable_operations(self, edge: _Edge) -> tuple[int, int]:
         """The operations over the domain that a reader is or needs; where it runs elsewhere, needs.
 
         One that is copied to where it is read is looked through.
@@ -197,7 +199,7 @@ class _Over:
         ahead = behind = 0
         for further in self.graph.readers[reader.id]:
             if not self._is_value(reader, further):
-                found = self._reached(further)
+                found = self._reachable_operations(further)
                 ahead, behind = ahead | found[0], behind | found[1]
         return ahead, behind
 
@@ -208,14 +210,14 @@ class _Over:
         reads = self.pdg[edge[0]].inputs
         return not any(r.source == op.id and self.pdg.is_identity(r) for r in reads)
 
-    def _held(self, op: Op) -> dict[Tensor, int]:
+    def _resident_bytes(self, op: Op) -> dict[Tensor, int]:
         """The bytes of an operation's values that agree in the domain, by what they are values of."""
         if op.kind == "merge":
-            return self._behind(op)
+            return self._merge_bytes(op)
         rest = (d for d in op.outputs[0].domain if d not in self.at)
         return {(op.id, 0): self.graph.count(rest) * self.graph.sizes.output_bytes(op, 0)}
 
-    def _behind(self, merge: Op) -> dict[Tensor, int]:
+    def _merge_bytes(self, merge: Op) -> dict[Tensor, int]:
         """The same of a merge at the domain's last point: of each branch what differs."""
         dims, bounds = self.pdg.dims, self.graph.bounds
         rest = [d for d in merge.domain if d not in self.at]
@@ -239,10 +241,10 @@ class _Over:
                 found[branch.tensor] = max(nbytes, found.get(branch.tensor, 0))
         return found
 
-    def _at(self, pivot: Op, kept: list[_Kept]) -> tuple[int, int]:
+    def _bytes_at_kernel(self, pivot: Op, kept: list[_Kept]) -> tuple[int, int]:
         """The bytes that are there as an operation's kernel begins, with what that stores; and as it has run."""
         needed, own = self.before[pivot.id], self.graph.bit[pivot.id]
-        first, then = self._taken(pivot), dict[Tensor, int]()
+        first, then = self._kernel_bytes(pivot), dict[Tensor, int]()
         for one in kept:
             if one.but & needed:
                 continue
@@ -252,7 +254,7 @@ class _Over:
                 _add(then, one.held)
         return sum(first.values()), sum(then.values())
 
-    def _taken(self, pivot: Op) -> dict[Tensor, int]:
+    def _kernel_bytes(self, pivot: Op) -> dict[Tensor, int]:
         """What an operation gives, and what a contraction takes, where that is of its own kernel."""
         sizes = self.graph.sizes
         found = {(pivot.id, 0): sizes.output_bytes(pivot, 0)}

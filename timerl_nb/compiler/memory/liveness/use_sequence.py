@@ -118,9 +118,9 @@ class Uses:
             ahead: by how many turns of the reader's innermost loop a value returns before it is
                 needed, as far as that is after it left.
         """
-        return [*self._between(ahead), *self._behind_the_last()]
+        return [*self._pauses_between_uses(ahead), *self._behind_the_last()]
 
-    def _between(self, ahead: int) -> list[Pause]:
+    def _pauses_between_uses(self, ahead: int) -> list[Pause]:
         (at,) = np.nonzero(self._codes[1:] == self._codes[:-1])
         calendar, found = self._calendar, list[Pause]()
         before, after = self._who[at], self._who[at + 1]

@@ -54,11 +54,11 @@ def lives_of(clock: Clock, life: Lifetime) -> Lives:
     key = life.producer, life.domain, tuple((e.sink, early, *e.pairs.pieces) for e, early in ends)
     known = clock.found.get(key)
     if known is None:
-        known = clock.found[key] = _lived(clock, life, ends)
+        known = clock.found[key] = _compute_lives(clock, life, ends)
     return known
 
 
-def _lived(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]]) -> Lives:
+def _compute_lives(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]]) -> Lives:
     points, born = _births(clock, life)
     count, end = len(points), len(clock)
     dies, last = np.full(count, end, np.int64), np.full(count, end, np.int64)

@@ -208,7 +208,7 @@ class Placed:
     copied: frozenset[Tensor] = frozenset()
 
 
-def apart(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, Block]) -> Placed:
+def separate_point_outputs(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, Block]) -> Placed:
     """The graph with a second output for every candidate that is read at single points as well."""
     edit = Edit(pdg)
     second: dict[Tensor, Tensor] = {}

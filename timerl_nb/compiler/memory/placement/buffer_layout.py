@@ -37,7 +37,7 @@ from timerl_nb.compiler.memory.memory_timeline import Span
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.data_buffers import held_by, whole
 from timerl_nb.compiler.memory.placement.donation_records import Slot
-from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, widened
+from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, widen_axes
 from timerl_nb.compiler.memory.placement.storage_kinds import Store
 from timerl_nb.compiler.scheduling.statements import statement_name
 from timerl_nb.compiler.symbolic.array_evaluation import values
@@ -102,10 +102,10 @@ class Layout:
         merges = [op for op in self.pdg if op.kind == "merge"]
         found = [self._once(("join", op.id), partial(self._join, op)) for op in merges]
         joins = [join for join in found if join is not None and self._stays(join)]
-        accepted, axes, ranges = self._accepted(joins)
-        direct, read = self._reached({join.merge for join in accepted})
+        accepted, axes, ranges = self._select_joins(joins)
+        direct, read = self._collect_direct_reads({join.merge for join in accepted})
         if len(read) < len(accepted):  # the others are read through these alone
-            accepted, axes, ranges = self._accepted([j for j in accepted if j.merge in read])
+            accepted, axes, ranges = self._select_joins([j for j in accepted if j.merge in read])
         self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
@@ -160,7 +160,7 @@ class Layout:
         """Where a tensor is read that is not read through a merge: the first of its homes."""
         return self.homes[tensor][0]
 
-    def _accepted(
+    def _select_joins(
         self, joins: Sequence[_Join]
     ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[LiveRanges]]]:
         """The joins whose values never meet; by tensor, the places of a buffer, and what they hold."""
@@ -181,8 +181,8 @@ class Layout:
         self, join: _Join, axes: tuple[Axis, ...], ranges: Sequence[LiveRanges]
     ) -> tuple[tuple[Axis, ...], list[LiveRanges]] | None:
         """A recurrence's places with what it starts from in them; None where some of it meets."""
-        new = [self._started(join, tensor, at) for tensor, at in join.starts]
-        wider, together = widened(axes, new), [*ranges, *new]
+        new = [self._initial_live_ranges(join, tensor, at) for tensor, at in join.starts]
+        wider, together = widen_axes(axes, new), [*ranges, *new]
         return (wider, together) if apart(wider, together) else None
 
     def _build(
@@ -219,10 +219,10 @@ class Layout:
         fill = 0 if output.reduce is None else identity(output.reduce, NUMPY[kind.dtype])
         held = (store.name, *dict.fromkeys(starts))
         shape = self.plan.sizes.shape(op, kind.shape)
-        name, more = buffer_name(tensor), beyond(store, axes)
+        name, more = buffer_name(tensor), excess_slots_reason(store, axes)
         return Buffer(name, axes, shape, kind.dtype, fill, held, kind.shape, more)
 
-    def _reached(self, joined: set[int]) -> tuple[set[Tensor], set[int]]:
+    def _collect_direct_reads(self, joined: set[int]) -> tuple[set[Tensor], set[int]]:
         """The tensors that something reads without a joined merge between, and such merges that it reads."""
         found: set[Tensor] = set()
         seen: set[int] = set()
@@ -259,16 +259,16 @@ class Layout:
     def _latest_read(self, op: Op, buffer: Buffer, ranges: Sequence[LiveRanges]) -> list[int]:
         """The operands that are of a buffer, and what was written there last."""
         reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
-        found = [(k, inside) for k, read in reads if (inside := self._inside(read, buffer))]
+        found = [(k, inside) for k, read in reads if (inside := self._buffer_reads(read, buffer))]
         written = Written.of(ranges, len(self.plan.clock)) if found else None
         if written is None:
             return []
         return [k for k, inside in found if self._is_latest(op, inside, written)]
 
-    def _inside(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
+    def _buffer_reads(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
         """The reads behind an operand that are of a buffer, and where in it."""
         behind = [access.read for access in accesses(self.pdg, read, self.merges)]
-        return [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
+        return [(leaf, home) for leaf in behind if (home := self._home_of(leaf)).buffer == buffer]
 
     def _is_latest(self, op: Op, found: Sequence[tuple[Read, Home]], written: Written) -> bool:
         """Whether what reads find in a buffer is what was written there last, at every point."""
@@ -290,7 +290,7 @@ class Layout:
                     return False
         return True
 
-    def _found(self, leaf: Read) -> Home:
+    def _home_of(self, leaf: Read) -> Home:
         """Where what a read yields is found: a merge's value, or a tensor's."""
         return self.merges.get(leaf.source) or self.homes[leaf.tensor][0]
 
@@ -355,7 +355,7 @@ class Layout:
         at = self.plan.stores[tensor].position
         return np.insert(points, at, row, axis=1)
 
-    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> LiveRanges:
+    def _initial_live_ranges(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> LiveRanges:
         """Return the values of an initial tensor among the recurrence's, while the merge is read."""
         own, store, clock = self._ranges[tensor], self.plan.stores[tensor], self.plan.clock
         life, points = self.plan.lifetimes[store.lifetime], self._spans[tensor].points
@@ -415,7 +415,7 @@ def latest_name(name: str) -> str:
     return f"{name}_last"
 
 
-def beyond(store: Store, axes: Sequence[Axis]) -> str:
+def excess_slots_reason(store: Store, axes: Sequence[Axis]) -> str:
     """Why a buffer has more places than the plan holds values, if it has."""
     if store.kind != "point" or prod(axis.size for axis in axes) <= store.most:
         return ""
@@ -435,7 +435,7 @@ def _place(domain: Domain, leaf: Read, own: Domain) -> dict[str, Lin] | None:
 
     None where a value is read at several points.
     """
-    found = _pinned(leaf.cond)
+    found = _fixed_dims(leaf.cond)
     for e, d in zip(leaf.index, own, strict=True):
         moving = [m for m in domain if isinstance(e, Lin) and m in e.symbols]
         if not isinstance(e, Lin) or len(moving) != 1 or moving[0] in found:
@@ -447,7 +447,7 @@ def _place(domain: Domain, leaf: Read, own: Domain) -> dict[str, Lin] | None:
     return found if set(found) >= set(domain) else None
 
 
-def _pinned(cond: Cond) -> dict[str, Lin]:
+def _fixed_dims(cond: Cond) -> dict[str, Lin]:
     """The dimensions that a condition gives one value."""
     found: dict[str, Lin] = {}
     for one in cond.args if isinstance(cond, And) else (cond,):

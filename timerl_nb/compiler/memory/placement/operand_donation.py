@@ -88,7 +88,7 @@ class _Search:
         reads = [self._reads(op, leaf) for leaf in behind]
         dying = [self._dying(op, leaf, pairs) for leaf, pairs in zip(behind, reads, strict=True)]
         if all(pairs.is_empty() for pairs in dying):
-            return refused("returned" if self._kept(behind, reads) else "later")
+            return refused("returned" if self._is_returned(behind, reads) else "later")
         alone = [
             self._alone(statement, slot, leaf, pairs)
             for leaf, pairs in zip(behind, dying, strict=True)
@@ -140,7 +140,7 @@ class _Search:
         ends = union(last)
         return pairs - pairs if ends is None else pairs & ends
 
-    def _kept(self, behind: list[Read], reads: list[Relation]) -> bool:
+    def _is_returned(self, behind: list[Read], reads: list[Relation]) -> bool:
         """Whether the run returns all that an operand reads."""
         kept = self.plan.constraints.kept
         return all(
@@ -191,7 +191,7 @@ def donate(plan: MemoryPlan) -> MemoryPlan:
         for tensor, reads in pairs:
             if not reads.is_empty():
                 taken.setdefault(tensor, []).append(Edge("", name, reads.inverse()))
-    lifetimes = tuple(_without(plan, taken))
+    lifetimes = tuple(_remove_donated_frees(plan, taken))
     return MemoryPlan(
         plan.constraints,
         plan.clock,
@@ -204,7 +204,9 @@ def donate(plan: MemoryPlan) -> MemoryPlan:
     )
 
 
-def _without(plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]) -> Iterator[Lifetime]:
+def _remove_donated_frees(
+    plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]
+) -> Iterator[Lifetime]:
     """The lifetimes without the frees of what is taken over; tensors that part ways are apart."""
     count = 0
     for life in plan.lifetimes.values():

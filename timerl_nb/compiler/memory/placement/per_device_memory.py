@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from timerl_nb.base.errors import BoundsError, OptionError
-from timerl_nb.base.text_tables import counted
+from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import Shape
@@ -65,7 +65,7 @@ class Share:
         if size % count:
             fits = sorted({max(count, size - size % count), size - size % count + count})
             raise BoundsError(
-                f"{dim.bound} = {counted(size, 'point')} of {dim.name} cannot be divided equally among "
+                f"{dim.bound} = {format_count(size, 'point')} of {dim.name} cannot be divided equally among "
                 f"{count} devices.",
                 hint=f"let {dim.bound} be {' or '.join(map(str, fits))}, or change devices.",
             )

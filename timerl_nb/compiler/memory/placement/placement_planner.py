@@ -19,9 +19,9 @@ from timerl_nb.compiler.memory.placement.block_storage import (
     Block,
     Candidates,
     Placed,
-    apart,
     candidates,
     rows_read,
+    separate_point_outputs,
     too_large,
 )
 from timerl_nb.compiler.memory.placement.operand_donation import donate
@@ -102,13 +102,13 @@ class Plans:
         if isinstance(self._fold, Fold):
             return 0
         self._check_few(self._bounds)
-        return self._unplaced(self._bounds).least(swap=swap)
+        return self._base_plan(self._bounds).least(swap=swap)
 
     def _plan(self, blocks: bool) -> MemoryPlan:
         if blocks not in self._made:
-            made = self._folded(blocks) or self._all_of_it(blocks)
+            made = self._extrapolate_plan(blocks) or self._all_of_it(blocks)
             if self._fold is not None and not isinstance(made, FoldedPlan):
-                made = made.looked_at_whole(self._unfolded.why)
+                made = made.looked_at_whole(self._no_period_reason.why)
             if self._lowered:
                 made = made.in_buffers(laid_out(made), is_lowered=True)
             self._made[blocks] = made
@@ -123,9 +123,9 @@ class Plans:
                 hint=f"read along {dim.name} a number of turns back, or at {dim.name} modulo a number.",
             )
         self._check_few(self._bounds)
-        return self._planned(blocks, self._bounds)
+        return self._make_plan(blocks, self._bounds)
 
-    def _folded(self, blocks: bool) -> MemoryPlan | None:
+    def _extrapolate_plan(self, blocks: bool) -> MemoryPlan | None:
         """The plan by a few turns, if these say what all do."""
         fold = self._fold
         if not isinstance(fold, Fold):
@@ -133,23 +133,23 @@ class Plans:
         with suppress(Unlike):
             few, more = fold.windows
             self._check_few(more)
-            small = self._planned(blocks, few, fold)
+            small = self._make_plan(blocks, few, fold)
             if fold.dim.name in _dims_of_blocks(small):
-                large = self._planned(blocks, more, fold)
+                large = self._make_plan(blocks, more, fold)
             else:
                 large = small.of_turns(Clock(self._schedule, more))
-            return FoldedPlan(small, large, cache(partial(self._planned, blocks, self._bounds)))
+            return FoldedPlan(small, large, cache(partial(self._make_plan, blocks, self._bounds)))
         return None
 
-    def _planned(self, blocks: bool, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
-        plain = self._unplaced(bounds, fold)
+    def _make_plan(self, blocks: bool, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        plain = self._base_plan(bounds, fold)
         plan = _in_blocks(plain) if blocks else plain
         plan = donate(plan) if self._donation else plan
         if fold is not None and plan is not plain:
             plain.forget_lives()
         return plan
 
-    def _unplaced(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+    def _base_plan(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
         """The plan without blocks, where kernels take nothing over."""
         key = fold is not None, frozenset(bounds.items())
         if key not in self._plain:
@@ -182,7 +182,7 @@ class Plans:
         if self._most is not None and self._count(bounds) > self._most:
             raise BoundsError(f"{self._count(bounds):,} points are too many for a trial")
         if (count := self._count(bounds)) > MOST_EXACT:
-            why = self._unfolded
+            why = self._no_period_reason
             counts = most_points(self._schedule, bounds)
             over = ", ".join(max(counts, key=lambda domain: counts[domain]))
             smaller = f"give smaller bounds: most are of statements over ({over}), not vectorised."
@@ -195,7 +195,7 @@ class Plans:
             )
 
     @property
-    def _unfolded(self) -> Unfolded:
+    def _no_period_reason(self) -> Unfolded:
         """Why points are looked at one by one."""
         return self._fold if isinstance(self._fold, Unfolded) else Unfolded(_UNLIKE)
 
@@ -212,7 +212,7 @@ def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
     found = candidates(constraints.statements, plain.bounds)
     chosen = _fitting(found, plain)
     while found.along:
-        placed = apart(pdg, found, chosen)
+        placed = separate_point_outputs(pdg, found, chosen)
         new = Constraints(placed.pdg) if placed.copied else constraints
         along = {tensor: block.along for tensor, block in placed.blocks.items()}
         lifetimes = find_lifetimes(new, clock.schedule, along)

@@ -155,7 +155,7 @@ def _reach(ranges: LiveRanges, others: Sequence[Axis], along: int) -> int:
     return max(1, int((high - low).max()) + 1)
 
 
-def widened(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis, ...]:
+def widen_axes(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis, ...]:
     """Axes that have places for more values."""
     found: list[Axis] = []
     for axis in axes:

@@ -21,10 +21,17 @@ from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Read, T
 from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
-from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin, Slice, const, invented, sym
+from timerl_nb.compiler.symbolic.index_expressions import (
+    Cond,
+    Lin,
+    Slice,
+    const,
+    invent_symbol,
+    sym,
+)
 from timerl_nb.compiler.symbolic.substitution import subst
 
-_ALONG = invented("along")  # the point along the slice
+_ALONG = invent_symbol("along")  # the point along the slice
 
 
 @dataclass(frozen=True)

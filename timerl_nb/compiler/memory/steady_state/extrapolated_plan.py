@@ -20,11 +20,20 @@ from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Timeline
 from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
-from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout, beyond, buffer_name
+from timerl_nb.compiler.memory.placement.buffer_layout import (
+    Home,
+    Layout,
+    buffer_name,
+    excess_slots_reason,
+)
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
 from timerl_nb.compiler.memory.placement.slice_reads import Part
 from timerl_nb.compiler.memory.placement.storage_kinds import Choice, Store, choose
-from timerl_nb.compiler.memory.steady_state.extrapolated_points import FoldedPoints, turns, within
+from timerl_nb.compiler.memory.steady_state.extrapolated_points import (
+    FoldedPoints,
+    is_in_periods,
+    turns,
+)
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import FoldedTimeline, Runs, check
 from timerl_nb.compiler.memory.steady_state.period_detection import Fold, holds
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
@@ -50,7 +59,7 @@ class FoldedPlan(MemoryPlan):
             large.constraints,
             large.clock,
             tuple(large.lifetimes.values()),
-            self._scaled(),
+            self._extrapolate_placement(),
             smallest=large.smallest,
             donations=large.donations if large.donates else None,
             fold=fold,
@@ -66,11 +75,11 @@ class FoldedPlan(MemoryPlan):
         check(holds(self._long, large.constraints, schedule, lifetimes))
         few, more = ([(n, l.tensors) for n, l in p.lifetimes.items()] for p in (small, large))
         check(few == more)
-        _check_order(self._long, small.clock, large.clock, self._folded.runs)
-        self._folded.check()
+        _check_order(self._long, small.clock, large.clock, self._extrapolated_timeline.runs)
+        self._extrapolated_timeline.check()
         _ = self.layout
 
-    def _scaled(self) -> Placed:
+    def _extrapolate_placement(self) -> Placed:
         small, large = self.small.placed, self.large.placed
         check(
             small.parts.keys() == large.parts.keys() and small.blocks.keys() == large.blocks.keys()
@@ -81,7 +90,7 @@ class FoldedPlan(MemoryPlan):
 
     def timeline(self) -> FoldedTimeline:
         """Live bytes over schedule time, predicted: nothing is run."""
-        return self._folded
+        return self._extrapolated_timeline
 
     @cached_property
     def point_by_point(self) -> Timeline:
@@ -89,7 +98,7 @@ class FoldedPlan(MemoryPlan):
         return self.large.point_by_point
 
     @cached_property
-    def _folded(self) -> FoldedTimeline:
+    def _extrapolated_timeline(self) -> FoldedTimeline:
         fold = self._long
         lines = self.small.point_by_point, self.large.point_by_point
         runs = _runs(fold, self.small.clock)
@@ -110,7 +119,9 @@ class FoldedPlan(MemoryPlan):
             )
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
         return replace(
-            large, most=most, axes=self._along(tensor, small.axes, large.axes, large.domain)
+            large,
+            most=most,
+            axes=self._extrapolate_axes(tensor, small.axes, large.axes, large.domain),
         )
 
     def _box(self, store: Store, most: int) -> Choice | None:
@@ -128,9 +139,9 @@ class FoldedPlan(MemoryPlan):
         """The places of a buffer over a domain that a tensor's values are in, from those in the short runs."""
         if (small, large) == (self.small.stores[tensor].axes, self.large.stores[tensor].axes):
             return self.stores[tensor].axes
-        return self._along(tensor, small, large, domain)
+        return self._extrapolate_axes(tensor, small, large, domain)
 
-    def _along(
+    def _extrapolate_axes(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
     ) -> tuple[Axis, ...]:
         check(len(small) == len(large))
@@ -155,7 +166,7 @@ class FoldedPlan(MemoryPlan):
         small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
         runs = self.points.made(small)
         check(len(large.born) == len(small.born) + int(runs.ahead[-1]))
-        return self.points.lives(small, large, 0, len(self._folded))
+        return self.points.lives(small, large, 0, len(self._extrapolated_timeline))
 
     def living(self, lifetime: str, first: int, last: int, few: int) -> Lives:
         """The values of a lifetime that live between two times; see `FoldedPoints.lives`."""
@@ -166,7 +177,7 @@ class FoldedPlan(MemoryPlan):
     @cached_property
     def points(self) -> FoldedPoints:
         """What runs when."""
-        return FoldedPoints(self._long, self.small.clock, self._folded.runs)
+        return FoldedPoints(self._long, self.small.clock, self._extrapolated_timeline.runs)
 
     @cached_property
     def layout(self) -> Layout:
@@ -175,7 +186,7 @@ class FoldedPlan(MemoryPlan):
 
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""
-        at = self._folded.moment(time)
+        at = self._extrapolated_timeline.moment(time)
         pairs = (self.small, at.small), (self.large, at.large), (self.large, at.later)
         (name, a), (_, b), (_, c) = (plan.clock.at(when) for plan, when in pairs)
         return self.named(name, {d: at.number(a[d], b[d], c[d]) for d in a})
@@ -188,7 +199,7 @@ class FoldedPlan(MemoryPlan):
 
     def unfolded(self) -> MemoryPlan:
         """The plan point by point, where its points are few enough to choose swaps among; else this one."""
-        return self.exactly() if len(self._folded) <= SWAPPED else self
+        return self.exactly() if len(self._extrapolated_timeline) <= SWAPPED else self
 
     def swapped(self, budget: int) -> MemoryPlan:
         """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
@@ -211,7 +222,7 @@ class _Layout(Layout):
                 both = small.buffers[name].axes, large.buffers[name].axes
                 axes = self.plan.axes(tensor, *both, domains.get(name, ()))
                 if name == buffer_name(tensor):
-                    more = beyond(stores[tensor], axes)
+                    more = excess_slots_reason(stores[tensor], axes)
                     made[name] = replace(large.buffers[name], axes=axes, beyond=more)
 
         def home(one: Home, other: Home) -> Home:
@@ -277,7 +288,7 @@ def _parts(fold: Fold, small: Sequence[Part], large: Sequence[Part]) -> tuple[Pa
 
 def _runs(fold: Fold, small: Clock) -> Runs:
     """Where, in the order of all points of the smaller run, there are those of the period that repeats."""
-    (there,) = np.nonzero(within(turns(fold, small), fold, 1))
+    (there,) = np.nonzero(is_in_periods(turns(fold, small), fold, 1))
     begins = there[np.diff(there, prepend=-2) > 1]
     lengths = np.diff(np.searchsorted(there, begins), append=len(there))
     return Runs(begins, lengths, fold.repeats)
@@ -285,14 +296,14 @@ def _runs(fold: Fold, small: Clock) -> Runs:
 
 def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
     """Raise where the two runs do not do the same, at points that go on in a straight line."""
-    turn, twice = turns(fold, small), within(turns(fold, large), fold, 2)
+    turn, twice = turns(fold, small), is_in_periods(turns(fold, large), fold, 2)
     check(len(large) == len(small) + int(runs.ahead[-1]))
     check(int(twice.sum()) == 2 * int(runs.ahead[-1]))
     for name, ranks in small.ranks.items():  # one by one, since their points are many
         behind = (turn[ranks] >= fold.first + fold.period) * fold.period
         there, found = ranks + runs.more(ranks), _At(large, name, fold.dim.name)
         check(found.goes_on(small.points[name], there, behind))
-        inside = within(turn[ranks], fold, 1)
+        inside = is_in_periods(turn[ranks], fold, 1)
         again = there[inside] + runs.copies(ranks[inside])[1]
         check(bool(twice[there[inside]].all() & twice[again].all()))
         check(found.goes_on(small.points[name][inside], again, fold.period))

@@ -25,7 +25,7 @@ def turns(fold: Fold, clock: Clock) -> Array:
     return found
 
 
-def within(at: Array, fold: Fold, periods: int) -> Array:
+def is_in_periods(at: Array, fold: Fold, periods: int) -> Array:
     """Which turns are of the first so many periods that repeat."""
     return (at >= fold.first) & (at < fold.first + periods * fold.period)
 

@@ -195,23 +195,23 @@ class FoldedTimeline:
 
     def bytes_at(self, times: Array) -> Array:
         """Live bytes at some times."""
-        return self._at(self.small.bytes, self.large.bytes, times)
+        return self._extrapolate_at(self.small.bytes, self.large.bytes, times)
 
     def held_at(self, times: Array) -> Mapping[str, Array]:
         """The same of each tensor, and of gathered operands."""
         lines = self.small, self.large
         small, large = ({**line.by_tensor, GATHERED: line.transient} for line in lines)
-        return {name: self._at(small[name], large[name], times) for name in large}
+        return {name: self._extrapolate_at(small[name], large[name], times) for name in large}
 
     def turn_at(self, time: int) -> int:
         """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
-        return int(self._at(self.small.turn, self.large.turn, np.array([time]))[0])
+        return int(self._extrapolate_at(self.small.turn, self.large.turn, np.array([time]))[0])
 
-    def _at(self, known: Array, larger: Array, time: Array) -> Array:
+    def _extrapolate_at(self, known: Array, larger: Array, time: Array) -> Array:
         """Numbers by time of the two short runs -> those of the whole one at some times."""
         return self.runs.at(known, larger, time)
 
-    def _expanded(self, small: Array, large: Array) -> Array:
+    def _extrapolate_all(self, small: Array, large: Array) -> Array:
         """Numbers by time, of the whole run.
 
         Raises:
@@ -234,29 +234,29 @@ class FoldedTimeline:
 
     @property
     def time(self) -> Array:
-        return self._expanded(self.small.time, self.large.time)
+        return self._extrapolate_all(self.small.time, self.large.time)
 
     @property
     def bytes(self) -> Array:
-        return self._expanded(self.small.bytes, self.large.bytes)
+        return self._extrapolate_all(self.small.bytes, self.large.bytes)
 
     @property
     def transient(self) -> Array:
-        return self._expanded(self.small.transient, self.large.transient)
+        return self._extrapolate_all(self.small.transient, self.large.transient)
 
     @property
     def turn(self) -> Array:
-        return self._expanded(self.small.turn, self.large.turn)
+        return self._extrapolate_all(self.small.turn, self.large.turn)
 
     @property
     def host(self) -> Array:
-        return self._expanded(self.small.host, self.large.host)
+        return self._extrapolate_all(self.small.host, self.large.host)
 
     @property
     def by_tensor(self) -> Mapping[str, Array]:
         """Live bytes of each tensor on the device over time."""
         small, large = self.small.by_tensor, self.large.by_tensor
-        return {name: self._expanded(small[name], large[name]) for name in small}
+        return {name: self._extrapolate_all(small[name], large[name]) for name in small}
 
     @cached_property
     def _peak(self) -> tuple[int, int]:

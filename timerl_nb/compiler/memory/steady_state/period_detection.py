@@ -276,9 +276,9 @@ class _Said:
     def _op(self, op: Op) -> None:
         self.cond(op.where)
         for read in op.inputs:
-            self._read(read)
+            self._visit_read(read)
 
-    def _read(self, read: Read) -> None:
+    def _visit_read(self, read: Read) -> None:
         self.cond(read.cond)
         for e in read.index:
             for one in (e.lo, e.hi) if isinstance(e, Slice) else (e,):

@@ -65,10 +65,10 @@ def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
     _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
         edit.steps.append(Step(rule, parts, (new[grouping.home[parts[0]]],)))
-    return _rewired(pdg, edit, made, grouping)
+    return _redirect_reads(pdg, edit, made, grouping)
 
 
-def _rewired(
+def _redirect_reads(
     pdg: Pdg, edit: Edit, made: dict[tuple[int, int], Read], grouping: FusionGroups
 ) -> Rewritten:
     def to_dataflow(read: Read) -> Read:

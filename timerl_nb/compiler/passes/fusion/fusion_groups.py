@@ -75,7 +75,9 @@ class Need:
         pairs = list(zip(domain, index, strict=True))
         # the value at the reader's own point; or a slice with that value in it
         self.same_point = cond is TRUE and is_own(index, domain)
-        self.holds_point = not across and cond is TRUE and all(_within(e, d) for d, e in pairs)
+        self.holds_point = (
+            not across and cond is TRUE and all(_holds_own_point(e, d) for d, e in pairs)
+        )
 
     @property
     def is_own(self) -> bool:
@@ -87,7 +89,7 @@ class Need:
         return self.cond.symbols.union(*(e.symbols for e in self.index))
 
 
-def _within(entry: Lin | Slice, dim: str) -> bool:
+def _holds_own_point(entry: Lin | Slice, dim: str) -> bool:
     if isinstance(entry, Lin):
         return entry.as_symbol == dim
     var = sym(dim)
@@ -127,7 +129,7 @@ class FusionGroups:
             and (op.id not in self.inlined or op.id in self.pinned)
         ]
         self._table: dict[tuple[int, Domain, Index, Cond, bool, tuple[Read, ...]], Need] = {}
-        self.reads = {k: self._resolved(pdg[k]) for k in self.nodes}
+        self.reads = {k: self._collect_needs(pdg[k]) for k in self.nodes}
         self.kept = self._kept_by_sinks()
         self.home = {k: k for k in self.nodes}
         self.groups = {
@@ -166,30 +168,30 @@ class FusionGroups:
             found = self._table[key] = Need(*key)
         return found
 
-    def _resolved(self, op: Op) -> frozenset[Need]:
+    def _collect_needs(self, op: Op) -> frozenset[Need]:
         reads = op.inputs if op.kind == "udf" else self.external(op)
-        found = [need for read in reads for need in self._through(read)]
+        found = [need for read in reads for need in self._needs_of_read(read)]
         # nothing that the bound depends on joins what has a length by it
-        for read in waits(self.pdg, op, reads, self._behind(op), whole=True):
-            found += self._through(read)
+        for read in waits(self.pdg, op, reads, self._inlined_producers(op), whole=True):
+            found += self._needs_of_read(read)
         for read in self.pdg.waits(op):  # nothing is passed on, so not inside one region
-            found += self._through(read, direct=False)
+            found += self._needs_of_read(read, direct=False)
         return frozenset(found)
 
-    def _behind(self, op: Op) -> list[Op]:
+    def _inlined_producers(self, op: Op) -> list[Op]:
         """The inlined operations that run with an operation."""
         found: list[Op] = []
         for read in op.inputs:
             if read.source in self.inlined and self.pdg.is_identity(read) and op.kind != "udf":
                 inner = self.pdg[read.source]
-                found += [inner, *self._behind(inner)]
+                found += [inner, *self._inlined_producers(inner)]
         return found
 
-    def _through(self, read: Read, direct: bool = True) -> list[Need]:
+    def _needs_of_read(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
-        return [self._needed(access, direct) for access in accesses(self.pdg, read)]
+        return [self._need_of_access(access, direct) for access in accesses(self.pdg, read)]
 
-    def _needed(self, access: Access, direct: bool) -> Need:
+    def _need_of_access(self, access: Access, direct: bool) -> Need:
         read, source = access.read, self.pdg[access.read.source]
         # what was accumulated over a dimension is needed at all its points
         domain, all_of = self.pdg.output(read).domain, read.index
@@ -202,7 +204,7 @@ class FusionGroups:
     def _kept_by_sinks(self) -> set[int]:
         kept: set[int] = set()
         for op in self.pdg.sinks:
-            kept |= {need.source for read in op.inputs for need in self._through(read)}
+            kept |= {need.source for read in op.inputs for need in self._needs_of_read(read)}
         return kept
 
     # --- joining -----------------------------------------------------------------------------
@@ -326,16 +328,18 @@ class FusionGroups:
             needs = [
                 (key, n) for key in component for n in self.groups[key].needs if n.source in inside
             ]
-            if self._one_way(component, self._within(needs, level)):
+            if self._one_way(component, self._needs_within_iteration(needs, level)):
                 self.join("recurrence", component)
             elif level < len(self.pdg.dims.all):
                 smaller: dict[int, list[int]] = {k: [] for k in component}
-                for key, n in self._within(needs, level + 1):
+                for key, n in self._needs_within_iteration(needs, level + 1):
                     smaller[key].append(n.source)
                 ordered = {k: sorted(set(sources)) for k, sources in smaller.items()}
                 pending += [(c, level + 1) for c in components(ordered) if len(c) > 1]
 
-    def _within(self, needs: list[tuple[int, Need]], level: int) -> list[tuple[int, Need]]:
+    def _needs_within_iteration(
+        self, needs: list[tuple[int, Need]], level: int
+    ) -> list[tuple[int, Need]]:
         """The needs within one point of the first dimensions, as far as none goes ahead in them.
 
         Those that go strictly back along such a dimension are met before the point begins.
@@ -486,7 +490,7 @@ class FusionGroups:
         """The groups that each of some needs of them at points that have not run before for certain."""
         edges: dict[int, list[int]] = {k: [] for k in among}
         every = [(k, n) for k in among for n in self.groups[k].needs if n.source in edges]
-        for k, n in self._within(every, len(self.pdg.dims.all)):
+        for k, n in self._needs_within_iteration(every, len(self.pdg.dims.all)):
             edges[k].append(n.source)
         return edges
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
 from timerl_nb.compiler.ir.operation_attributes import ReindexAttrs, ScanAttrs, SlidingAttrs
 from timerl_nb.compiler.ir.operation_kinds import LAYOUT
 from timerl_nb.compiler.ir.operations import Op, Read
@@ -26,9 +26,9 @@ from timerl_nb.compiler.passes.lifting.recurrence_patterns import (
     NONE,
     Factor,
     Recurrence,
+    broadcast_factor,
     merge_of,
     recognise,
-    shaped,
 )
 from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import remove_dead
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
@@ -53,20 +53,20 @@ class Lift:
     name: str = "lift"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total, acting = unchanged(pdg), self.acting or Acting()
+        total, acting = identity_rewrite(pdg), self.acting or Acting()
         for dim in pdg.dims:
-            made = self._over(total.pdg, dim, acting.over(dim.name))
+            made = self._lift_along(total.pdg, dim, acting.over(dim.name))
             acting = acting.carried(total.pdg, made)
             total = chain(total, made)
         return total
 
-    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
+    def _lift_along(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
         """Lift the recurrences along one dimension."""
         found, refused = self.recurrences(pdg, dim)
         lifted = [one for one in found if not one.members & acting]
         why = f"it shares acting's loop over {dim.name}: memory would grow"
         refused |= {one.head.id: why for one in found if one not in lifted}
-        untouched = replace(unchanged(pdg), refused=refused)
+        untouched = replace(identity_rewrite(pdg), refused=refused)
         if not lifted:
             return untouched
         edit = Edit(pdg)
@@ -138,7 +138,9 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
             made = edit.add("sliding_sum", [rests], attrs, like=head)
             return "running sum" if same == 1 else "discounted sum", made
     ordered = is_float(head.dtype) and not all(_is_bounded(edit, x, set()) for x in factors)
-    values = [(c, shaped(edit, part.factor, head.shape, head)) for c, part in found.branches]
+    values = [
+        (c, broadcast_factor(edit, part.factor, head.shape, head)) for c, part in found.branches
+    ]
     along = _whole(edit, found.dim, merge_of(edit, values, head))
     attrs = ScanAttrs(0, found.reverse, ordered, restarts=found.restarts or not once)
     made = edit.add("linear_scan", [along, rests], attrs, like=head)
@@ -161,7 +163,10 @@ def _rests(edit: Edit, found: Recurrence) -> Read:
     if found.extremum is not None:
         nothing = identity(found.extremum, NUMPY[head.dtype])
     values = [
-        (cond, shaped(edit, nothing if part.rest is None else part.rest, head.shape, head))
+        (
+            cond,
+            broadcast_factor(edit, nothing if part.rest is None else part.rest, head.shape, head),
+        )
         for cond, part in found.branches
     ]
     return _whole(edit, found.dim, merge_of(edit, values, head))

@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
 from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY
-from timerl_nb.compiler.passes.lifting.recurrence_patterns import constant, shaped
+from timerl_nb.compiler.passes.lifting.recurrence_patterns import broadcast_factor, constant
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, ZERO, Lin, Slice, eq, negate, sym
@@ -36,7 +36,7 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
     own = _own_part(edit, op, dim)
     reduce = "sum" if op.kind == "discounted_sum" else op.kind
     least = identity(reduce, NUMPY[op.dtype])
-    nothing = shaped(edit, constant(edit, least, op), op.shape, op)
+    nothing = broadcast_factor(edit, constant(edit, least, op), op.shape, op)
 
     total, before = (op.id, edit.fresh_id()) if inclusive else (edit.fresh_id(), op.id)
     edit.insert(op.with_(id=total))  # for its type; it and the merge read each other

@@ -21,7 +21,7 @@ from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, ConstArray, Con
 from timerl_nb.compiler.ir.operations import Op, Read, is_sliced
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import NUMPY, Shape, is_float, same_shape
-from timerl_nb.compiler.isl.sets_and_relations import Relation, primed
+from timerl_nb.compiler.isl.sets_and_relations import Relation, primed_name
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
 from timerl_nb.compiler.symbolic.dimensions import Dim
@@ -82,7 +82,9 @@ def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
             raise Refused(f"{op.name} ({op.kind}) is on its way")
     domains = {pdg[k].domain for k in members}
     if len(domains) > 1:
-        raise Refused(f"its operations vary over {' and '.join(map(_shown, sorted(domains)))}")
+        raise Refused(
+            f"its operations vary over {' and '.join(map(_domain_text, sorted(domains)))}"
+        )
     (domain,) = domains
     if dim.name not in domain:
         raise Refused(f"it does not vary over {dim.name}")
@@ -100,7 +102,7 @@ def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
     raise Refused("several values need each other")
 
 
-def _shown(domain: Sequence[str]) -> str:
+def _domain_text(domain: Sequence[str]) -> str:
     return f"({', '.join(domain)})"
 
 
@@ -126,7 +128,7 @@ def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Seq
     assert total is not None
     for step in (-1, 1):
         moved = all_of(
-            *(eq(sym(primed(d)), sym(d) + (step if d == dim.name else 0)) for d in head.domain)
+            *(eq(sym(primed_name(d)), sym(d) + (step if d == dim.name else 0)) for d in head.domain)
         )
         if (total - Relation.of(pdg.dims, head.domain, head.domain, moved)).is_empty():
             return step > 0
@@ -225,7 +227,7 @@ class _Apart:
             return first
         shape = merge.shape
         return merge_of(
-            self.edit, [(c, shaped(self.edit, x, shape, merge)) for c, x in values], merge
+            self.edit, [(c, broadcast_factor(self.edit, x, shape, merge)) for c, x in values], merge
         )
 
 
@@ -243,7 +245,7 @@ def constant(edit: Edit, value: float, like: Op) -> Read:
     return edit.own(edit.add("const", (), ConstAttrs(ConstArray(made)), like=like))
 
 
-def shaped(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
+def broadcast_factor(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
     """A factor as a value of the given shape: its source in that shape, read as it is."""
     read = x if isinstance(x, Read) else constant(edit, x, like)
     source = edit.ops[read.source]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, chain, identity_rewrite
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.passes.lifting.prefix_accumulation import step_by_step
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
@@ -33,7 +33,7 @@ class Windows:
     name: str = "windows"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total, acting = unchanged(pdg), self.acting or Acting()
+        total, acting = identity_rewrite(pdg), self.acting or Acting()
         for dim in pdg.dims.ended:
             windows = {op.id for op in total.pdg if _is_window(op, dim)}
             if not windows:

@@ -23,7 +23,12 @@ from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, reached_from
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.ir.shapes import Shape, broadcast, is_float, same_shape
-from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import Answer, Look, Rule, typed
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
+    Answer,
+    Look,
+    Rule,
+    typed_constant,
+)
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin
 
 _FOLD_LIMIT = 256  # elements; larger constants stay as the operations that make them
@@ -140,7 +145,7 @@ def _sum_of_repeated(look: Look) -> Answer:
         return None  # 0 times infinity is not the sum of nothing
     edit = look.edit
     small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
-    times = ConstAttrs(ConstArray(typed(prod(sizes), op)))
+    times = ConstAttrs(ConstArray(typed_constant(prod(sizes), op)))
     count = edit.add("const", (), times, like=op)
     return look.remade("mul", (edit.own(small), edit.own(count)))
 
@@ -204,7 +209,7 @@ def _fold_value(look: Look) -> Answer:
         known = attrs.expr is TRUE
     if known is None or attrs.axes or look.op.domain:
         return None
-    return look.remade("const", (), ConstAttrs(ConstArray(typed(known, look.op))))
+    return look.remade("const", (), ConstAttrs(ConstArray(typed_constant(known, look.op))))
 
 
 def _constants_together(look: Look) -> Answer:
@@ -221,7 +226,7 @@ def _constants_together(look: Look) -> Answer:
             c = inside.scalar(j)
             if c is not None and inside.scalar(1 - j) is None:
                 with np.errstate(all="ignore"):
-                    product = typed(outer * c, op)
+                    product = typed_constant(outer * c, op)
                 if not np.isfinite(product) or (product == 0 and outer and c):
                     return None  # beyond the range, though each step may stay inside
                 both = ConstAttrs(ConstArray(product))

@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, ConstArray, Con
 from timerl_nb.compiler.ir.operation_kinds import LAYOUT
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
 from timerl_nb.compiler.ir.shapes import is_float
-from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import Look, typed
+from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import Look, typed_constant
 from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice
 from timerl_nb.compiler.symbolic.substitution import subst_entry
 
@@ -152,7 +152,9 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         if factors.past_zero:
             # nothing but zeros may have been summed, which a factor of 0 or inf must not spoil
             made = edit.add(how, scaled.inputs, like=op)
-            zero = edit.own(edit.add("const", (), ConstAttrs(ConstArray(typed(0, op))), like=op))
+            zero = edit.own(
+                edit.add("const", (), ConstAttrs(ConstArray(typed_constant(0, op))), like=op)
+            )
             empty = edit.add("eq", (edit.own(inner), zero), like=op)
             chosen = (edit.own(empty), edit.own(inner), edit.own(made))
             scaled = op.with_(kind="where", inputs=chosen, attrs=NO_ATTRS)

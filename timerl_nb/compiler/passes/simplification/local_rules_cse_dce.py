@@ -63,7 +63,7 @@ class Look:
         return self.op.with_(kind=kind, inputs=tuple(inputs), attrs=attrs)
 
 
-def typed(value: Any, op: Op) -> Any:
+def typed_constant(value: Any, op: Op) -> Any:
     """A constant of the operation's element type."""
     return np.asarray(value, NUMPY[op.dtype])
 

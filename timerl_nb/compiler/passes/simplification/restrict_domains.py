@@ -57,13 +57,13 @@ class _Restriction:
     def settle(self) -> Mapping[int, Parts]:
         """The conditions under which each operation is needed, where it pays to restrict it."""
         while True:
-            needed = self._needed()
+            needed = self._propagate_conditions()
             refused = {k: why for part in self._components(needed) for k, why in part.items()}
             if not refused:
                 return needed
             self.refused |= refused
 
-    def _needed(self) -> dict[int, Parts]:
+    def _propagate_conditions(self) -> dict[int, Parts]:
         """Per operation what holds at every point that is needed of it."""
         found: dict[int, Parts] = {op.id: _parts(op.where) for op in self.pdg.sinks}
         stack = list(found)
@@ -72,7 +72,11 @@ class _Restriction:
             for read in reader.inputs:
                 source = self.pdg[read.source]
                 own = _parts(source.where)
-                passed = own if source.id in self.refused else own | self._seen(reader, read, found)
+                passed = (
+                    own
+                    if source.id in self.refused
+                    else own | self._reader_conditions(reader, read, found)
+                )
                 before = found.get(source.id)
                 joined = passed if before is None else before & passed
                 if joined != before:
@@ -80,7 +84,7 @@ class _Restriction:
                     stack.append(source.id)
         return found
 
-    def _seen(self, reader: Op, read: Read, found: Mapping[int, Parts]) -> Parts:
+    def _reader_conditions(self, reader: Op, read: Read, found: Mapping[int, Parts]) -> Parts:
         """What is known of the points that a reader reads."""
         own = own_dims(read.index, self.pdg.output(read).domain)
         return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
@@ -110,14 +114,16 @@ class _Restriction:
         for start in new:
             if start in seen:
                 continue
-            group = set(reached_from([start], lambda k, own=new[start]: self._beside(k, new, own)))
+            group = set(
+                reached_from([start], lambda k, own=new[start]: self._neighbors(k, new, own))
+            )
             seen |= group
             why = self._reasons(group, new[start])
             if why:
                 refused.append(why)
         return refused
 
-    def _beside(self, op_id: int, new: Mapping[int, Parts], own: Parts) -> list[int]:
+    def _neighbors(self, op_id: int, new: Mapping[int, Parts], own: Parts) -> list[int]:
         """What an operation needs and what needs it, as far as the same is new of it."""
         near = [*self.pdg[op_id].sources, *(reader for reader, _ in self.pdg.readers[op_id])]
         return [k for k in near if new.get(k) == own]

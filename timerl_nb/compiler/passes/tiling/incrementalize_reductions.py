@@ -13,7 +13,7 @@ from typing import Final
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Blocks
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Rewritten, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, identity_rewrite
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
 from timerl_nb.compiler.passes.pass_pipeline import Bounds
 from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
@@ -68,7 +68,7 @@ class IncrementalizeForSpeed:
         model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         block = model.block(find_tiling(pdg, dim)) if dim else None
         if dim is None or block is None:
-            return unchanged(pdg)
+            return identity_rewrite(pdg)
         made = in_blocks(pdg, [(dim, block)])
         whole = Candidate("whole", "no blocks", (("blocks", ()),))
         doc = f"blocks of {block} along {dim.name}"

@@ -53,7 +53,7 @@ class BandwidthModel:
         """
         points = tiling.dim.count(self._bounds)
         sizes = [n for n in range(1, points + 1) if points % n == 0]
-        made, held = self._along(tiling)
+        made, held = self._stored_bytes(tiling)
         if held < self.machine.worth:
             return None
         calls = len(tiling.roots) + sum(self._is_product(k) for k in tiling.axes)
@@ -65,7 +65,7 @@ class BandwidthModel:
         best = min(sizes, key=lambda size: (seconds(size), -size))
         return best if best < points else None
 
-    def _along(self, tiling: Tiling) -> tuple[int, int]:
+    def _stored_bytes(self, tiling: Tiling) -> tuple[int, int]:
         """The bytes of all arrays that are made along a dimension, and the most that live at once."""
         stored = {k: self._nbytes(self.pdg[k]) for k in tiling.axes if self._is_stored(k)}
         place = {op_id: k for k, op_id in enumerate(self.pdg.order)}

@@ -15,7 +15,7 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
 from timerl_nb.compiler.ir.operation_attributes import (
     AccumulateAttrs,
     ConstAttrs,
@@ -28,7 +28,11 @@ from timerl_nb.compiler.ir.operation_attributes import (
 from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS, SINKS
 from timerl_nb.compiler.ir.operations import Op, Output, Read
 from timerl_nb.compiler.ir.shapes import NUMPY, Shape, Size, TensorType, concrete, same_size, size
-from timerl_nb.compiler.passes.vectorization.axis_propagation import Axes, propagated, summed
+from timerl_nb.compiler.passes.vectorization.axis_propagation import (
+    Axes,
+    contracted_axes,
+    propagate_axis,
+)
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, const, sym
@@ -90,10 +94,10 @@ def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Tiling:
         op = pdg[op_id]
         if op.kind == "merge" or op.kind in SINKS:
             continue
-        axis = _wanted(pdg, tiling, op)
+        axis = _tiled_result_axis(pdg, tiling, op)
         if axis is not None:
             try:
-                tiling.operands[op_id] = propagated(op, axis, _shapes(pdg, op))
+                tiling.operands[op_id] = propagate_axis(op, axis, _shapes(pdg, op))
                 tiling.axes[op_id] = axis
                 continue
             except Refused as refusal:
@@ -103,7 +107,7 @@ def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Tiling:
     return tiling
 
 
-def _wanted(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
+def _tiled_result_axis(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
     """The axis of an operation's result that all its readers need only a block of."""
     wanted: set[int | None] = set()
     for reader, slot in pdg.readers[op.id]:
@@ -116,7 +120,7 @@ def _wanted(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
 
 def _take_root(pdg: Pdg, tiling: Tiling, op: Op) -> None:
     try:
-        for axes in summed(op):
+        for axes in contracted_axes(op):
             if all(
                 a is None or _is_long(pdg, op.inputs[k], a, tiling.dim) for k, a in enumerate(axes)
             ):
@@ -190,7 +194,7 @@ class _Tiler:
         self.pdg, self.tiling = pdg, tiling
         self.dim = Dim(_fresh_name(pdg.dims, tiling.dim.name), tiling.dim.bound, block)
         self.edit = Edit(pdg)
-        self.edit.dims = _with(pdg.dims, tiling.dim, self.dim)
+        self.edit.dims = _insert_dim(pdg.dims, tiling.dim, self.dim)
         self.length = size(self.dim.block.length)
 
     def promised(self, op: Op) -> Op:
@@ -206,9 +210,9 @@ class _Tiler:
         """The operands of an operation that is cut, each narrowed to the block."""
         axes = self.tiling.through(op.id)
         assert axes is not None
-        return [self._narrowed(op, k, axis) for k, axis in enumerate(axes)]
+        return [self._narrow_operand(op, k, axis) for k, axis in enumerate(axes)]
 
-    def _narrowed(self, op: Op, slot: int, axis: int | None) -> Read:
+    def _narrow_operand(self, op: Op, slot: int, axis: int | None) -> Read:
         read = op.inputs[slot]
         if axis is None:
             return read
@@ -295,7 +299,7 @@ def _fresh_name(dims: Dims, of: str) -> str:
     return name
 
 
-def _with(dims: Dims, after: Dim, new: Dim) -> Dims:
+def _insert_dim(dims: Dims, after: Dim, new: Dim) -> Dims:
     k = dims.all.index(after) + 1
     return Dims((*dims.all[:k], new, *dims.all[k:]))
 
@@ -303,20 +307,21 @@ def _with(dims: Dims, after: Dim, new: Dim) -> Dims:
 def tile_blocks(pdg: Pdg, tiling: Tiling, block: int) -> Rewritten:
     """The graph with reductions accumulated over blocks of `block` positions."""
     if not tiling.roots:
-        return replace(unchanged(pdg), refused=_kept(pdg, tiling))
+        return replace(identity_rewrite(pdg), refused=_untiled_reasons(pdg, tiling))
     made = _Tiler(pdg, tiling, block).run()
     return replace(
-        made, refused={k: why for k, why in _kept(pdg, tiling).items() if k in made.pdg.ops}
+        made,
+        refused={k: why for k, why in _untiled_reasons(pdg, tiling).items() if k in made.pdg.ops},
     )
 
 
-def _kept(pdg: Pdg, tiling: Tiling) -> dict[int, str]:
+def _untiled_reasons(pdg: Pdg, tiling: Tiling) -> dict[int, str]:
     return {k: why for k, why in tiling.why.items() if k not in tiling.roots}
 
 
 def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
     """The graph cut into blocks of the given sizes along dimensions."""
-    total = unchanged(pdg)
+    total = identity_rewrite(pdg)
     for dim, block in blocks:
         total = chain(total, tile_blocks(total.pdg, find_tiling(total.pdg, dim), block))
     return total

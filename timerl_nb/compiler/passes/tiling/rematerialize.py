@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Blocks
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, identity_rewrite
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
 from timerl_nb.compiler.passes.pass_pipeline import Bounds
 from timerl_nb.compiler.passes.tiling.recompute_at_readers import (
@@ -49,18 +49,18 @@ class Rematerialize:
     name: str = "rematerialize"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total = unchanged(pdg)
+        total = identity_rewrite(pdg)
         for dim in pdg.dims:
             if dim.over is None and dim.step == 1:
-                total = chain(total, self._along(total.pdg, dim))
+                total = chain(total, self._rematerialize_along(total.pdg, dim))
         return total
 
-    def _along(self, pdg: Pdg, dim: Dim) -> Rewritten:
+    def _rematerialize_along(self, pdg: Pdg, dim: Dim) -> Rewritten:
         """One dimension: values that could be computed again, and those that are."""
         found = find_recomputable(pdg, dim)
         values, why = _in_blocks(pdg, found)
         if not values:
-            return replace(unchanged(pdg), refused={**found.why, **why})
+            return replace(identity_rewrite(pdg), refused={**found.why, **why})
         whole = recompute(pdg, found, values)
         ways = [
             Candidate("keep", "what acting made is kept", (("again", False),)),
@@ -71,10 +71,10 @@ class Rematerialize:
         else:
             chosen, more = self._cheap(pdg, found, values)
             why |= more
-            made = recompute(pdg, found, chosen) if chosen else unchanged(pdg)
+            made = recompute(pdg, found, chosen) if chosen else identity_rewrite(pdg)
             if chosen and not self._in_blocks(made.pdg, dim):
                 why |= dict.fromkeys(chosen, "learning is so small that it runs in no blocks")
-                chosen, made = (), unchanged(pdg)
+                chosen, made = (), identity_rewrite(pdg)
             taken, reason = ways[0], "that is faster, or all of it is small"
             if chosen:
                 doc = f"{', '.join(pdg[k].name for k in chosen)} computed again"

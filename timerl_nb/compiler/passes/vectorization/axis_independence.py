@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.operation_attributes import (
 )
 from timerl_nb.compiler.ir.operations import OPERAND, Op, Tensor
 from timerl_nb.compiler.ir.shapes import Shape
-from timerl_nb.compiler.passes.vectorization.axis_propagation import propagated
+from timerl_nb.compiler.passes.vectorization.axis_propagation import propagate_axis
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import Lin
@@ -42,7 +42,7 @@ def axis_of(shape: Shape, dim: Dim) -> Axis:
     return found[0] if found else None
 
 
-def followed(op: Op, shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim) -> Axis:
+def result_axis(op: Op, shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim) -> Axis:
     """The axis of an operation's result for a dimension, given those of its operands.
 
     Args:
@@ -68,7 +68,7 @@ def followed(op: Op, shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim) ->
         return None
     if by_positions and axis == attrs.axis and attrs.size is not None:
         raise Refused(f"it reads other points of {dim.name} than its own")
-    if propagated(op, axis, shapes) != tuple(axes):
+    if propagate_axis(op, axis, shapes) != tuple(axes):
         raise Refused(at_once)
     return axis
 
@@ -93,7 +93,7 @@ def followed_through(
             continue  # what it reads is refused
         try:
             operands = [sizes[k] for k in reads], [known[k] for k in reads]
-            known[op.id, 0] = followed(op, *operands, dim)
+            known[op.id, 0] = result_axis(op, *operands, dim)
         except Refused as refusal:
             why[op.id] = str(refusal)
     return known, why

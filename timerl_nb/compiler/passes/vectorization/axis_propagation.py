@@ -35,13 +35,13 @@ def _elementwise(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return tuple(axis if shape and shape[axis] != 1 else None for shape in shapes)
 
 
-def _reduced(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def _reduction(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     attrs: Any = op.attrs
     gone = attrs.axes if op.kind in REDUCTIONS else (attrs.axis,)
     return ([k for k in range(len(shapes[0])) if k not in gone][axis],)
 
 
-def _along(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def _unless_own_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     if axis == op.attrs.axis:
         raise Refused(f"{op.kind} needs all of the axis at once")
     return (axis,) * len(shapes)
@@ -51,10 +51,10 @@ def _by_label(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     label = op.attrs.out[axis]
     if label in _own_labels(op.attrs):
         raise Refused(f"{op.kind} needs all of the axis at once")
-    return _labelled(op.attrs, label)
+    return _axes_of_label(op.attrs, label)
 
 
-def _set(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def _scatter_set(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     """The first operand has the axis where the result does."""
     return (axis, *_by_label(op, axis, shapes))
 
@@ -66,7 +66,7 @@ def _own_labels(attrs: Labelled) -> str:
     return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs | SetAttrs) else ""
 
 
-def _labelled(attrs: Labelled, label: str) -> Axes:
+def _axes_of_label(attrs: Labelled, label: str) -> Axes:
     both = (attrs.left, attrs.right)
     if any(labels.count(label) > 1 for labels in both):
         raise Refused("it takes a diagonal")
@@ -107,7 +107,7 @@ def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return ()
 
 
-def _jaxed(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def _jax_function(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     attrs: JaxedAttrs = op.attrs
     if axis >= len(attrs.axes):
         raise Refused("its function returns whole values")
@@ -120,14 +120,14 @@ def _jaxed(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
-    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
-    **dict.fromkeys(("linear_scan", "argsort", "concat"), _along),
-    **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _along),
+    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduction),
+    **dict.fromkeys(("linear_scan", "argsort", "concat"), _unless_own_axis),
+    **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _unless_own_axis),
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
-    "scatter_set": _set,
+    "scatter_set": _scatter_set,
     "orthonormal": _matrix,
-    "jaxed": _jaxed,
+    "jaxed": _jax_function,
     "reshape": _reshape,
     "expand": _elementwise,
     "transpose": _transpose,
@@ -146,7 +146,7 @@ NO_PROPAGATION: Final[Mapping[str, str]] = {
 }
 
 
-def propagated(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def propagate_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     """The axis of each operand through which the operation carries an axis of its result.
 
     Args:
@@ -160,7 +160,7 @@ def propagated(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return PROPAGATION[op.kind](op, axis, shapes)
 
 
-def summed(op: Op) -> list[Axes]:
+def contracted_axes(op: Op) -> list[Axes]:
     """For each axis that a reduction or contraction sums over, the axis of each operand.
 
     Raises:
@@ -174,4 +174,4 @@ def summed(op: Op) -> list[Axes]:
         return []
     attrs: Labelled = op.attrs
     gone = [x for x in dict.fromkeys(attrs.left + attrs.right) if x not in attrs.out]
-    return [_labelled(attrs, label) for label in gone]
+    return [_axes_of_label(attrs, label) for label in gone]

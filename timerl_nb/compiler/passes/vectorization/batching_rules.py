@@ -166,7 +166,7 @@ def _slide(site: Site, attrs: SlidingAttrs) -> Made:
     return "sliding_sum", [site.operands[0].read], attrs
 
 
-def _discounted(site: Site) -> Made:
+def _discounted_sum(site: Site) -> Made:
     attrs: DiscountAttrs = site.op.attrs
     moving = site.operands[0].moving
     if moving is None:
@@ -192,12 +192,12 @@ def _still(site: Site) -> None:
         raise Refused(f"{site.op.kind} of a window that moves with {site.dim.name}")
 
 
-def _labelled(site: Site) -> Made:
+def _contraction(site: Site) -> Made:
     """Operations whose axes have labels: the new axis gets one wherever it is an axis."""
     _still(site)
     new = _new_label(site.op.attrs)
     left, right = (new * (x.axis is not None) for x in site.operands)
-    return site.op.kind, site.leads(), _relabelled(site.op.attrs, left, right)
+    return site.op.kind, site.leads(), _add_label(site.op.attrs, left, right)
 
 
 def _new_label(attrs: Labelled) -> str:
@@ -205,7 +205,7 @@ def _new_label(attrs: Labelled) -> str:
     return next(x for x in "tuvwxyzabcdefghijklmnopqrs" if x not in used)
 
 
-def _relabelled(attrs: Labelled, left: str, right: str) -> Any:
+def _add_label(attrs: Labelled, left: str, right: str) -> Any:
     out = _new_label(attrs) + attrs.out
     return replace(attrs, left=left + attrs.left, right=right + attrs.right, out=out)
 
@@ -216,16 +216,16 @@ def _scatter(site: Site) -> Made:
     attrs: ScatterAttrs = site.op.attrs
     new = _new_label(attrs)
     right = new * (site.operands[1].axis is not None)
-    return site.op.kind, [site.full(0), site.lead(1)], _relabelled(attrs, new, right)
+    return site.op.kind, [site.full(0), site.lead(1)], _add_label(attrs, new, right)
 
 
-def _set(site: Site) -> Made:
+def _scatter_set(site: Site) -> Made:
     """The result gets the new axis, and so do what it was and the values."""
     _still(site)
     new = _new_label(site.op.attrs)
     right = new * (site.operands[2].axis is not None)
     reads = [site.full(0), site.full(1), site.lead(2)]
-    return site.op.kind, reads, _relabelled(site.op.attrs, new, right)
+    return site.op.kind, reads, _add_label(site.op.attrs, new, right)
 
 
 def _reshape(site: Site) -> Made:
@@ -281,7 +281,7 @@ def _value(site: Site) -> Made:
     return "value", [], replace(attrs, axes=axes, sizes=sizes)
 
 
-def _drawn(site: Site) -> Made:
+def _random_or_data(site: Site) -> Made:
     attrs: RngAttrs | ConstAttrs = site.op.attrs
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
     starts = (ZERO, *attrs.starts) if attrs.starts else ()
@@ -291,7 +291,7 @@ def _drawn(site: Site) -> Made:
 def _merge(site: Site) -> Made:
     """Branches become whole; one that does not vary is repeated at its source."""
     if any(site.dim.name in read.cond.symbols for read in site.op.inputs):
-        return _chosen(site)
+        return _select_branches(site)
     reads: list[Read] = []
     for operand in site.operands:
         read = operand.read
@@ -311,7 +311,7 @@ def _merge(site: Site) -> Made:
     return "merge", reads, site.op.attrs
 
 
-def _chosen(site: Site) -> Made:
+def _select_branches(site: Site) -> Made:
     """Branches that the dimension chooses: all of them whole, and at each position the one chosen.
 
     So each is read at all positions: where it is not chosen, inside its source, whatever stands there.
@@ -328,7 +328,8 @@ def _chosen(site: Site) -> Made:
             raise Refused(f"its branch {source.name} has no value at some points")
         pairs = zip(source.outputs[operand.read.out].domain, operand.read.index, strict=True)
         index = tuple(
-            entry if isinstance(entry, Slice) else inside(entry, edit.dims[d]) for d, entry in pairs
+            entry if isinstance(entry, Slice) else clamp_position(entry, edit.dims[d])
+            for d, entry in pairs
         )
         symbols = frozenset[str]().union(*(entry.symbols for entry in index))
         if not set(edit.dims.varying(symbols)) <= {*site.op.domain, dim.name}:
@@ -345,7 +346,7 @@ def _chosen(site: Site) -> Made:
     return "copy", [chosen], NO_ATTRS
 
 
-def inside(at: Lin, dim: Dim) -> Lin:
+def clamp_position(at: Lin, dim: Dim) -> Lin:
     """A position as it is where it lies inside the dimension, and inside it everywhere."""
     if at.as_symbol == dim.name or at is dim.size - 1 or at is ZERO:
         return at
@@ -375,7 +376,7 @@ def _udf(site: Site) -> Made:
     return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
 
 
-def _jaxed(site: Site) -> Made:
+def _jax_function(site: Site) -> Made:
     """Operands that do not vary are not repeated: the function is told which do."""
     _still(site)
     attrs: JaxedAttrs = site.op.attrs
@@ -392,26 +393,26 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "argmin": _axis,
     "argsort": _axis,
     "linear_scan": _scan,
-    "discounted_sum": _discounted,
+    "discounted_sum": _discounted_sum,
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _axis),
-    "dot": _labelled,
-    "conv": _labelled,
+    "dot": _contraction,
+    "conv": _contraction,
     "orthonormal": _in_front,
-    "gather": _labelled,
+    "gather": _contraction,
     "scatter_add": _scatter,
-    "scatter_set": _set,
+    "scatter_set": _scatter_set,
     "reshape": _reshape,
     "transpose": _transpose,
     "expand": _expand,
     "concat": _concat,
     "reindex": _reindex,
     "value": _value,
-    "rng": _drawn,
-    "data": _drawn,
+    "rng": _random_or_data,
+    "data": _random_or_data,
     "merge": _merge,
     "output": _output,
     "udf": _udf,
-    "jaxed": _jaxed,
+    "jaxed": _jax_function,
 }
 NO_VECTOR: Final[Mapping[str, str]] = {
     "const": "a constant varies over no dimension",

@@ -51,13 +51,13 @@ class Acting:
                 new
                 for old in ids
                 for new in made.ids[old]
-                if common.isdisjoint(_lost(before[old], after[new]))
+                if common.isdisjoint(_removed_dims(before[old], after[new]))
             }
             loops[name] = with_operands(after, stay, added)
         return Acting.of(loops)
 
 
-def _lost(old: Op, new: Op) -> set[str]:
+def _removed_dims(old: Op, new: Op) -> set[str]:
     return set(old.domain) - set(new.domain)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, PermAttrs, ReindexAttrs
 from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.operations import Op, Output, Read, read_symbols
@@ -34,7 +34,7 @@ from timerl_nb.compiler.passes.vectorization.batching_rules import (
     Refused,
     Site,
     Window,
-    inside,
+    clamp_position,
 )
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components, cycles_of
 from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
@@ -120,7 +120,7 @@ class _Vectorizer:
                     raise Refused(f"a slice of {d} moves with {name}")
                 moving = _window(entry, self.dim)
             elif entry.as_symbol != name:
-                shifted = self._shifted(op, read, d, entry)
+                shifted = self._shift_source(op, read, d, entry)
                 own = True
                 continue
             if along:
@@ -146,7 +146,7 @@ class _Vectorizer:
         order = [d for d in domain if d in {*slices, front}]
         return Operand(before, order.index(front))
 
-    def _shifted(self, op: Op, read: Read, d: str, at: Lin) -> Op:
+    def _shift_source(self, op: Op, read: Read, d: str, at: Lin) -> Op:
         """A source with an axis for the dimension, on which each point is what it reads along `d`.
 
         Positions beyond the ends stand for points that nobody reads.
@@ -196,7 +196,7 @@ class _Vectorizer:
         if isinstance(entry, Lin):
             guarded = op.kind == "merge" or op.where is not TRUE
             if not self.edit.dims.ordered(entry.symbols):
-                fixed = inside(entry, self.dim) if guarded else entry
+                fixed = clamp_position(entry, self.dim) if guarded else entry
                 return Read(self._view(read.source, read.out, fixed).id, 0, rest, read.cond)
             if guarded or entry is self.dim.var:
                 view = self._view(read.source, read.out, self.dim.var)
@@ -232,7 +232,7 @@ class _Vectorizer:
             self._views[op_id, out, at] = found
         return found
 
-    def _repeated(self, site: Site) -> Made:
+    def _repeat_once_computed(self, site: Site) -> Made:
         """An operation that is over the dimension in name only: computed once, and repeated."""
         if site.op.kind == "output":
             return "output", [site.full(0)], VECTOR["output"](site)[2]
@@ -253,7 +253,7 @@ class _Vectorizer:
             and not by_itself
             and all(x.axis is None for x in operands)
         ):
-            kind, reads, attrs = self._repeated(site)
+            kind, reads, attrs = self._repeat_once_computed(site)
         else:
             kind, reads, attrs = VECTOR[op.kind](site)
         self.edit.insert(self.promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
@@ -452,17 +452,17 @@ class Vectorize:
     name: str = "vectorize"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total, acting = unchanged(pdg), self.acting or Acting()
+        total, acting = identity_rewrite(pdg), self.acting or Acting()
         for dim in self.along(pdg):
-            made = self._over(total.pdg, dim, acting.over(dim.name))
+            made = self._vectorize_along(total.pdg, dim, acting.over(dim.name))
             acting = acting.carried(total.pdg, made)
             total = chain(total, made)
         return total
 
-    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
+    def _vectorize_along(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
         """One dimension; where something runs one by one along it, there are several ways."""
         if not cycles_of(pdg, dim.name).sequential:
-            return _vectorized(pdg, dim)
+            return _vectorize_except(pdg, dim)
         decided = dict(self.ways).get(dim.name)
         if decided is not None:
             return _way(pdg, dim, decided, acting)
@@ -492,28 +492,30 @@ _KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = We
 
 def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
     if name == "none":
-        return _untouched(pdg, dim)
-    return _vectorized(pdg, dim, acting if name == "keep" else frozenset())
+        return _skip_vectorization(pdg, dim)
+    return _vectorize_except(pdg, dim, acting if name == "keep" else frozenset())
 
 
-def _vectorized(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
+def _vectorize_except(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
     """All that can be over one dimension, less what is to be kept."""
     known, key = _KNOWN.setdefault(pdg, {}), (dim, keep)
     if key not in known:
         chosen, why = choose(pdg, dim, keep)
         if not chosen:  # and a graph must not be kept alive by its own entry
-            return replace(unchanged(pdg), refused=why)
-        made = _tidied(vectorize_over(pdg, dim, chosen))
+            return replace(identity_rewrite(pdg), refused=why)
+        made = _clean_up(vectorize_over(pdg, dim, chosen))
         known[key] = replace(made, refused={**made.refused, **why})
     return known[key]
 
 
-def _untouched(pdg: Pdg, dim: Dim) -> Rewritten:
+def _skip_vectorization(pdg: Pdg, dim: Dim) -> Rewritten:
     why = f"nothing is vectorised over {dim.name} within this budget"
-    return replace(unchanged(pdg), refused={op.id: why for op in pdg if dim.name in op.domain})
+    return replace(
+        identity_rewrite(pdg), refused={op.id: why for op in pdg if dim.name in op.domain}
+    )
 
 
-def _tidied(made: Rewritten) -> Rewritten:
+def _clean_up(made: Rewritten) -> Rewritten:
     """Without the transpositions and repetitions that the new axes do not need."""
     edit = Edit(made.pdg)
     apply_rules(edit, RULES)

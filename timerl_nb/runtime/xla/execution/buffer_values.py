@@ -47,7 +47,7 @@ class Placed:
         read = [name for name in by_name if name not in beside]
         own = buffer_name(tensor)
         if own in read or len(read) == 1:
-            yield self._kept(own if own in read else read[0], by_name), everywhere
+            yield self._choose_home(own if own in read else read[0], by_name), everywhere
             return
         joined = self._layout.merges
         for merge, anchor in joined.items():
@@ -55,9 +55,9 @@ class Placed:
                 living = self._cuts.live_through(self._cut, merge, joined).get(tensor)
                 if living is not None:
                     there = (points[:, None] == living[None]).all(2).any(1)
-                    yield self._kept(anchor.buffer.name, by_name), there
+                    yield self._choose_home(anchor.buffer.name, by_name), there
 
-    def _kept(self, name: str, homes: Mapping[str, Home]) -> Home:
+    def _choose_home(self, name: str, homes: Mapping[str, Home]) -> Home:
         """A home, or the one beside it where nobody reads on but from there: no turn leaves the other."""
         flow, cut = self._lowered.flow, self._cut
         if cut is not None and latest_name(name) in homes:
@@ -95,14 +95,14 @@ class Placed:
                 writes.setdefault(buffer.name, []).append(
                     (born[inside], flat[inside], found[inside])
                 )
-        return {name: _written(buffers[name], all_of) for name, all_of in writes.items()}
+        return {name: _apply_writes(buffers[name], all_of) for name, all_of in writes.items()}
 
 
 def _places(buffer: Buffer, coordinates: list[Array]) -> tuple[Array, ...]:
     return tuple(axis.place(coordinates[axis.coordinate]) for axis in buffer.axes)
 
 
-def _written(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> Array:
+def _apply_writes(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> Array:
     born, flat, found = (np.concatenate([one[k] for one in writes]) for k in range(3))
     array = np.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
     order = np.lexsort(born.T[::-1])

@@ -26,7 +26,7 @@ from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
-from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import Kept
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
@@ -98,7 +98,7 @@ class LoweredRun:
     def turns(self) -> Iterator[int]:
         """Run all parts, and rest behind every turn of the outermost loops, of which it tells the counter."""
         if self._begun:
-            raise ended()
+            raise run_ended_error()
         self._begun = True
         self._waits = perf_counter()  # all calls are traced, if they were not
         self._state |= self.lowered.start()
@@ -138,7 +138,7 @@ class LoweredRun:
                 self._asked = ()  # the next one may have no operands, and no call ahead of it
                 self.instructions += 1
             elif isinstance(part, Around):
-                self._around(part, at)
+                self._run_control_flow(part, at)
             elif isinstance(part, Move):
                 self._move(part, at)
             else:
@@ -154,7 +154,7 @@ class LoweredRun:
         for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
             self._call(call, first, *([count] if fuse > 1 else []))
-            self._turned(count)
+            self._finish_iterations(count)
             yield first + (count - 1) * loop.step
 
     def _call(self, call: Call, *args: Any) -> Any:
@@ -191,7 +191,7 @@ class LoweredRun:
             self._state[name] = self.lowered.fresh(name)
         return self._state[name]
 
-    def _turned(self, count: int) -> None:
+    def _finish_iterations(self, count: int) -> None:
         if self._progress is not None and self._is_waiting:
             jax.block_until_ready(self._state)
         self._since.clear()
@@ -205,7 +205,7 @@ class LoweredRun:
 
     # --- what the host runs ------------------------------------------------------------------
 
-    def _around(self, part: Around, at: tuple[int, ...]) -> None:
+    def _run_control_flow(self, part: Around, at: tuple[int, ...]) -> None:
         """Run a loop, or a part that is there under a condition."""
         node = part.node
         if isinstance(node, Guard):
@@ -214,22 +214,22 @@ class LoweredRun:
         elif isinstance(node, If):
             self._all(part.parts if part.holds(*at) else part.other, at)
         else:
-            for k in self._counted(part, node, at):
+            for k in self._iterate_loop(part, node, at):
                 self._all(part.parts, (*at, k))
 
     def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop of the host's, from some turn on."""
         counter = self.lowered.counter
-        for k in self._counted(part, loop, (), begin):
+        for k in self._iterate_loop(part, loop, (), begin):
             if counter is not None:
                 self._seed = self.lowered.words(self._of_seed, k)
             self._all(part.parts, (k,))
             for name in self.lowered.flow.local:
                 self._state.pop(name, None)
-            self._turned(1)
+            self._finish_iterations(1)
             yield k
 
-    def _counted(
+    def _iterate_loop(
         self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
     ) -> Iterator[int]:
         """The counters of the turns of a loop, until it ends."""

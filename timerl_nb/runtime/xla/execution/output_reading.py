@@ -71,7 +71,7 @@ class Reading:
             entry = read.index[k]
             assert isinstance(entry, Slice)
             points = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
-            picked = [self._value(_picked(read, k, at), env) for at in points]
+            picked = [self._value(_pick_point(read, k, at), env) for at in points]
             return np.stack(picked)
         source = self._pdg[read.source]
         index = [evaluate(e, env) for e in read.index if isinstance(e, Lin)]
@@ -101,6 +101,6 @@ class Reading:
         return self._read[buffer.name]
 
 
-def _picked(read: Read, k: int, at: int) -> Read:
+def _pick_point(read: Read, k: int, at: int) -> Read:
     """One point of a slice."""
     return Read(read.source, read.out, (*read.index[:k], const(at), *read.index[k + 1 :]))

@@ -115,7 +115,7 @@ class CompiledCall:
                 _let_go()
             raise
         if made is None:  # whatever is wrong with what is known, it can be made anew
-            made, under = self._compiled(self._lowered(), self._key()), _meaning()
+            made, under = self._compile(self._lower(), self._key()), _meaning()
         return made, under
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
@@ -123,17 +123,17 @@ class CompiledCall:
         device, key = backend.device(), self._key()
         known = self._calls.cache.read(key)
         if known is not None:
-            return lambda: _loaded(known, device)
-        lowered = self._lowered()
-        return lambda: self._compiled(lowered, key)
+            return lambda: _deserialize_call(known, device)
+        lowered = self._lower()
+        return lambda: self._compile(lowered, key)
 
     def _key(self) -> str:
         return key_of("call", self._calls.key, self._name, _engine())
 
-    def _lowered(self) -> Any:
+    def _lower(self) -> Any:
         return self._function.lower(*self._arguments())
 
-    def _compiled(self, lowered: Any, key: str) -> Any:
+    def _compile(self, lowered: Any, key: str) -> Any:
         with _heard() as heard:
             made = lowered.compile()
         # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
@@ -152,7 +152,7 @@ def stated_by(made: Any) -> int | None:
     return None
 
 
-def _loaded(known: bytes, device: Any) -> Callable[..., Any] | None:
+def _deserialize_call(known: bytes, device: Any) -> Callable[..., Any] | None:
     """A call that runs on a device; None where these are not the bytes of one."""
     with suppress(Exception):  # JAX's own loader would make whatever the bytes name
         contents, inputs, outputs = _Trees(io.BytesIO(known)).load()

@@ -98,33 +98,37 @@ class Counting:
 
     def of(self, computation: Computation) -> Work:
         """All that a computation runs."""
-        return sum((self._run(one, computation) for one in computation.values()), Work())
+        return sum(
+            (self._instruction_work(one, computation) for one in computation.values()), Work()
+        )
 
-    def _called(self, one: Instruction, role: str) -> Work:
+    def _callee_work(self, one: Instruction, role: str) -> Work:
         return self.of(self._computations[one.called(role)])
 
-    def _run(self, one: Instruction, around: Computation) -> Work:
+    def _instruction_work(self, one: Instruction, around: Computation) -> Work:
         if one.kind in NAMES:
             return Work()
         if one.kind == "while":
             if one.turns is not None:
-                return self._called(one, "body") * one.turns
-            asked = self._called(one, "condition")
-            return self._called(one, "body") + asked + Work(is_exact=False)
+                return self._callee_work(one, "body") * one.turns
+            asked = self._callee_work(one, "condition")
+            return self._callee_work(one, "body") + asked + Work(is_exact=False)
         if one.kind == "conditional":
             ways = [self.of(self._computations[name]) for name in one.branches]
             most = max(ways, key=lambda way: way.launches)
             return most + Work(is_exact=all(way.launches == most.launches for way in ways))
         if one.kind == "call" and ONE_KERNEL not in one.rest:
-            return self._called(one, "to_apply")
+            return self._callee_work(one, "to_apply")
         return self.launch(one, around)
 
     def launch(self, one: Instruction, around: Computation) -> Work:
         """What an instruction does that XLA starts by itself."""
         if one.kind == "call":
-            inner = self._called(one, "to_apply")
-            return Work(1, inner.products, inner.elements, _touched(one, around), inner.is_exact)
-        return Work(1, *self._arithmetic(one, around), self._moved(one, around))
+            inner = self._callee_work(one, "to_apply")
+            return Work(
+                1, inner.products, inner.elements, _count_full_bytes(one, around), inner.is_exact
+            )
+        return Work(1, *self._arithmetic(one, around), self._count_moved_bytes(one, around))
 
     def touched(self, one: Instruction, around: Computation) -> int:
         """Elements that a launch writes of its largest array; in-place updates and scatters count new values."""
@@ -169,7 +173,7 @@ class Counting:
             return 0, looked_at * made // max(1, one.elements)
         return 0, made
 
-    def _moved(self, one: Instruction, around: Computation) -> int:
+    def _count_moved_bytes(self, one: Instruction, around: Computation) -> int:
         """The bytes that a launch reads and writes."""
         if one.kind in ("slice", "dynamic-slice"):
             return 2 * one.nbytes
@@ -180,11 +184,11 @@ class Counting:
             new = 2 * sum(new.nbytes for new in around.updates(one))
             return new + (indices if one.kind == "scatter" else 0)
         if one.kind != "fusion":
-            return _touched(one, around)
+            return _count_full_bytes(one, around)
         inner = self._computations[one.called("calls")]
         read = sum(inner.read(x.name) for x in inner.values() if x.kind == "parameter")
         return read + sum(size for _, size in inner.written(inner.root))
 
 
-def _touched(one: Instruction, around: Computation) -> int:
+def _count_full_bytes(one: Instruction, around: Computation) -> int:
     return one.nbytes + sum(around[name].nbytes for name in one.operands)

@@ -133,12 +133,14 @@ class Computation(Mapping[str, Instruction]):
         for user in reversed(list(self.values())):
             asked: dict[str, int] = {}
             for index, name in enumerate(user.operands):
-                asked[name] = max(asked.get(name, 0), self._asked(user, index, found[user.name]))
+                asked[name] = max(
+                    asked.get(name, 0), self._needed_elements(user, index, found[user.name])
+                )
             for name, count in asked.items():
                 found[name] = min(self[name].elements, found[name] + count)
         return found
 
-    def _asked(self, user: Instruction, index: int, needed: int) -> int:
+    def _needed_elements(self, user: Instruction, index: int, needed: int) -> int:
         """Computed elements of an operand for so many elements of its user."""
         operand = self[user.operands[index]]
         if user.kind in ("slice", "dynamic-slice", "gather") and not index:

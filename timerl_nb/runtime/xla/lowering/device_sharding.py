@@ -38,16 +38,16 @@ class Shards:
 
     def placement(self, buffer: Buffer | None) -> NamedSharding:
         """Where a buffer lies; None stands for what every device has."""
-        return self._along(None if buffer is None else self.axis(buffer))
+        return self._sharding_along(None if buffer is None else self.axis(buffer))
 
     def everywhere(self, array: JaxArray) -> JaxArray:
         """An array that every device has."""
-        return device_put(array, self._along(None))
+        return device_put(array, self._sharding_along(None))
 
     @property
     def division(self) -> Division:
         """As what is computed has to know it."""
-        place = lambda x, axis: lax.with_sharding_constraint(x, self._along(axis))  # noqa: E731
+        place = lambda x, axis: lax.with_sharding_constraint(x, self._sharding_along(axis))  # noqa: E731
         return Division(self.dim.bound, place)
 
     def apart(
@@ -75,7 +75,7 @@ class Shards:
         )
         return mapped(arrays, shared)
 
-    def _along(self, axis: int | None) -> NamedSharding:
+    def _sharding_along(self, axis: int | None) -> NamedSharding:
         return NamedSharding(self._mesh, self._spec(axis))
 
     def _spec(self, axis: int | None) -> PartitionSpec:
@@ -88,7 +88,7 @@ def devices(count: int) -> list[Any]:
     Raises:
         OptionError: there are not so many.
     """
-    found = backend.beside(backend.device())
+    found = backend.list_peer_devices(backend.device())
     if len(found) < count:
         platform = found[0].platform
         more = "start with XLA_FLAGS=--xla_force_host_platform_device_count=" + str(count)

@@ -133,7 +133,7 @@ class InCells:
         """
         traced, out = jax.make_jaxpr(function, return_shape=True)(*like)
         flat = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, Cells))
-        made = self._run(traced.jaxpr, [*map(self._taken, traced.consts)], flat)
+        made = self._run(traced.jaxpr, [*map(self._resolve_constant, traced.consts)], flat)
         return jax.tree.unflatten(jax.tree.structure(out), made)
 
     def _run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
@@ -150,7 +150,7 @@ class InCells:
             known.update(zip(equation.outvars, many, strict=True))
         return [value(x) for x in jaxpr.outvars]
 
-    def _taken(self, const: Any) -> Cells | Place:
+    def _resolve_constant(self, const: Any) -> Cells | Place:
         """What a function closes over."""
         place = next((x for x in self._places if x.ref is const), None)
         if place is None and isinstance(const, jax.core.Tracer):
@@ -164,7 +164,7 @@ class InCells:
             return self._elementwise(bind, equation.outvars[0].aval.shape, taken)
         if name in _INLINED:
             inner = params[_INLINED[name]]
-            return self._run(inner.jaxpr, [*map(self._taken, inner.consts)], taken)
+            return self._run(inner.jaxpr, [*map(self._resolve_constant, inner.consts)], taken)
         rule = _RULES.get(name)
         if rule is None:
             raise NotImplementedError(f"{name} is not done to elements of a point one by one")
@@ -176,7 +176,7 @@ class InCells:
         small = np.broadcast_shapes(*(x.shape for x in cores))
         rows = [np.broadcast_to(x, small).flat for x in cores]
         made = _array([self._bind(bind, cells) for cells in zip(*rows, strict=True)], small)
-        return Cells(np.broadcast_to(made, _without(shape, lane)), lane)
+        return Cells(np.broadcast_to(made, _collapse_axis(shape, lane)), lane)
 
     def _bind(self, bind: Any, cells: Sequence[Any]) -> Any:
         if all(isinstance(x, np.generic) for x in cells):
@@ -202,7 +202,7 @@ class InCells:
         if lane is None or x.each.shape[lane] == 1:
             return x.each
         rows = np.moveaxis(x.each, lane, -1).reshape(-1, self._size)
-        return _array([*map(self._together, rows)], _without(x.each.shape, lane))
+        return _array([*map(self._together, rows)], _collapse_axis(x.each.shape, lane))
 
     def _together(self, cells: Sequence[Any]) -> Any:
         first, *others = cells
@@ -226,7 +226,7 @@ class InCells:
             raise NotImplementedError("a reduction of no elements")
         join = _REDUCED[equation.primitive.name]
         cells = [reduce(lambda a, b: self._bind(join, [a, b]), column) for column in rows.T]
-        return Cells(_array(cells, shape), _after(x.lane, axes))
+        return Cells(_array(cells, shape), _shift_axis(x.lane, axes))
 
     def _broadcast(self, equation: Any, x: Cells, *_: Any) -> Cells:
         shape, axes = equation.params["shape"], equation.params["broadcast_dimensions"]
@@ -234,7 +234,7 @@ class InCells:
         for k, axis in enumerate(axes):
             wide[axis] = x.each.shape[k]
         lane = None if x.lane is None else axes[x.lane]
-        return Cells(np.broadcast_to(x.each.reshape(wide), _without(shape, lane)), lane)
+        return Cells(np.broadcast_to(x.each.reshape(wide), _collapse_axis(shape, lane)), lane)
 
     def _reshape(self, equation: Any, x: Cells) -> Cells:
         shape = equation.params["new_sizes"]
@@ -245,11 +245,11 @@ class InCells:
         lane = next(places, None)
         if lane is None:
             raise NotImplementedError("points are joined with another axis")
-        return Cells(x.each.reshape(_without(shape, lane)), lane)
+        return Cells(x.each.reshape(_collapse_axis(shape, lane)), lane)
 
     def _squeeze(self, equation: Any, x: Cells) -> Cells:
         axes = equation.params["dimensions"]
-        return Cells(x.each.squeeze(axes), _after(x.lane, axes))
+        return Cells(x.each.squeeze(axes), _shift_axis(x.lane, axes))
 
     def _transpose(self, equation: Any, x: Cells) -> Cells:
         order = equation.params["permutation"]
@@ -270,7 +270,7 @@ class InCells:
         axis = equation.params["axis"]
         if axis == x.lane:
             raise NotImplementedError("points are taken apart")
-        lane = _after(x.lane, [axis])
+        lane = _shift_axis(x.lane, [axis])
         return [
             Cells(part.squeeze(axis), lane)
             for part in np.split(x.each, len(equation.outvars), axis)
@@ -374,7 +374,7 @@ class InCells:
             return [[jnp.asarray(cell, dtype) for cell in x.each.flat] for x, dtype in along]
 
         def body(carry: list[list[Any]]) -> None:
-            consts = [*map(self._taken, inner.consts)]
+            consts = [*map(self._resolve_constant, inner.consts)]
             made[:] = self._run(inner.jaxpr, consts, [*fixed, *shaped(carry)])
 
         def turn(_: Any, carry: list[list[Any]]) -> list[list[Any]]:
@@ -430,11 +430,11 @@ def _core(cells: np.ndarray) -> np.ndarray:
     return cells[(..., *(slice(0, 1) if n == 0 else slice(None) for n in cells.strides))]
 
 
-def _without(shape: Sequence[int], lane: int | None) -> tuple[int, ...]:
+def _collapse_axis(shape: Sequence[int], lane: int | None) -> tuple[int, ...]:
     return tuple(1 if k == lane else n for k, n in enumerate(shape))
 
 
-def _after(lane: int | None, gone: Sequence[int]) -> int | None:
+def _shift_axis(lane: int | None, gone: Sequence[int]) -> int | None:
     """Where an axis is as others are gone."""
     return None if lane is None else lane - sum(axis < lane for axis in gone)
 

@@ -30,8 +30,8 @@ from timerl_nb.compiler.loops.loop_nodes import (
     Offload,
     Transfer,
     children,
-    inside,
     is_repeated,
+    subtree_nodes,
 )
 from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
 from timerl_nb.compiler.symbolic.expression_evaluation import compile_python, python_source
@@ -174,7 +174,7 @@ class Regions:
             elif isinstance(item, Transfer):
                 found.append(Move(item, counters))
             else:
-                found.append(self._around(item, counters))
+                found.append(self._build_control_flow(item, counters))
             if seen is not None and isinstance(found[-1], Around | Move):
                 seen |= self._flow.touched(item)
         return tuple(found)
@@ -202,14 +202,14 @@ class Regions:
             return new
 
         for node in _flat(nodes):
-            if isinstance(node, Execute) and self._hosted(node):
+            if isinstance(node, Execute) and self._has_host_work(node):
                 if node.guard is None and self._flow.statements.of_op(node.op_id).operands:
                     last = draft()
                     last.asked, last.closed = node, True
                 found.append(node)
-                if node.guard is None and self._kept(node):
+                if node.guard is None and self._live_writes(node):
                     found.append(_Draft(given=node))
-            elif isinstance(node, Transfer | Loop | If) and self._hosted(node):
+            elif isinstance(node, Transfer | Loop | If) and self._has_host_work(node):
                 found.append(node)
             elif not counters and is_repeated(node, self._fuse):
                 found.append(_Draft(nodes=[node], closed=True))
@@ -219,7 +219,7 @@ class Regions:
 
     def _commute(self, last: Node, node: Node) -> bool:
         """Whether a node can run before what the host does, which is to move values and no more."""
-        if any(isinstance(n, Execute | Loop) for n in inside(last)):
+        if any(isinstance(n, Execute | Loop) for n in subtree_nodes(last)):
             return False
         flow = self._flow
         return not (
@@ -233,11 +233,11 @@ class Regions:
         parts: list[Part] = [OnHost(node, counters)]
         if self._flow.statements.of_op(node.op_id).operands:
             parts.insert(0, self._call(asked, counters, None))
-        if self._kept(node):
+        if self._live_writes(node):
             parts.append(self._call(given, counters, None))
         return Around(node.guard, counters, tuple(parts))
 
-    def _around(self, node: Loop | If, counters: tuple[str, ...]) -> Around:
+    def _build_control_flow(self, node: Loop | If, counters: tuple[str, ...]) -> Around:
         if isinstance(node, Loop):
             turn: set[str] | None = None if counters else set()
             inner = (*counters, node.counter)
@@ -249,13 +249,13 @@ class Regions:
         flow, nodes = self._flow, draft.nodes
         node = nodes[0] if len(nodes) == 1 else Block(tuple(nodes))
         number = len(self.calls) + 1
-        before, after = self._before(draft), self._after(draft)
+        before, after = self._live_before(draft), self._live_after(draft)
         if not counters and is_repeated(node, self._fuse):
             assert isinstance(node, Loop)
             kept = flow.carried(node)
             call = Call(number, node, kept, before - kept, kept, fuse=self._fuse)
         else:
-            writes, touched = self._touched(draft)
+            writes, touched = self._accessed_buffers(draft)
             if seen is not None:
                 before -= flow.local - seen  # made in this call
                 seen |= touched
@@ -265,36 +265,36 @@ class Regions:
         self.calls.append(call)
         return call
 
-    def _before(self, draft: _Draft) -> Names:
+    def _live_before(self, draft: _Draft) -> Names:
         if draft.given is not None:
             return self._flow.between(draft.given)
         first = draft.nodes[0] if draft.nodes else draft.asked
         assert first is not None
         return self._flow.before(first)
 
-    def _after(self, draft: _Draft) -> Names:
+    def _live_after(self, draft: _Draft) -> Names:
         if draft.asked is not None:
             return self._flow.between(draft.asked)
         last = draft.nodes[-1] if draft.nodes else draft.given
         assert last is not None
         return self._flow.behind(last)
 
-    def _touched(self, draft: _Draft) -> tuple[Names, Names]:
+    def _accessed_buffers(self, draft: _Draft) -> tuple[Names, Names]:
         """The buffers that a call may change, and those that it may look into besides."""
         flow = self._flow
         writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
         touched: Names = frozenset({LENGTHS}).union(*map(flow.touched, draft.nodes))
         if draft.given is not None:
-            writes |= self._kept(draft.given)
+            writes |= self._live_writes(draft.given)
         if draft.asked is not None:
             touched |= flow.reads(self._pdg[draft.asked.op_id])
         return writes, touched | writes
 
-    def _kept(self, node: Execute) -> Names:
+    def _live_writes(self, node: Execute) -> Names:
         """The buffers in which what the host makes is looked for."""
         return self._flow.writes(node) & self._flow.behind(node)
 
-    def _hosted(self, node: Node) -> bool:
+    def _has_host_work(self, node: Node) -> bool:
         """Whether a node is, or contains, something that the host does."""
         if isinstance(node, Execute):
             return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
@@ -302,7 +302,7 @@ class Regions:
             return node.lifetime in self._flow.plan.swaps.away
         if isinstance(node, Offload | Fetch):
             return True
-        return any(map(self._hosted, children(node)))
+        return any(map(self._has_host_work, children(node)))
 
 
 def _range_source(entry: Entry) -> str:

@@ -62,13 +62,13 @@ class Flow:
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
         found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
         given = {layout.home(tensor).buffer.name for tensor in layout.given}
-        self.local = _NONE.union(*found) - self._shared(outer) - given
+        self.local = _NONE.union(*found) - self._shared_buffers(outer) - given
         if layout.nbytes <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
-        self.after = self._returned()
-        self._before(root, self.after)
+        self.after = self._output_buffers()
+        self._record_liveness(root, self.after)
 
-    def _shared(self, outer: tuple[Node, ...]) -> Names:
+    def _shared_buffers(self, outer: tuple[Node, ...]) -> Names:
         """What an outermost loop has in common with anything: isl puts parts of a turn outside of it."""
         found: set[str] = set()
         seen: set[str] = set()
@@ -82,7 +82,7 @@ class Flow:
         """The buffers that a node may change."""
         if id(node) not in self._writes:
             self._nodes.append(node)
-            self._writes[id(node)] = self._written(node)
+            self._writes[id(node)] = self._written_buffers(node)
         return self._writes[id(node)]
 
     def carried(self, loop: Loop) -> Names:
@@ -100,7 +100,11 @@ class Flow:
     def between(self, node: Execute) -> Names:
         """The buffers whose contents matter once an operation has its operands, before it writes."""
         after = self.behind(node)
-        return after if node.guard is not None else after - self._filled(self.pdg[node.op_id])
+        return (
+            after
+            if node.guard is not None
+            else after - self._overwritten_buffers(self.pdg[node.op_id])
+        )
 
     def touched(self, node: Node) -> Names:
         """The buffers that a node may look into or change."""
@@ -110,13 +114,13 @@ class Flow:
             if isinstance(node, Execute):
                 found |= self.reads(self.pdg[node.op_id])
             if isinstance(node, Offload):
-                found |= self._moved(node)
+                found |= self._moved_buffers(node)
             if self.pdg.dims.dynamic is not None:  # guards ask how long it is
                 found |= {LENGTHS}
             self._touched[id(node)] = found
         return self._touched[id(node)]
 
-    def _written(self, node: Node) -> Names:
+    def _written_buffers(self, node: Node) -> Names:
         if isinstance(node, Execute):
             op = self.pdg[node.op_id]
             if isinstance(op.attrs, BoundAttrs):
@@ -132,10 +136,10 @@ class Flow:
                 if self.pdg[t[0]].outputs[t[1]].reduce is not None
             )
         if isinstance(node, Fetch):
-            return self._moved(node)
+            return self._moved_buffers(node)
         return frozenset().union(*(self.writes(part) for part in children(node)))
 
-    def _moved(self, node: Offload | Fetch) -> Names:
+    def _moved_buffers(self, node: Offload | Fetch) -> Names:
         """The buffers of what goes to the host or comes back."""
         moved = self.plan.moved(node.lifetime)
         return frozenset(self.layout.home(tensor).buffer.name for tensor in moved)
@@ -147,7 +151,7 @@ class Flow:
         found: set[str] = set()
         for slot, operand in enumerate(self.statements.of_op(op.id).operands):
             latest = self.layout.latest.get((op.id, slot), {})
-            behind = self._behind(operand)
+            behind = self._operand_buffers(operand)
             found |= {latest[n].buffer.name if n in latest else n for n in behind}
         for k, output in enumerate(op.outputs):
             if output.reduce is not None:
@@ -156,50 +160,52 @@ class Flow:
             found.add(LENGTHS)
         return frozenset(found)
 
-    def _behind(self, operand: Operand) -> set[str]:
+    def _operand_buffers(self, operand: Operand) -> set[str]:
         found = tensors(self.pdg, operand.read, self.layout.merges)
         homes = (self.layout.merges.get(k) or self.layout.home((k, out)) for k, out in found)
         return {home.buffer.name for home in homes}
 
-    def _returned(self) -> Names:
+    def _output_buffers(self) -> Names:
         """What the run's outputs are read from."""
         outputs = self.statements.outputs
-        found = {name for one in outputs for o in one.operands for name in self._behind(o)}
+        found = {name for one in outputs for o in one.operands for name in self._operand_buffers(o)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
 
     # --- liveness --------------------------------------------------------------------------------
 
-    def _before(self, node: Node, after: Names) -> Names:
+    def _record_liveness(self, node: Node, after: Names) -> Names:
         """What is needed before a node, given what is needed behind it."""
         self._nodes.append(node)
-        found = self._through(node, after)
+        found = self._propagate_liveness(node, after)
         self._live[id(node)], self._next[id(node)] = found, after
         return found
 
-    def _through(self, node: Node, after: Names) -> Names:
+    def _propagate_liveness(self, node: Node, after: Names) -> Names:
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
-                after = self._before(part, after)
+                after = self._record_liveness(part, after)
             return after
         if isinstance(node, If):
-            other = after if node.other is None else self._before(node.other, after)
-            return self._before(node.then, after) | other
+            other = after if node.other is None else self._record_liveness(node.other, after)
+            return self._record_liveness(node.then, after) | other
         if isinstance(node, Loop):
-            return self._around(node, after)
+            return self._solve_loop_liveness(node, after)
         asked = _NONE if node.guard is None else frozenset({LENGTHS})
         if isinstance(node, Execute):
             op = self.pdg[node.op_id]
             if node.guard is None:
-                after -= self._filled(op)
+                after -= self._overwritten_buffers(op)
             return after | self.reads(op) | asked
-        moved = self._moved(node) if isinstance(node, Offload | Fetch) else self.writes(node)
+        moved = (
+            self._moved_buffers(node) if isinstance(node, Offload | Fetch) else self.writes(node)
+        )
         return after | moved | asked
 
-    def _around(self, loop: Loop, after: Names) -> Names:
+    def _solve_loop_liveness(self, loop: Loop, after: Names) -> Names:
         asked = _NONE if loop.turns is None else frozenset({LENGTHS})
         needed: Names = _NONE
         while True:
-            found = self._before(loop.body, after | needed | asked)
+            found = self._record_liveness(loop.body, after | needed | asked)
             if any(loop is one for one in self._outer):
                 found -= self.local
             if found <= needed:
@@ -208,7 +214,7 @@ class Flow:
         self._carried[id(loop)] = self.writes(loop.body) & (needed | after)
         return after | needed
 
-    def _filled(self, op: Op) -> Names:
+    def _overwritten_buffers(self, op: Op) -> Names:
         """The buffers that an operation overwrites whole."""
         if isinstance(op.attrs, BoundAttrs):
             return _NONE

@@ -22,7 +22,7 @@ from timerl_nb.compiler.ir.host.iteration_io import is_given
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.loops.iteration_cuts import Cuts
-from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Guard, Loop, Node, inside
+from timerl_nb.compiler.loops.loop_nodes import Ast, Execute, Guard, Loop, Node, subtree_nodes
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
@@ -90,8 +90,8 @@ class Lowered:
         Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
         """
         self._begin()
-        found = [(call, self._stated(call)) for call in self.calls]
-        known = [nbytes - self._within(call) for call, nbytes in found if nbytes is not None]
+        found = [(call, self._temporary_bytes(call)) for call in self.calls]
+        known = [nbytes - self._local_bytes(call) for call, nbytes in found if nbytes is not None]
         return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries_each)
 
     @property
@@ -103,7 +103,7 @@ class Lowered:
         known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.ready)
         return self.temporaries if known or "temporaries" in self.__dict__ else None
 
-    def _stated(self, call: Call) -> int | None:
+    def _temporary_bytes(self, call: Call) -> int | None:
         """Bytes of temporaries that XLA states for a call; None where it states none."""
         ready = self.ready[call.number - 1]
         if isinstance(ready, CompiledCall):
@@ -119,7 +119,7 @@ class Lowered:
         """Load all calls, or compile them, at once."""
         CompiledCall.begin(ready for ready in self.ready if isinstance(ready, CompiledCall))
 
-    def _within(self, call: Call) -> int:
+    def _local_bytes(self, call: Call) -> int:
         """The bytes of the buffers that only a call knows of."""
         known = call.changed | call.constant | call.made | {LENGTHS}
         names = self.flow.touched(call.node) - known
@@ -143,7 +143,9 @@ class Lowered:
     @property
     def loops(self) -> Seq[Loop]:
         """The outermost loops that are run turn by turn."""
-        called = [part.loop if isinstance(part, Call) else part.node for part in self._walked]
+        called = [
+            part.loop if isinstance(part, Call) else part.node for part in self._runnable_parts
+        ]
         return [node for node in called if isinstance(node, Loop)]
 
     @cached_property
@@ -152,7 +154,7 @@ class Lowered:
         return Cuts(self.ast, self.plan, self.loops)
 
     @property
-    def _walked(self) -> Seq[Call | Around]:
+    def _runnable_parts(self) -> Seq[Call | Around]:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
@@ -325,9 +327,9 @@ class Lowered:
     @cached_property
     def given(self) -> tuple[tuple[int, ...], ...]:
         """By call, the outputs of the host's operation that it puts into its buffers."""
-        return tuple(self._given(call) for call in self.calls)
+        return tuple(self._needed_host_outputs(call) for call in self.calls)
 
-    def _given(self, call: Call) -> tuple[int, ...]:
+    def _needed_host_outputs(self, call: Call) -> tuple[int, ...]:
         if call.given is None:
             return ()
         op, needed = self.plan.pdg[call.given.op_id], self.flow.behind(call.given)
@@ -492,7 +494,7 @@ def too_little(lowered: Lowered) -> str | None:
     if not lowered.hosted:
         return None
     for call in lowered.calls:
-        nodes = inside(call.node)
+        nodes = subtree_nodes(call.node)
         launches = sum(isinstance(node, Execute) for node in nodes)
         if launches > 1 or any(isinstance(node, Loop) for node in nodes):
             return None
@@ -502,4 +504,4 @@ def too_little(lowered: Lowered) -> str | None:
 
 
 def _has(node: Node, loop: Loop) -> bool:
-    return any(one is loop for one in inside(node))
+    return any(one is loop for one in subtree_nodes(node))

@@ -30,7 +30,7 @@ from timerl_nb.compiler.loops.loop_nodes import (
     Loop,
     Node,
     Sequence,
-    inside,
+    subtree_nodes,
 )
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
@@ -117,9 +117,9 @@ class Lowering:
         elif isinstance(node, If):
             self._branch(node, state, env, seed)
         elif isinstance(node, Execute):
-            self._guarded(node, state, env, lambda s: self._execute(node, s, env, seed))
+            self._run_guarded(node, state, env, lambda s: self._execute(node, s, env, seed))
         elif isinstance(node, Deallocate) and self.flow.writes(node):
-            self._guarded(node, state, env, lambda s: self._clear(node, s, env))
+            self._run_guarded(node, state, env, lambda s: self._clear(node, s, env))
 
     def fresh(self, name: str) -> JaxArray:
         """A buffer before anything is written to it."""
@@ -147,18 +147,18 @@ class Lowering:
         now = self.blocks.now
         return None if now is not None and now.is_apart else self.shards
 
-    def _seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+    def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """A buffer with the values that a block has, and where they are if the buffer is whole."""
         return (buffer, None) if self.blocks.now is None else self.blocks.now.seen(buffer)
 
     def _constants(self, node: Node) -> set[str]:
         """The given arrays that operations of a node know, by name."""
-        ids = {one.op_id for one in inside(node) if isinstance(one, Execute)}
+        ids = {one.op_id for one in subtree_nodes(node) if isinstance(one, Execute)}
         return {self.arrays[v] for k in ids - self.free for v in self.kernels[k].arrays}
 
     # --- control ---------------------------------------------------------------------------------
 
-    def _inside(
+    def _functionalize(
         self, names: Names, state: State, run: Change
     ) -> tuple[State, Callable[[State], State]]:
         """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
@@ -184,7 +184,7 @@ class Lowering:
             finally:
                 self._loops -= 1
 
-        carry, changed = self._inside(names, state, body)
+        carry, changed = self._functionalize(names, state, body)
 
         def turn(at: Any, inner: State) -> State:
             counter[0] = at
@@ -225,7 +225,7 @@ class Lowering:
                 lambda s: None if other is None else self.run(other, s, env, seed),
             )
 
-    def _guarded(self, node: Execute | Deallocate, state: State, env: Env, run: Change) -> None:
+    def _run_guarded(self, node: Execute | Deallocate, state: State, env: Env, run: Change) -> None:
         if node.guard is None or node.guard.cond is TRUE:
             run(state)
         else:
@@ -236,8 +236,8 @@ class Lowering:
         if isinstance(cond, bool):
             (then if cond else other)(state)
             return
-        carry, changed = self._inside(names, state, then)
-        _, unchanged = self._inside(names, state, other)
+        carry, changed = self._functionalize(names, state, then)
+        _, unchanged = self._functionalize(names, state, other)
         state |= lax.cond(cond, changed, unchanged, carry)
 
     # --- dynamic bounds --------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Lowering:
         reduce = op.outputs[tensor[1]].reduce
         block = self.plan.placed.blocks.get(tensor)
         for home in self.layout.homes[tensor]:
-            buffer, within = self._seen(home.buffer)
+            buffer, within = self._block_view(home.buffer)
             array = self._buffer(buffer.name, state)
             coordinates = [values(e, at, jnp) for e in home.coordinates]
             if reduce is not None:
@@ -415,7 +415,7 @@ class Lowering:
         if home is not None:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
-            buffer, within = self._seen(home.buffer)
+            buffer, within = self._block_view(home.buffer)
             return look_up(self._array(home, state), buffer, coordinates, within, elements)
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
         if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
@@ -539,7 +539,7 @@ class Lowering:
     ) -> JaxArray:
         counts = [1 if along is None else sizes[along] for _, along in starts]
         places = [values(e, at, jnp) for e, _ in starts]
-        return cut(self._array(home, state), places, counts, self._seen(home.buffer)[1])
+        return cut(self._array(home, state), places, counts, self._block_view(home.buffer)[1])
 
     def _point_shape(self, read: Read) -> tuple[int, ...]:
         """The shape of one point's value of what is read, as far as a block has it."""

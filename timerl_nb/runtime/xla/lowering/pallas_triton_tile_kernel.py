@@ -31,7 +31,7 @@ def without_gpu(how: Literal[True, "interpret"]) -> str | None:
     return f"Pallas compiles this for GPUs, and JAX runs on {platform}"
 
 
-def refused(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
+def kernel_refusal_reason(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
     """Why a tile cannot be a kernel, known ahead of its operations; None where it may be."""
     if how is True and tile.size & (tile.size - 1):
         return f"on a GPU blocks have a power of two points, and not {tile.size}"
@@ -75,14 +75,14 @@ class TileKernel:
             shared: scalars and small arrays, which all blocks have whole.
         """
         try:  # few operations, where no other axis has as many elements as a block has points
-            return self._called(arrays, shared, guess=True)
+            return self._call_kernel(arrays, shared, guess=True)
         except NotImplementedError as error:
             try:
-                return self._called(arrays, shared, guess=False)
+                return self._call_kernel(arrays, shared, guess=False)
             except NotImplementedError:
                 raise error from None
 
-    def _called(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
+    def _call_kernel(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
         from jax.experimental import pallas as pl  # noqa: PLC0415 (half a second, which few programs need)
 
         leaves, tree = jax.tree.flatten(shared)
@@ -90,7 +90,7 @@ class TileKernel:
         taken = [*arrays.values(), *leaves]
         axes = [self.axes.get(name) for name in names] + [None] * len(leaves)
         parts = [
-            jax.ShapeDtypeStruct(_with(x.shape, axis, self.tile.size), x.dtype)
+            jax.ShapeDtypeStruct(_resize_axis(x.shape, axis, self.tile.size), x.dtype)
             for x, axis in zip(taken, axes, strict=True)
         ]
         specs = [
@@ -143,7 +143,7 @@ def _triton(size: int) -> Any:
     return triton.CompilerParams(num_warps=max(1, min(size // 32, 8)))
 
 
-def _with(shape: Sequence[int], axis: int | None, size: int) -> tuple[int, ...]:
+def _resize_axis(shape: Sequence[int], axis: int | None, size: int) -> tuple[int, ...]:
     return tuple(size if k == axis else n for k, n in enumerate(shape))
 
 

@@ -19,7 +19,10 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import Block, JaxArra
 from timerl_nb.runtime.xla.lowering.buffer_access import Within
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow
-from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import TileKernel, refused
+from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import (
+    TileKernel,
+    kernel_refusal_reason,
+)
 
 State = dict[str, JaxArray]
 Env = Mapping[str, Any]
@@ -58,12 +61,12 @@ class Inside:
         within = None
         if buffer.name in self.tile.in_place:
             within = Within(axis, self.start, self.size)
-        return _along(buffer, axis, self.size), within
+        return _resize_axis(buffer, axis, self.size), within
 
     def begun(self, buffer: Buffer) -> Buffer:
         """A buffer that the block makes: one in place has all points of the device."""
         part, within = self.seen(buffer)
-        return part if within is None else _along(buffer, within.axis, self.tile.each)
+        return part if within is None else _resize_axis(buffer, within.axis, self.tile.each)
 
 
 class Blocks:
@@ -101,13 +104,13 @@ class Blocks:
         if tile.devices == 1:
             return self._all(tile, 0, state, env, seed)
         assert self._shards is not None
-        shared = _traced(env), seed
+        shared = _select_arrays(env), seed
 
         def run(parts: State, shared: Any, device: JaxArray) -> State:
             symbols, words = shared
             return self._all(tile, device * tile.each, parts, {**env, **symbols}, words)
 
-        made, arrays = self._flow.carried(tile.loop), self._touched(tile, state)
+        made, arrays = self._flow.carried(tile.loop), self._accessed_buffers(tile, state)
         return self._shards.apart(run, self._axes(tile), made, arrays, shared)
 
     def _all(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
@@ -152,8 +155,11 @@ class Blocks:
 
         changed, interpret = self._flow.carried(tile.loop), self._kernel == "interpret"
         kernel = TileKernel(tile, count, self._axes(tile), changed, run, interpret)
-        arrays, shared = self._touched(tile, state), (_traced(env), seed, jnp.asarray(first))
-        why = refused(tile, self._kernel) or kernel.why_not(arrays, shared)
+        arrays, shared = (
+            self._accessed_buffers(tile, state),
+            (_select_arrays(env), seed, jnp.asarray(first)),
+        )
+        why = kernel_refusal_reason(tile, self._kernel) or kernel.why_not(arrays, shared)
         self.no_kernel[id(tile.loop)] = why
         return kernel(arrays, shared) if why is None else None
 
@@ -165,7 +171,7 @@ class Blocks:
         finally:
             self.now = None
 
-    def _touched(self, tile: Tile, state: State) -> State:
+    def _accessed_buffers(self, tile: Tile, state: State) -> State:
         """What a tile looks into or changes, of what there is."""
         known = self._flow.touched(tile.loop) | self._constants(tile.loop)
         return {name: x for name, x in state.items() if name in known}
@@ -175,10 +181,10 @@ class Blocks:
         return {n: len(self._layout.buffers[n].axes) + axis for n, axis in tile.axes.items()}
 
 
-def _along(buffer: Buffer, axis: int, size: int) -> Buffer:
+def _resize_axis(buffer: Buffer, axis: int, size: int) -> Buffer:
     """A buffer with so many positions along an axis of each value."""
     return replace(buffer, shape=(*buffer.shape[:axis], size, *buffer.shape[axis + 1 :]))
 
 
-def _traced(env: Env) -> dict[str, JaxArray]:
+def _select_arrays(env: Env) -> dict[str, JaxArray]:
     return {name: x for name, x in env.items() if isinstance(x, jax.Array)}
