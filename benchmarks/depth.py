@@ -11,7 +11,7 @@ from typing import Any
 import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.reinforce import reinforce
-from timerl_nb.compiler.scheduling import schedule_validation as solve
+from timerl_nb.compiler.scheduling import schedule_validation
 from timerl_nb.driver.program import Program
 
 BOUNDS = {"B": 64, "I": 60, "T": 500}
@@ -25,7 +25,7 @@ PROGRAMS: Mapping[str, Callable[[tuple[int, ...]], trl.Context]] = {
 def scheduling() -> Iterator[list[float]]:
     """The seconds of each call of isl's scheduler inside, trial schedules included."""
     found: list[float] = []
-    kept = solve.solve
+    kept = schedule_validation.solve
 
     def timed(*args: Any) -> Any:
         start = time.perf_counter()
@@ -34,11 +34,11 @@ def scheduling() -> Iterator[list[float]]:
         finally:
             found.append(time.perf_counter() - start)
 
-    solve.solve = timed
+    schedule_validation.solve = timed
     try:
         yield found
     finally:
-        solve.solve = kept
+        schedule_validation.solve = kept
 
 
 def measure(write: Callable[[tuple[int, ...]], trl.Context], depth: int, repeats: int) -> Any:

@@ -17,8 +17,7 @@ import numpy as np
 
 import timerl_nb as trl
 from timerl_nb.scope.storage.event_format import Library
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 from timerl_nb.scope.wrappers.function_wrappers import Taps
 
 CALLS: Final = 20_000
@@ -35,12 +34,12 @@ def main() -> None:
 
 def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float]]]:
     """By way, what a call took longer than an untapped one in each round: in a tight loop, and cold."""
-    built = native.module
+    built = c_or_python_recorder.module
     ways = dict[str, tuple[Any, Callable[..., Any], bool]]()
-    for name, module in (("C", built), ("Python", pure)):
-        if name == "C" and built is pure:
+    for name, module in (("C", built), ("Python", python_recorder)):
+        if name == "C" and built is python_recorder:
             continue
-        native.module = module
+        c_or_python_recorder.module = module
         tap = Taps().made(operator.index, "index", Library.BACKEND)
         ways[f"{name}, nothing recorded"] = module, tap, False
         ways[f"{name}, recorded"] = module, tap, True
@@ -50,14 +49,14 @@ def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float
     for _ in range(rounds):
         bare = {one: (_tight(one, calls), _cold(one, calls // 200)) for one in _BARE}
         for name, (module, tap, is_recorded) in ways.items():
-            native.module = module
+            c_or_python_recorder.module = module
             with trl.scope.record(taps=False) if is_recorded else nullcontext():
                 tap(1)
                 took = _tight(tap, calls), _cold(tap, calls // 200)
             for k in range(2):
                 beside = _nothing if tap is _annotation else operator.index
                 found[name][k].append(took[k] - bare[beside][k])
-    native.module = built
+    c_or_python_recorder.module = built
     return found
 
 

@@ -32,9 +32,7 @@ import timerl_nb as trl
 from benchmarks.scope import fixed_works as works
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.recording.recorder import this_lane
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import function_wrappers as taps
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import c_or_python_recorder, function_wrappers, python_recorder
 
 BARE: Final = ("bare", "bare again")
 ROUNDS: Final = 40
@@ -42,7 +40,7 @@ TURNS: Final = 40
 FLOOR: Final = 0.03  # uninstrumented against itself
 WORST: Final = 0.05
 FAR: Final = 0.08  # the interval's end
-_BUILT: Final = native.module
+_BUILT: Final = c_or_python_recorder.module
 _DEAR: Final = ModuleType("dear")
 
 
@@ -88,7 +86,7 @@ def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-class _DearTap(pure.Tap):
+class _DearTap(python_recorder.Tap):
     """A tap of the Python recorder that costs what one of RL-Scope does."""
 
     __slots__ = ()
@@ -107,24 +105,24 @@ class _DearTap(pure.Tap):
             self.__call__ = _dear(self.__call__, name)
 
 
-class _DearMethodTap(_DearTap, pure.MethodTap):
+class _DearMethodTap(_DearTap, python_recorder.MethodTap):
     __slots__ = ()
 
     def __new__(cls, of: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
-        made = pure.MethodTap.__new__(cls, of, function, name, library, guess)
+        made = python_recorder.MethodTap.__new__(cls, of, function, name, library, guess)
         if type(made) is FunctionType:
             known, made = vars(made), functools.wraps(function)(_dear(made, name))
             vars(made).update(known)
-            pure.FUNCTIONS.add(made.__code__)
+            python_recorder.FUNCTIONS.add(made.__code__)
         return made
 
 
 def recorders() -> dict[str, Any]:
     """What writes lanes and taps functions, by name."""
-    taps._TAPS.update((_DearTap, _DearMethodTap))
-    vars(_DEAR).update({**vars(pure), "Tap": _DearTap, "MethodTap": _DearMethodTap})
-    found = {"Python": pure, "dear": _DEAR}
-    return found if _BUILT is pure else {"C": _BUILT, **found}
+    function_wrappers._TAPS.update((_DearTap, _DearMethodTap))
+    vars(_DEAR).update({**vars(python_recorder), "Tap": _DearTap, "MethodTap": _DearMethodTap})
+    found = {"Python": python_recorder, "dear": _DEAR}
+    return found if _BUILT is python_recorder else {"C": _BUILT, **found}
 
 
 def main(*words: str) -> None:
@@ -203,7 +201,7 @@ def _measure(work: str, way: str, pipe: Any) -> None:
     tick = _Turns(pipe, given.steps)
     with contextlib.redirect_stdout(None):
         if way not in BARE:
-            native.module = recorders()[way]
+            c_or_python_recorder.module = recorders()[way]
         run = given.prepare(trl.scope.operation)
         run(given.warm, lambda: None)
         pipe.send(None)

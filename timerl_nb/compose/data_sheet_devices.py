@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.collecting import cost_model as model
+from timerl_nb.collecting import cost_model
 from timerl_nb.compose.assignment_matrix import Device, Latency, Manager
 from timerl_nb.compose.fpga_model import Fpga
 from timerl_nb.compose.units import Link
@@ -57,7 +57,7 @@ def device_from_sheet(name: str, asked: Asked) -> tuple[Device, Link]:
         given = (asked.capacity, asked.fanout, asked.layers, asked.batch, asked.inserted)
         return fpga.device(*given), link
     try:
-        gpu = model.device_of(name)
+        gpu = cost_model.device_of(name)
     except OptionError as error:
         known = [n for n, one in sheets.items() if "dsps" in one]
         raise OptionError(
@@ -80,7 +80,7 @@ def streams_of(batch: int, seconds: Callable[[int], float]) -> tuple[int, float]
     return best, found[best]
 
 
-def gpu_device(gpu: model.Device, asked: Asked) -> Device:
+def gpu_device(gpu: cost_model.Device, asked: Asked) -> Device:
     """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory; by the best number of streams.
 
     One call each; a kernel for each level of the tree, which looks at a group for each row.
@@ -91,7 +91,7 @@ def gpu_device(gpu: model.Device, asked: Asked) -> Device:
     def through(rows: int, each: int) -> Latency:
         read = depth * rows * asked.fanout * _SUM
         elements = float(depth * rows * each)
-        load = model.Load(1, depth, 0.0, elements, [(float(read), float(size))])
+        load = cost_model.Load(1, depth, 0.0, elements, [(float(read), float(size))])
         return Latency(load.seconds(gpu), is_modelled=True)
 
     of = asked.learning
@@ -100,7 +100,7 @@ def gpu_device(gpu: model.Device, asked: Asked) -> Device:
         """Parts of the batch beside each other: all launches for each, and what is held is read once more."""
         moved = float(of.nbytes + (streams - 1) * asked.held)
         work = float(of.products), float(of.elements), [(moved, asked.held)]
-        return model.Load(1, streams * of.launches, *work).seconds(gpu)
+        return cost_model.Load(1, streams * of.launches, *work).seconds(gpu)
 
     _, seconds = streams_of(asked.batch, learning)
     learner = Latency(seconds, is_modelled=True)

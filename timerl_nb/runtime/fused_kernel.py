@@ -31,7 +31,7 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin, Slice
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.jax_backend import operation_rules as rules
-from timerl_nb.runtime.jax_backend import row_block_rules as jax_blocks
+from timerl_nb.runtime.jax_backend import row_block_rules
 from timerl_nb.runtime.jax_backend.reduction_rules import COMBINE
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope, holding_nans
 
@@ -217,7 +217,7 @@ class Kernel:
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
             row = scope.point[store.along] - store.first
-            results[k] = jax_blocks.with_row(block, row, results[k], cut=cut)
+            results[k] = row_block_rules.with_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
 
     # --- looking for NaNs ------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class Kernel:
                 pieces.append(
                     whole[None] if part.along is None else self._slice_block(scope, part, whole)
                 )
-            x = jax_blocks.end_to_end(pieces)
+            x = row_block_rules.end_to_end(pieces)
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
@@ -328,7 +328,7 @@ class Kernel:
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
-        return jax_blocks.rows(scope, block, first, count)
+        return row_block_rules.rows(scope, block, first, count)
 
 
 def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:

@@ -12,7 +12,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.driver.stages import Listing
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.show import offline_rendering as offpage
+from timerl_nb.show import offline_rendering
 from timerl_nb.show.graph.graph_layout import layout_svg
 from timerl_nb.show.graph.graph_view import graph_view
 from timerl_nb.show.memory.memory_view import MemoryView
@@ -27,7 +27,7 @@ def _memory(plan: MemoryPlan) -> str:
 
 
 def _text(artifact: Any) -> str:
-    return offpage.call("draw", {"view": "text"}, str(artifact), 1000)
+    return offline_rendering.call("draw", {"view": "text"}, str(artifact), 1000)
 
 
 def register() -> None:

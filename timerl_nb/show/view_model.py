@@ -22,7 +22,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.display_registry import bundle
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.show import offline_rendering as offpage
+from timerl_nb.show import offline_rendering
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class View(ABC):
 
         It is drawn by what draws it in a page; a view that has no drawing is its text.
         """
-        return offpage.call("draw", self.to_json(), str(self))
+        return offline_rendering.call("draw", self.to_json(), str(self))
 
     @abstractmethod
     def __str__(self) -> str: ...

@@ -6,7 +6,7 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.show.systems import stream_view as streams
+from timerl_nb.show.systems import stream_view
 from timerl_nb.show.widget_api import Report
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed
@@ -35,7 +35,7 @@ class StreamView(Widget):
         Raises:
             CallError: one is no report.
         """
-        self.drawn = streams.StreamView.of(*reports, name=name)
+        self.drawn = stream_view.StreamView.of(*reports, name=name)
         self._kernels = {one.kernel for run in self.drawn.runs for one in run.launches}
         super().__init__(view=packed(self.drawn))
 

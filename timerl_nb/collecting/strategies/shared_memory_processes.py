@@ -23,8 +23,7 @@ from timerl_nb.base.options import variable
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop, warn_of_infinite
 from timerl_nb.collecting.strategies.host_stepping import Stepping
-from timerl_nb.env import environment_shard as share
-from timerl_nb.env import indexed_environment as numbered
+from timerl_nb.env import environment_shard, indexed_environment
 from timerl_nb.env.gymnasium import GymEnvironment, distinct_seeds, gymnasium
 
 
@@ -60,7 +59,7 @@ class ProcessStepping:
         self._at = np.memmap(file, np.int64, "w+", shape=len(parts))
         self._actions: Any = None
         self._asked = False
-        one = partial(share.Share, env.spec, env.spaces, width, str(file))
+        one = partial(environment_shard.Share, env.spec, env.spaces, width, str(file))
         makes = [partial(one, k, part, [seeds[n] for n in part]) for k, part in enumerate(parts)]
         vector = gymnasium().vector
         self._env = vector.AsyncVectorEnv.__new__(vector.AsyncVectorEnv)
@@ -155,7 +154,7 @@ def _by_value() -> Iterator[None]:
     import cloudpickle
 
     with _ONE_AT_A_TIME:
-        for module in (numbered, share):
+        for module in (indexed_environment, environment_shard):
             cloudpickle.register_pickle_by_value(module)
         try:
             with variable(
@@ -163,5 +162,5 @@ def _by_value() -> Iterator[None]:
             ):  # spawned Pythons import nothing from the current folder
                 yield
         finally:
-            for module in (numbered, share):
+            for module in (indexed_environment, environment_shard):
                 cloudpickle.unregister_pickle_by_value(module)

@@ -12,8 +12,7 @@ from typing import Any
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.options import cache_folder
-from timerl_nb.replay.prioritization import tree_numba as tree_loops
-from timerl_nb.replay.prioritization import tree_numpy as tree_arrays
+from timerl_nb.replay.prioritization import tree_numba, tree_numpy
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Engine:
     descend: Callable[[Array, Array, int, Array], Array]
 
 
-_NUMPY = Engine("numpy", tree_arrays.change, tree_arrays.descend)
+_NUMPY = Engine("numpy", tree_numpy.change, tree_numpy.descend)
 
 
 @functools.cache
@@ -43,8 +42,8 @@ def _numba() -> Engine:
         )
         return Engine(
             "numba",
-            compiled(whole(f, f, i, whole, whole, numba.float64, i, f))(tree_loops.change),
-            compiled(i(f, i, whole, f))(tree_loops.descend),
+            compiled(whole(f, f, i, whole, whole, numba.float64, i, f))(tree_numba.change),
+            compiled(i(f, i, whole, f))(tree_numba.descend),
         )
     finally:
         numba.config.CACHE_DIR = before

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from timerl_nb.compiler.ir import random_bits as randomness
+from timerl_nb.compiler.ir import random_bits
 from timerl_nb.compiler.ir.operation_attributes import RngAttrs
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.random_bits import MOST_LOOPED, ROTATIONS, Words
@@ -25,7 +25,7 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scop
 # through once, not once for every turn.
 _WORTH: Final = 1 << 8
 
-_written_out = jax.jit(as_jax_promotes(randomness.threefry))  # traced once for arrays of one shape
+_written_out = jax.jit(as_jax_promotes(random_bits.threefry))  # traced once for arrays of one shape
 
 
 def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -40,17 +40,17 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
         return coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1))
 
     seed = (
-        scope.seed if scope.seeds is None else randomness.advance_seed(scope.seed, at(scope.seeds))
+        scope.seed if scope.seeds is None else random_bits.advance_seed(scope.seed, at(scope.seeds))
     )
     coords, far = [at(d) for d in attrs.dims], None
     if scope.endless in attrs.dims:
         k = attrs.dims.index(scope.endless)
         coords[k], far = _in_words(coords[k], scope.turn)
-    words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
+    words = (np.uint32(w) for w in random_bits.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
     encrypt = partial(threefry, once=scope.once)
-    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), encrypt, far)
+    drawn = random_bits.bits(seed, (high, low), coords, elements, prod(shape), encrypt, far)
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 
@@ -88,6 +88,6 @@ def _threefry_in_loop(key: Words, counter: Words) -> Words:
             x1 = x0 ^ ((x1 << r) | (x1 >> (32 - r)))
         return x0 + now, x1 + following + jnp.uint32(k + 1), following, last, now
 
-    third = k0 ^ k1 ^ np.uint32(randomness.PARITY)
+    third = k0 ^ k1 ^ np.uint32(random_bits.PARITY)
     x0, x1, *_ = lax.fori_loop(0, 5, group, (c0 + k0, c1 + k1, k1, third, k0))
     return x0, x1

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 
 if TYPE_CHECKING:
-    Operation, Phase = pure.Operation, pure.Phase
+    Operation, Phase = python_recorder.Operation, python_recorder.Phase
 else:
-    Operation, Phase = native.module.Operation, native.module.Phase
+    Operation, Phase = c_or_python_recorder.module.Operation, c_or_python_recorder.module.Phase
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -36,8 +36,7 @@ from timerl_nb.scope.storage.recording_writer import (
     clocks,
     write_manifest,
 )
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
 
@@ -117,7 +116,7 @@ def each_step(told: Stepped) -> None:
             told(lane, is_phase)
 
     if _now is not None:
-        native.module.each_step(ended)
+        c_or_python_recorder.module.each_step(ended)
 
 
 def is_owned_by(owner: object) -> bool:
@@ -147,7 +146,7 @@ def _stop(recorder: _Recorder, at: Clocks) -> None:
     global _now
     with _SWITCH:
         _now = None
-        native.module.stop()
+        c_or_python_recorder.module.stop()
     recorder.end(at)
 
 
@@ -155,8 +154,8 @@ def _go_on(recorder: _Recorder) -> None:
     """From here on a recorder is that of this process."""
     global _now
     _now = recorder
-    written_by(native.module)
-    native.module.start(_install_lane, recorder.top, recorder.names.numbers, _astray)
+    written_by(c_or_python_recorder.module)
+    c_or_python_recorder.module.start(_install_lane, recorder.top, recorder.names.numbers, _astray)
 
 
 def begin_lane() -> None:
@@ -214,7 +213,7 @@ def _astray(left: Any) -> None:
         if lane.silent and not left.is_phase:
             del stack[where]
         else:
-            stack[where] = native.module.Named(left.name)
+            stack[where] = c_or_python_recorder.module.Named(left.name)
             here.mark(f"{INTERLEAVED}{left.name}")
         return
 
@@ -250,7 +249,9 @@ class ThreadLane:
         self.native, self.taken = threading.get_native_id(), 0
         self.number = recorder.new_thread(self.native)
         self._segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
-        self.writer: Any = native.module.Lane(functools.partial(recorder.segment, self._segments))
+        self.writer: Any = c_or_python_recorder.module.Lane(
+            functools.partial(recorder.segment, self._segments)
+        )
         if recorder.asked is not None:
             blocks = Blocks(self.number, drawn=recorder.drawn)
             self.writer.tallies, self.writer.turn = {}, functools.partial(blocks.turn, self)
@@ -273,8 +274,8 @@ class ThreadLane:
     def tell_missed(self) -> None:
         """Write the counts of unwritten edges."""
         for name, which, count in self.writer.missed():
-            left, entered = divmod(which, pure.LIBRARIES)
-            if which == pure.ENTERED:
+            left, entered = divmod(which, python_recorder.LIBRARIES)
+            if which == python_recorder.ENTERED:
                 left, entered = MISSED_OPERATION, 0
             self.put(self.recorder.number(name) | entered << NAME_BITS, Kind.MISSED, left)
             self.put(count, Kind.COUNT, 0)
@@ -457,7 +458,7 @@ class _Recorder:
         """Record no more; the program goes on."""
         if not self.failed:
             self.failed = True
-            native.module.stop()
+            c_or_python_recorder.module.stop()
             warn(f"recording into {self.folder} has stopped: {error.strerror or error}.")
 
     def end(self, at: Clocks) -> None:
@@ -488,7 +489,7 @@ class _Recorder:
 
 def _last_of(lane: ThreadLane, now: int) -> dict[str, Any]:
     """The end of a lane whose thread goes on after the recording; see `lane_files.Last`."""
-    cpu, ready, switches = pure.schedule(f"/proc/self/task/{lane.native}")
+    cpu, ready, switches = python_recorder.schedule(f"/proc/self/task/{lane.native}")
     if lane.thread == get_ident():
         cpu = time.thread_time_ns()
     writer = lane.writer
@@ -498,7 +499,7 @@ def _last_of(lane: ThreadLane, now: int) -> dict[str, Any]:
 
 
 def _kind() -> str:
-    return "python" if native.module is pure else "c"
+    return "python" if c_or_python_recorder.module is python_recorder else "c"
 
 
 def _restart_after_fork() -> None:
@@ -507,7 +508,7 @@ def _restart_after_fork() -> None:
     _SWITCH = threading.Lock()
     if _now is not None:
         before, _now = _now, None
-        native.module.stop()
+        c_or_python_recorder.module.stop()
         forking: ThreadLane | None = getattr(before.own, "lane", None)
         thread = 0 if forking is None else forking.number
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timerl_nb.base.errors import warn
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import python_recorder
 
 
 def _load_recorder() -> Any:
@@ -16,14 +16,14 @@ def _load_recorder() -> Any:
     try:
         found: Any = importlib.import_module("timerl_nb.scope.wrappers._tap")
     except ImportError:
-        return pure
+        return python_recorder
     source = Path(__file__).with_name("_tap.c")
     if source.exists() and getattr(found, "SOURCE", None) != zlib.crc32(source.read_bytes()):
         warn(
             "the recorder in C was built from an older source: the one in Python is used, which is slower.",
             hint="install the project again (make setup).",
         )
-        return pure
+        return python_recorder
     return found
 
 

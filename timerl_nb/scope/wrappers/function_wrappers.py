@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from timerl_nb.scope.recording.annotations import guess, operation
 from timerl_nb.scope.storage.event_format import Library
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import python_recorder as pure
+from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 
 # What is native by its type, and by the name of its type, where that is some library's own.
 _NATIVE: Final = (types.BuiltinFunctionType, types.MethodDescriptorType)
@@ -35,10 +34,16 @@ _MISSING: Final = object()
 def is_tap(thing: Any) -> bool:
     """Whether something is a tap, of either recorder."""
     kind = type(thing)
-    return kind in _TAPS or (kind is types.FunctionType and thing.__code__ in pure.FUNCTIONS)
+    return kind in _TAPS or (
+        kind is types.FunctionType and thing.__code__ in python_recorder.FUNCTIONS
+    )
 
 
-_TAPS: Final = {kind for module in (pure, native.module) for kind in (module.Tap, module.MethodTap)}
+_TAPS: Final = {
+    kind
+    for module in (python_recorder, c_or_python_recorder.module)
+    for kind in (module.Tap, module.MethodTap)
+}
 
 
 def unwrap_function(thing: Any) -> Any:
@@ -101,7 +106,7 @@ class Taps:
         self._can_be_bound = True
         kind = "MethodTap" if hasattr(type(function), "__get__") else "Tap"
         opened = guess(guessed) if isinstance(guessed, str) else guessed
-        return getattr(native.module, kind)(self, function, name, library, opened)
+        return getattr(c_or_python_recorder.module, kind)(self, function, name, library, opened)
 
     def module(self, module: types.ModuleType, library: Library) -> None:
         """Tap the native functions of a module, and the methods of its native classes."""
@@ -139,7 +144,7 @@ class Taps:
         self._can_be_bound = True
         self._made[id(function)] = (
             function,
-            pure.Tap(self, function, "", Library.PYTHON, instead=other),
+            python_recorder.Tap(self, function, "", Library.PYTHON, instead=other),
         )
 
     def rebind(self) -> None:

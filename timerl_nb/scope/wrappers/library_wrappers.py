@@ -14,11 +14,10 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any, Final
 
-from timerl_nb.scope.recording import thread_parents as handing
+from timerl_nb.scope.recording import thread_parents
 from timerl_nb.scope.recording.recorder import known_thread, this_lane
 from timerl_nb.scope.storage.event_format import JOINS, SENDS, STARTS, Library
-from timerl_nb.scope.wrappers import c_or_python_recorder as native
-from timerl_nb.scope.wrappers import pytorch_wrappers as pytorch
+from timerl_nb.scope.wrappers import c_or_python_recorder, pytorch_wrappers
 from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, unwrap_function
 from timerl_nb.scope.wrappers.import_hook import ImportHook, Libraries, wrap_library
 
@@ -141,7 +140,7 @@ def _connections(taps: Taps, module: ModuleType) -> None:
 
 
 def _threads(taps: Taps, module: ModuleType) -> None:
-    handing.of_threads(taps, module)
+    thread_parents.of_threads(taps, module)
     _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
     _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
 
@@ -266,11 +265,11 @@ LIBRARIES: Final[Libraries] = {
     "gymnasium.vector": partial(_environments, ("VectorEnv",)),
     "jax": _jax,
     "multiprocessing.connection": _connections,
-    "multiprocessing.pool": handing.of_pools,
+    "multiprocessing.pool": thread_parents.of_pools,
     "multiprocessing.process": _processes,
     "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
     "concurrent.futures": partial(_waits, ("Future.result", "wait")),
-    "concurrent.futures.thread": handing.of_executors,
+    "concurrent.futures.thread": thread_parents.of_executors,
     "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
     "os": _os,
     "select": partial(_waits, ("select",)),
@@ -282,9 +281,9 @@ LIBRARIES: Final[Libraries] = {
     "threading": _threads,
     "time": partial(_waits, ("sleep",)),
     "timerl_nb": _timerl,
-    "torch": pytorch.wrap_torch_functions,
-    "torch._dynamo.trace_rules": pytorch.exclude_recorder,
-    "torch._inductor.output_code": pytorch.wrap_compiled_graphs,
+    "torch": pytorch_wrappers.wrap_torch_functions,
+    "torch._dynamo.trace_rules": pytorch_wrappers.exclude_recorder,
+    "torch._inductor.output_code": pytorch_wrappers.wrap_compiled_graphs,
     "torch.accelerator": partial(_waits, ("synchronize",)),
     "zmq.sugar.poll": partial(_waits, ("Poller.poll",)),
     "torch.cuda": partial(_waits, ("synchronize", "Event.synchronize", "Stream.synchronize")),
@@ -293,9 +292,9 @@ LIBRARIES: Final[Libraries] = {
 
 # Without other wrappers.
 HANDING: Final[Libraries] = {
-    "concurrent.futures.thread": handing.of_executors,
-    "multiprocessing.pool": handing.of_pools,
-    "threading": handing.of_threads,
+    "concurrent.futures.thread": thread_parents.of_executors,
+    "multiprocessing.pool": thread_parents.of_pools,
+    "threading": thread_parents.of_threads,
 }
 
 
@@ -311,7 +310,7 @@ class Tapping:
 
     def __init__(self, libraries: bool = True) -> None:
         # without libraries none that an earlier recording has wrapped
-        self._taps = _TAPS.setdefault(native.module, Taps()) if libraries else Taps()
+        self._taps = _TAPS.setdefault(c_or_python_recorder.module, Taps()) if libraries else Taps()
         which = LIBRARIES if libraries else HANDING
         self._hook = ImportHook(self._taps, which)
         self._which = which

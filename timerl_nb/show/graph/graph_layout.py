@@ -12,7 +12,7 @@ from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import FONT
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.show import offline_rendering as offpage
+from timerl_nb.show import offline_rendering
 
 SECONDS = 10.0  # what a layout may take; some 700 nodes
 # What the text is measured by, or as wide, is everywhere: Verdana, or DejaVu Sans on Linux.
@@ -37,13 +37,13 @@ def layout_svg(dot: str, seconds: float = SECONDS) -> str:
     expect_type(dot, str, "the text of a graph", "view.to_dot() gives one.")
     number("seconds", seconds, least=0)
     try:
-        text = offpage.call("layout", dot, seconds=seconds)
-    except offpage.TooLong:
+        text = offline_rendering.call("layout", dot, seconds=seconds)
+    except offline_rendering.TooLong:
         raise LayoutTimeout(
             f"the graph could not be laid out within {seconds:g} s.",
             hint="fold some of it (`view.fold(…)`), or give the layout more `seconds`.",
         ) from None
-    except offpage.Failed as error:
+    except offline_rendering.Failed as error:
         raise DrawingError("Graphviz does not take this graph.", evidence=error.evidence) from None
     text = re.sub(r"<!--.*?-->\n?", "", text[text.index("<svg") :], flags=re.S)
     return text.replace(f'font-family="{FONT}"', f'font-family="{FACES}"')

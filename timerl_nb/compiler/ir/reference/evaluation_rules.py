@@ -15,7 +15,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.compiler.ir import random_bits as randomness
+from timerl_nb.compiler.ir import random_bits
 from timerl_nb.compiler.ir.operation_attributes import (
     AxesAttrs,
     ConstAttrs,
@@ -132,12 +132,12 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
         coord = (np.array(grid[d], np.int64) >> 32 * word).astype(np.uint32)
         return coord[..., None] if coord.ndim else coord.reshape((1,) * rank)
 
-    seed = ref.seed if ref.seeds is None else randomness.advance_seed(ref.seed, at(ref.seeds))
+    seed = ref.seed if ref.seeds is None else random_bits.advance_seed(ref.seed, at(ref.seeds))
     coords = [at(d) for d in attrs.dims]
     far = at(ref.endless, 1) if ref.endless in attrs.dims else None
-    high, low = (np.array([w], np.uint32) for w in randomness.stream_words(attrs.stream))
+    high, low = (np.array([w], np.uint32) for w in random_bits.stream_words(attrs.stream))
     elements = np.arange(prod(shape), dtype=np.uint32)
-    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), far=far)
+    drawn = random_bits.bits(seed, (high, low), coords, elements, prod(shape), far=far)
     return np.broadcast_to(drawn, (*sizes, prod(shape))).reshape((*sizes, *shape))
 
 

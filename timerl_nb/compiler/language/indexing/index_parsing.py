@@ -15,7 +15,7 @@ from timerl_nb.base.errors import DomainError, IndexExpressionError
 from timerl_nb.compiler.language.foreign_names import INDEX
 from timerl_nb.compiler.language.lint import warn_permuted_index
 from timerl_nb.compiler.language.opaque_value import Opaque
-from timerl_nb.compiler.symbolic import index_expressions as expr
+from timerl_nb.compiler.symbolic import index_expressions
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import Cond, Entry, Lin
 
@@ -169,22 +169,22 @@ class Index(_Symbolic):
         return NotImplemented if found is None else Condition(self.owner, join(self.lin, found))
 
     def __eq__(self, other: object) -> Any:
-        return self._compare(other, "==", expr.eq)
+        return self._compare(other, "==", index_expressions.eq)
 
     def __ne__(self, other: object) -> Any:
-        return self._compare(other, "!=", expr.ne)
+        return self._compare(other, "!=", index_expressions.ne)
 
     def __lt__(self, other: Any) -> Any:
-        return self._compare(other, "<", expr.lt)
+        return self._compare(other, "<", index_expressions.lt)
 
     def __le__(self, other: Any) -> Any:
-        return self._compare(other, "<=", expr.le)
+        return self._compare(other, "<=", index_expressions.le)
 
     def __gt__(self, other: Any) -> Any:
-        return self._compare(other, ">", expr.gt)
+        return self._compare(other, ">", index_expressions.gt)
 
     def __ge__(self, other: Any) -> Any:
-        return self._compare(other, ">=", expr.ge)
+        return self._compare(other, ">=", index_expressions.ge)
 
 
 class Condition(_Symbolic):
@@ -211,13 +211,13 @@ class Condition(_Symbolic):
         return NotImplemented
 
     def __and__(self, other: Any) -> Any:
-        return self._combine(other, "&", expr.all_of)
+        return self._combine(other, "&", index_expressions.all_of)
 
     def __or__(self, other: Any) -> Any:
-        return self._combine(other, "|", expr.any_of)
+        return self._combine(other, "|", index_expressions.any_of)
 
     def __xor__(self, other: Any) -> Any:
-        either = self._combine(other, "^", expr.any_of)
+        either = self._combine(other, "^", index_expressions.any_of)
         return either if either is NotImplemented else either & ~(self & other)
 
     def __eq__(self, other: object) -> Any:
@@ -230,7 +230,7 @@ class Condition(_Symbolic):
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __invert__(self) -> Condition:
-        return Condition(self.owner, expr.negate(self.cond))
+        return Condition(self.owner, index_expressions.negate(self.cond))
 
     def _no_numbers(self, other: Any = None) -> Any:
         if other is None or isinstance(other, Condition | Index | int | float | np.generic):
@@ -254,7 +254,7 @@ def extremum(which: str, args: Sequence[Any]) -> Index | int:
             as_lin(None, arg)
         return min(args) if which == "min" else max(args)
     lins = [as_lin(symbolic[0].owner, arg) for arg in args]
-    joined = expr.minimum if which == "min" else expr.maximum
+    joined = index_expressions.minimum if which == "min" else index_expressions.maximum
     return Index(symbolic[0].owner, joined(*lins))
 
 
@@ -273,7 +273,7 @@ def as_lin(owner: object, value: Any) -> Lin:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**63:
             raise _refuse(f"{value} is no integer of 64 bits.", "no dimension is as long.")
-        return expr.const(int(value))
+        return index_expressions.const(int(value))
     kind = type(value).__name__
     hint = "an index is made of symbols, integers, + - * // %, trl.min and trl.max."
     if not isinstance(value, _Symbolic) and getattr(value, "dtype", None) == "bool":
@@ -338,7 +338,7 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
                 f"{name}: a slice with a step ({entry.step}) is not supported.",
                 "read single points, as in x[2 * t], or slice first and index the axis.",
             )
-        lo = expr.ZERO if entry.start is None else as_lin(owner, entry.start)
+        lo = index_expressions.ZERO if entry.start is None else as_lin(owner, entry.start)
         hi = dims[dim].size if entry.stop is None else as_lin(owner, entry.stop)
         for end in (lo, hi):
             _not_negative(dims, dim, end, name)
@@ -347,7 +347,7 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
                 f"{name}: the slice {lo}:{hi} ends before it begins.",
                 "slices go upwards; x[T - 1 - t] reads backwards.",
             )
-        return expr.span(lo, hi)
+        return index_expressions.span(lo, hi)
     if isinstance(entry, Condition):
         raise _refuse(f"{name}: a condition stands alone in an index.", f"write {name}[{entry}].")
     point = as_lin(owner, entry)

@@ -15,7 +15,7 @@ from typing import Any
 
 from timerl_nb.base.errors import DomainError, ShapeError
 from timerl_nb.compiler.ir.dependence_graph import at_own_point
-from timerl_nb.compiler.ir.host import host_functions as host
+from timerl_nb.compiler.ir.host import host_functions
 from timerl_nb.compiler.ir.host.host_functions import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
 from timerl_nb.compiler.ir.shapes import TensorType
@@ -49,7 +49,7 @@ class Resource:
         self.ctx: Context = current()
         dims = as_dims(self.ctx, self.ctx.space, instances)
         label = checked_name(name or getattr(make, "__name__", "resource"))
-        self.inner = host.Resource(make, dims, label)
+        self.inner = host_functions.Resource(make, dims, label)
         self._turns: list[_Turn] = []
         self.ctx.at_end(self._order)
 

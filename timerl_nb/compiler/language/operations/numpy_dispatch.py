@@ -15,7 +15,7 @@ from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.foreign_names import close
 from timerl_nb.compiler.language.inputs.tensor_sources import concat, maximum, minimum, stack, where
 from timerl_nb.compiler.language.opaque_value import Opaque, register_numpy
-from timerl_nb.compiler.language.operations import numpy_style_functions as functions
+from timerl_nb.compiler.language.operations import numpy_style_functions
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 
 # ufunc -> the operator's method, and that of its right operand
@@ -59,13 +59,13 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "where": where,
     "concatenate": concat,
     "stack": stack,
-    "hstack": functions.hstack,
-    "vstack": functions.vstack,
-    "outer": functions.outer,
-    "einsum": functions.einsum,
-    "logical_and": functions.logical_and,
-    "logical_or": functions.logical_or,
-    "logical_xor": functions.logical_xor,
+    "hstack": numpy_style_functions.hstack,
+    "vstack": numpy_style_functions.vstack,
+    "outer": numpy_style_functions.outer,
+    "einsum": numpy_style_functions.einsum,
+    "logical_and": numpy_style_functions.logical_and,
+    "logical_or": numpy_style_functions.logical_or,
+    "logical_xor": numpy_style_functions.logical_xor,
     "float_power": lambda x, y: operand(None, x).floating() ** y,
     "dot": lambda x, y: _operator("matmul", (x, y)),
     "arctan2": lambda y, x: _method("atan2", (y, x), {}),
