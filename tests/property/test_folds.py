@@ -35,7 +35,11 @@ MANY = 97  # points: more than those of the windows of most programs, and of no 
 
 def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
     """Whether a program is planned by a few turns under some bounds: then as point by point."""
-    plan, graph, schedule = program.memory, program._front.constraints, program._front.tree
+    plan, graph, schedule = (
+        program.memory,
+        program._compiled.front.constraints,
+        program._compiled.front.tree,
+    )
     ways: dict[str, Any] = {"smallest": plan.smallest, "donation": plan.donates}
     few = next(iter(Plans(graph, schedule, bounds, **ways, exact=0)))
     if not isinstance(few, FoldedPlan):

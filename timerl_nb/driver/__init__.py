@@ -1,5 +1,7 @@
 """Driver of a compilation: runs the stages in order, caches them, and returns a `Program`.
 
-Entry points: `compiling_context.Context.compile` and `program.Program`. `compiler` caches stages under
-the options they depend on; `search` looks for a plan within a memory budget.
+Entry points: `compiling_context.Context.compile` and `program.Program`, a façade over functions of one
+immutable value, `compilation.Compilation`: `program_compilation` compiles, `stage_artifacts` and
+`program_warnings` inspect, `program_variation` asks for variants, `program_runs` runs. `compiler` caches
+stages under the options they depend on; `search` looks for a plan within a memory budget.
 """

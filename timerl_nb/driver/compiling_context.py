@@ -32,8 +32,11 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operan
 from timerl_nb.compiler.passes.seed_batching import Seeds
 from timerl_nb.compiler.symbolic.dimensions import Endless
 from timerl_nb.compiler.symbolic.index_expressions import Lin
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiler import Compiler
 from timerl_nb.driver.program import Program
+from timerl_nb.driver.program_compilation import compile_program
 from timerl_nb.driver.program_hooks import made_known
 from timerl_nb.driver.stages import See, unseen
 
@@ -262,29 +265,33 @@ class Context(Frontend):
             if self._checks_nan:
                 given = given.with_(check_nan=True)
 
-            def compiled(graph: Pdg) -> Program:
+            def compile_graph(graph: Pdg) -> Compilation:
                 if seeds is None:
-                    return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                    compiler = Compiler(graph)
+                    return compile_program(CompileRequest(compiler, self, actual, given), see=see)
                 several = Seeds.beside(graph.dims)
                 under = {several.dim.bound: int(seeds), **actual}
                 try:
                     compiler = Compiler(several.run(graph).pdg)
-                    return Program(compiler, under, given, self, None, see, tell=tell)
+                    return compile_program(CompileRequest(compiler, self, under, given), see=see)
                 except TimeRLError:
                     Compiler(graph).source(actual)  # what is wrong without seeds is said so
                     raise
 
             try:
-                return made_known(compiled(pdg))
+                compiled = compile_graph(pdg)
             except ReadError as error:
                 # outside under such small bounds alone, and perhaps where nothing is needed
                 less = restrict_to_needed(pdg, under=actual)
                 if less is pdg:
                     raise
                 try:
-                    return made_known(compiled(less))
+                    compiled = compile_graph(less)
                 except ReadError:
                     raise error from None
+            if tell:
+                compiled.issue_warnings()
+            return made_known(Program(compiled))
         except TimeRLError as error:
             raise error.with_traceback(None) from None
 

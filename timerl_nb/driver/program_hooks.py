@@ -59,14 +59,14 @@ def run_begins(program: Any) -> None:
 
 
 def listen(by: Callable[[Any], Listener] | None) -> None:
-    """Have a listener made for each run of a program in this process, from now on; None for none."""
+    """Create a listener from the `Compilation` of each later run in this process; None for none."""
     global _LISTENS
     _LISTENS = by
 
 
-def listener_of(program: Any) -> Listener | None:
-    """Who is to hear the events of a run that begins."""
-    return None if _LISTENS is None else _LISTENS(program)
+def listener_of(compiled: Any) -> Listener | None:
+    """Return the listener to the events of a run that begins, if there is one."""
+    return None if _LISTENS is None else _LISTENS(compiled)
 
 
 _LISTENS: Callable[[Any], Listener] | None = None

@@ -10,6 +10,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.operations import DataflowAttrs
 from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
+from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.execution.control.pause_and_stop import Stopped
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -70,7 +71,7 @@ def run_observed(
 class Names:
     """What the names of a run's events stand for."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program | Compilation) -> None:
         pdg, names = program.fused, program.ast.names
         self._ops: Mapping[str, tuple[int, ...]] = {n: pdg[k].op_ids for k, n in names.items()}
         self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}

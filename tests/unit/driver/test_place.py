@@ -89,7 +89,7 @@ def test_the_hand_goes_on(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Family, "program", slow)
     made: list[Stages] = []
     monkeypatch.setattr(
-        "timerl_nb.driver.program.Stages", lambda s: made.append(Stages(s)) or made[-1]
+        "timerl_nb.driver.compilation.Stages", lambda s: made.append(Stages(s)) or made[-1]
     )
     explorer.vary(steps=2)
     assert begun.wait(60)

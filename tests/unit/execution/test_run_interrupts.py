@@ -27,12 +27,13 @@ EVERY = 1 if _TIMES else 59  # lines from one interrupt to the next
 RUN = (
     "driver/run_in_folder.py",
     "driver/program.py",
-    "live/",
+    "driver/program_runs/",
+    "execution/",
     "runtime/state/run_folder.py",
-    "files.py",
+    "base/atomic_files.py",
 )
 COMMAND = ("cli/train.py", "cli/support/foreground_run.py", "cli/support/run_request.py")
-TRAINING = ("replay/", "live/", "files.py")
+TRAINING = ("replay/", "execution/", "base/atomic_files.py")
 DQN = Dqn("gym.CartPole-v1", hidden=(4,), target_every=5, epsilon=(1.0, 0.1, 20))
 
 

@@ -21,6 +21,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
+from timerl_nb.driver.program_runs import program_run
 from timerl_nb.execution.control.periodic_saving import Every
 from timerl_nb.runtime.state.run_folder import VERSION, RunFolder
 
@@ -222,16 +223,16 @@ def test_time_is_what_a_clock_that_cannot_go_back_says(
         return written(folder, manifest, arrays)
 
     monkeypatch.setattr(RunFolder, "write", write)
-    made = program._make_run
+    made = program_run.make_run
 
-    def make(seed: int, on_event: Any, progress: Any, **more: Any) -> Any:
+    def make(compiled: Any, seed: int, progress: Any, *given: Any, **named: Any) -> Any:
         def turned(count: int = 1) -> None:
             now[0] += 40.0
             progress(count)
 
-        return made(seed, on_event, turned, **more)
+        return made(compiled, seed, turned, *given, **named)
 
-    monkeypatch.setattr(program, "_make_run", make)
+    monkeypatch.setattr(program_run, "make_run", make)
     program.execute(checkpoint=tmp_path, every="2min")
     assert turns == [3, 6, 9, 9]
 

@@ -216,7 +216,7 @@ class Outside:
 
     def __init__(self, program: trl.Program, policy: LearntPolicy, how: How) -> None:
         self.graph = policy.graph(how)
-        source = program._owner.snapshot()
+        source = program._compiled.owner.snapshot()
         self.bits = {op.attrs.stream: op for op in source if op.kind == "rng"}
         self.own = [op for op in self.graph.pdg if op.kind == "rng"]
         self.reference = Reference(source, program.bounds, 5)

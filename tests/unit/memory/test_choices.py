@@ -138,7 +138,7 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     short = small.with_bounds({"T": 8})
     assert "t_block" not in short.fused.dims and short.memory.bounds == short.bounds
     assert small.with_options(device_memory=budget).memory is small.memory
-    assert small._compiler._searched == (None, None), "a large plan is kept once"
+    assert small._compiled.request.compiler._searched == (None, None), "a large plan is kept once"
 
 
 def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
@@ -288,7 +288,7 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     assert whole is not None
     assert 0 < unfused_lower_bound(whole, program.bounds) <= floor
     assert 0 < live_across(whole, program.bounds) <= program.memory.needed
-    plans = Plans(program._front.constraints, program._front.tree, program.bounds)
+    plans = Plans(program._compiled.front.constraints, program._compiled.front.tree, program.bounds)
     for plan in plans:
         assert plans.least(swap=False) <= plan.needed
         assert plans.least(swap=True) <= min(plan.needed, plan.swapped(1).needed)

@@ -39,7 +39,7 @@ def swapped(whole: trl.Program) -> trl.Program:
 
 
 def test_layouts_that_differ_in_swaps_share_what_these_do_not_change(whole: trl.Program) -> None:
-    plans = Plans(whole._front.constraints, whole._front.tree, whole.bounds)
+    plans = Plans(whole._compiled.front.constraints, whole._compiled.front.tree, whole.bounds)
     plan, known = next(iter(plans)).unfolded(), dict[Hashable, Any]()
     moved: set[int] = set()
     for share in (0.8, 0.5, 0.0):
@@ -53,7 +53,9 @@ def test_layouts_that_differ_in_swaps_share_what_these_do_not_change(whole: trl.
 
 def test_what_swaps_do_not_reach_changes_nothing(whole: trl.Program) -> None:
     """So that they are not chosen anew for less."""
-    plan = next(iter(Plans(whole._front.constraints, whole._front.tree, whole.bounds)))
+    plan = next(
+        iter(Plans(whole._compiled.front.constraints, whole._compiled.front.tree, whole.bounds))
+    )
     least = plan.swapped(1)
     for target in (least.peak - 1, least.peak // 2):
         assert [(s.lifetime, s.moved) for s in plan.swapped(target).swaps.all] == [

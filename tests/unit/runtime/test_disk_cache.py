@@ -59,7 +59,7 @@ def test_a_front_is_the_same_from_bytes(
     write: Callable[[], trl.Context], changes: dict[str, Any]
 ) -> None:
     program = write().compile(BOUNDS, trl.Options(**changes))
-    options, compiler = program.options, program._compiler
+    options, compiler = program.options, program._compiled.request.compiler
     front = compiler.front(options, BOUNDS)
     written = digest(compiler.pdg)
     assert written is not None

@@ -15,6 +15,7 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import leaving
 from timerl_nb.base.errors import BudgetError
+from timerl_nb.driver.program_runs.main_memory_check import main_memory
 from timerl_nb.runtime.host_memory import Left, main_memory_left
 
 ROOT = Path(__file__).parents[3]
@@ -166,7 +167,7 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of main memory that are left."""
     left = [1 << 40]
     monkeypatch.setattr(
-        "timerl_nb.driver.program.main_memory_left",
+        "timerl_nb.driver.program_runs.main_memory_check.main_memory_left",
         lambda: Left(left[0], "the test allows no more"),
     )
     yield left
@@ -223,7 +224,9 @@ def test_an_accelerator_leaves_main_memory_to_what_waits(
 ) -> None:
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
     swapped = program.with_options(device_memory=leaving(program, 0.5))
-    monkeypatch.setattr("timerl_nb.driver.program.is_accelerated", lambda: True)
+    monkeypatch.setattr(
+        "timerl_nb.driver.program_runs.main_memory_check.is_accelerated", lambda: True
+    )
     host = swapped.memory.timeline().host_peak
     plenty[0] = host
     swapped.execute()
@@ -238,7 +241,7 @@ def test_an_accelerator_leaves_main_memory_to_what_waits(
 
 def test_the_copy_that_is_saved_counts(plenty: list[int], tmp_path: Path) -> None:
     program = backwards(1024).compile({"T": 8}, trl.Options(executor="interpret"))
-    plenty[0] = needed = program._main_memory
+    plenty[0] = needed = main_memory(program._compiled)
     program.execute()
     with pytest.raises(BudgetError) as found:
         program.execute(checkpoint=tmp_path, every=1)

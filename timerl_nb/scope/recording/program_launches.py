@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from timerl_nb.base.runtime_events import Event
-from timerl_nb.driver.program import Program
+from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_hooks import listen
 from timerl_nb.driver.run_observation import Names
 from timerl_nb.scope.recording.annotations import operation, phase
@@ -26,7 +26,7 @@ class Launches:
     Where no phase is open a turn is one, and where no operation is open a launch is one.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Compilation) -> None:
         self._names, self._tops = Names(program), dict[str, int]()
         self._lane: ThreadLane | None = None
         self._turn: phase | None = None

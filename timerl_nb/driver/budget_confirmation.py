@@ -1,0 +1,127 @@
+"""Memory budgets, checked with the figures that XLA states after it has compiled a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from timerl_nb.base.errors import BudgetError, warn
+from timerl_nb.compiler.memory.budget.budget_check import stated_refusal, stated_text
+from timerl_nb.driver.compilation import Compilation, compile_stages
+from timerl_nb.driver.compile_pipeline import Front
+from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.stages import See, Stage, unseen
+
+_ROUNDS: Final = 4  # of searching again with XLA's figure
+# A warning is due if memory exceeds the estimate by both this factor and this number of bytes.
+_PROMISED, _UNTOLD = 1.2, 1 << 20
+
+
+def compile_within_budget(
+    request: CompileRequest,
+    front: Front | None = None,
+    see: See = unseen,
+    *,
+    least: bool = True,
+) -> Compilation:
+    """Compile a program as the options say, without tuning.
+
+    Args:
+        front, see, least: as for `compile_stages`.
+
+    Raises:
+        BudgetError: nothing fits the budget; with `least`, it names a figure confirmed by XLA.
+    """
+    options = request.options
+    source = request.compiler.source(request.bounds)
+    try:
+        return compile_stages(request, source, front, see, least=least)
+    except BudgetError as error:
+        if options.budget is None or not least or options.executor != "xla":
+            raise
+        raise _confirm_budget(request, source, error, options.budget) from error.__cause__
+
+
+def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
+    """Search again, a few times at most, if XLA's figure exceeds the estimate and the budget.
+
+    Returns:
+        the same compilation, or another one of the same request.
+
+    Raises:
+        BudgetError: no decision keeps to the limit; it names a figure confirmed by XLA.
+    """
+    for _ in range(_ROUNDS):
+        if (stated := _note_excess(compiled, limit)) is None:
+            return compiled
+        try:
+            compiled = _compile_next_decision(compiled)
+        except BudgetError as error:
+            request, source = compiled.request, compiled.source
+            raise _confirm_budget(request, source, error, limit, stated) from error
+        warn(f"{stated}: the program is compiled again to keep to {limit:,} bytes.")
+        compiled.issue_warnings()
+    lowered = compiled.executable.lowered
+    if lowered is not None and (stated := _note_excess(compiled, limit)) is not None:
+        raise stated_refusal(lowered.needed, limit, stated)
+    return compiled
+
+
+def warn_of_excess(compiled: Compilation) -> None:
+    """Warn if XLA takes much more memory than `program.memory.needed` has promised."""
+    lowered, promised = compiled.executable.lowered, compiled.memory.needed
+    if lowered is None or lowered.stated is None:
+        return
+    if lowered.needed > _PROMISED * promised + _UNTOLD:
+        warn(
+            f"the program took {lowered.needed:,} bytes on the device, where {promised:,} were "
+            f"expected: {stated_text(compiled.memory, lowered.temporaries)}.",
+            hint="give device_memory=, by which programs keep to what XLA states.",
+        )
+
+
+def _compile_next_decision(compiled: Compilation) -> Compilation:
+    """Compile with the next decision: one that fits with the same excess, if there is any."""
+    request, source = compiled.request, compiled.source
+    compiler, under = request.compiler, (request.options, request.bounds)
+    compiler.correct(None, *under, compiler.beyond(compiled.front, *under))
+    try:
+        found = compile_stages(request, source)
+    except BudgetError:
+        compiler.correct(None, *under, 0)
+        found = compile_stages(request, source)
+    return replace(found, tuning=compiled.tuning)
+
+
+def _note_excess(compiled: Compilation, limit: int) -> str | None:
+    """Note by how much XLA's figures exceed the estimate, if they exceed a limit; return the message."""
+    lowered, memory, request = compiled.executable.lowered, compiled.memory, compiled.request
+    if lowered is None or lowered.needed <= limit:
+        return None
+    beyond = max(1, lowered.needed - memory.needed)
+    request.compiler.correct(compiled.front.decision, request.options, request.bounds, beyond)
+    return stated_text(memory, lowered.temporaries)
+
+
+def _confirm_budget(
+    request: CompileRequest,
+    source: tuple[Stage, ...],
+    error: BudgetError,
+    limit: int,
+    stated: str = "",
+) -> BudgetError:
+    """Return a refusal with a larger figure, within which XLA compiles the program."""
+    needed = error.needed
+    request.compiler.correct(None, request.options, request.bounds, 0)
+    for _ in range(_ROUNDS):
+        larger = request.with_options(request.options.with_(device_memory=needed))
+        try:
+            trial = compile_stages(larger, source)
+        except BudgetError as other:
+            needed = other.needed
+            continue
+        found = _note_excess(trial, needed)
+        if found is None:
+            break
+        stated = found
+    return stated_refusal(needed, limit, stated) if stated else error

@@ -1,0 +1,96 @@
+"""Input of a compilation, and the refusal of options that have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from timerl_nb.base.errors import OptionError
+from timerl_nb.base.options import Blocks, Options
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.language.program_context import Context
+from timerl_nb.compiler.symbolic.dimensions import Endless
+from timerl_nb.driver.compiler import Compiler
+
+
+@dataclass(frozen=True, eq=False)
+class CompileRequest:
+    """Input of a compilation.
+
+    Attributes:
+        compiler: the compiler of the graph, which caches the stages.
+        owner: the context that has the graph's symbols.
+        bounds: actual bounds, by name.
+        options: the decisions of the compilation.
+
+    Raises:
+        OptionError: an option names no dimension of the graph, or has no effect.
+    """
+
+    compiler: Compiler
+    owner: Context
+    bounds: dict[str, int]
+    options: Options
+
+    def __post_init__(self) -> None:
+        _check_dims(self.compiler.pdg, self.options)
+        _check_effect(self.options, self.bounds)
+
+    def with_options(self, options: Options) -> CompileRequest:
+        return replace(self, options=options)
+
+    def with_bounds(self, bounds: dict[str, int]) -> CompileRequest:
+        return replace(self, bounds=bounds)
+
+
+def _check_dims(pdg: Pdg, options: Options) -> None:
+    tile = () if options.tile_size is None else options.tile_size[:1]
+    named = {
+        "vectorize": options.vectorize,
+        "incrementalize": _block_dims(options.blocks),
+        "tile": tile,
+    }
+    for option, names in named.items():
+        for name in () if isinstance(names, bool) else names:
+            if name not in pdg.dims:
+                known = ", ".join(pdg.dims.names)
+                raise OptionError(
+                    f"{option} names {name!r}, which is no dimension of the program.",
+                    hint=f"the dimensions are {known}.",
+                )
+
+
+def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
+    """Refuse options without effect alongside other options, or under the bounds."""
+    given = {
+        "tile": options.tile is not False,
+        "tile_kernel": options.tile_kernel is not False,
+        "fuse_iterations": options.fuse_iterations > 1,
+    }
+    why = hint = ""
+    for name in (name for name in given if given[name]):
+        if (
+            options.asks_for_interpreter and not options.check_nan
+        ):  # a search for a NaN changes one option
+            why = 'the interpreter runs the program, as executor="interpret" says'
+            hint = f'leave out {name}, or let executor="xla" run the program.'
+        elif name == "tile_kernel" and options.tile is False:
+            why, hint = "no loop runs in blocks without tile", 'give a tile, such as tile="auto".'
+        elif name == "fuse_iterations" and any(isinstance(n, Endless) for n in bounds.values()):
+            why = "a program without an end hands out values after each iteration"
+            hint = "leave out fuse_iterations."
+        if why:
+            value: Any = getattr(options, name)
+            value = dict(value) if isinstance(value, tuple) else value
+            raise OptionError(f"{name}={value!r} does nothing: {why}.", hint=hint)
+    if options.tune and options.incrementalize != "auto" and options.rematerialize != "auto":
+        raise OptionError(
+            "tune=True does nothing: incrementalize and rematerialize are given.",
+            hint='leave one of them at "auto", or leave out tune.',
+        )
+
+
+def _block_dims(blocks: int | Blocks | None) -> tuple[str, ...]:
+    """The dimensions that block sizes are given for."""
+    return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()

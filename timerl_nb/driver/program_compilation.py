@@ -1,0 +1,54 @@
+"""Compilation of a request; with `tune` the options come from measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from timerl_nb.base.options import Options
+from timerl_nb.driver.budget_confirmation import compile_within_budget
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.compile_pipeline import Front, without_memory_budget
+from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.host_effects import refuse_host_effects
+from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
+from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan
+from timerl_nb.driver.stages import See, unseen
+
+
+def compile_program(
+    request: CompileRequest, front: Front | None = None, see: See = unseen
+) -> Compilation:
+    """Compile a program; with `tune`, measure a few plans first and compile the fastest.
+
+    Args:
+        front: passes and a schedule that also hold for the request; None to run the passes.
+        see: gets every stage that is not reused, in order, as soon as it exists.
+
+    Raises:
+        BudgetError: nothing fits the budget.
+        OptionError: an operation has effects on the host, so that no plan can be measured.
+    """
+    if not request.options.tune:
+        return compile_within_budget(request, front, see)
+    request.compiler.source(request.bounds)  # refuses a wrong program before its plans are tried
+    tuning = _tune(request)
+    tuned = request.with_options(tuning.options)
+    return replace(compile_within_budget(tuned, front, see), tuning=tuning)
+
+
+def _tune(request: CompileRequest) -> Tuning:
+    """Measure a few plans on this machine."""
+    compiler, bounds = request.compiler, request.bounds
+    given = "leave tune off; incrementalize and rematerialize can be given."
+    refuse_host_effects(compiler.pdg, "tune=True runs the program to measure it", given)
+    alone = request.options.with_(tune=False)
+    whole = without_memory_budget(alone.with_(incrementalize=False))
+    last = compiler.front(whole, bounds).stages[-1].previous
+    assert last is not None
+
+    def measure(options: Options) -> float:
+        # only the refusal of the user's own options is shown
+        plan = compile_within_budget(request.with_options(options), least=options == alone)
+        return measure_iteration(plan)[1]
+
+    return tune_plan(last, bounds, alone, measure, compiler.place("tuned", alone, bounds))

@@ -1,0 +1,111 @@
+"""Check of the machine before a run: process, element types, main memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from timerl_nb.compiler.language.inputs.actual_bounds import fixed_bounds
+from timerl_nb.compiler.memory.budget.budget_check import machine_refusal, on_the_machine
+from timerl_nb.compiler.symbolic.dimensions import Ceiling
+from timerl_nb.driver.budget_confirmation import compile_within_budget, keep_within_budget
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiler import check_types
+from timerl_nb.driver.search.budget_suggestions import fit_suggestions
+from timerl_nb.execution.telemetry.progress_bar import compiling
+from timerl_nb.runtime.host_memory import main_memory_left
+from timerl_nb.runtime.jax_backend.fork_guard import check_process
+from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
+
+
+def check_memory(
+    compiled: Compilation, *, recorded: bool = False, saved: bool = False, shown: bool = False
+) -> Compilation:
+    """Refuse to begin a run that would end for want of memory.
+
+    Args:
+        recorded: the interpreter runs it, and compiles kernels on first use.
+        saved: the run copies its state from time to time.
+        shown: print a line while XLA compiles, which then states its memory.
+
+    Returns:
+        the compilation to run: another one if XLA's figure exceeds the budget.
+
+    Raises:
+        BudgetError: it needs more memory than the machine has, or than the budget allows.
+    """
+    check_machine(compiled, _saved_bytes(compiled) if saved else 0)
+    if compiled.options.budget is None or recorded:
+        return compiled
+    with compiling(shown=shown):
+        return keep_within_budget(compiled, compiled.options.budget)
+
+
+def check_machine(compiled: Compilation, copy: int = 0) -> None:
+    """Refuse to begin a run in a forked process, with disabled 64-bit types, or with too little main memory.
+
+    Args:
+        copy: bytes of a saved state.
+    """
+    check_process()
+    check_types(compiled.pdg)
+    left = main_memory_left()
+    if left is None or (needed := main_memory(compiled) + copy) <= left.nbytes:
+        return
+    less = _suggest_less_memory(compiled, left.nbytes - copy)
+    hint = less or "give smaller bounds, or let the process have more memory."
+    shared = not is_accelerated()
+    raise machine_refusal(compiled.memory, needed, left.nbytes, left.why, hint, shared=shared)
+
+
+def main_memory(compiled: Compilation) -> int:
+    """The bytes of main memory for a run, including the device's if the device is the CPU."""
+    memory, lowered = compiled.memory, compiled.executable.lowered
+    shared = not is_accelerated()
+    planned = on_the_machine(memory, shared=shared)
+    if not shared:
+        return planned
+    if lowered is not None:
+        planned = max(planned, lowered.nbytes + memory.timeline().host_peak)
+    return max(planned + memory.beside, sum(memory.shares))
+
+
+def _saved_bytes(compiled: Compilation) -> int:
+    """The bytes of the largest saved state: of the first iteration, the last, or the end."""
+    cuts, stores = compiled.executable.cuts(), compiled.memory.stores
+    turns = compiled.executable.progress().turns or 0
+    ends = [*(cut for k in (1, turns) if k and (cut := cuts.after(k)) is not None), None]
+    values = ({t: len(points) for t, points in cuts.live(cut).items()} for cut in ends)
+    return max(sum(stores[t].nbytes * n for t, n in one.items()) for one in values)
+
+
+def _suggest_less_memory(compiled: Compilation, left: int) -> str:
+    """Find changes by which the program fits into so many bytes of main memory."""
+    request = compiled.request
+    owner, bounds, options = request.owner, request.bounds, request.options.with_(tune=False)
+
+    def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+        under = {n: _resize_bound(bounds[n], value) for n, value in other.items()}
+        actual = fixed_bounds(owner, {**bounds, **under})
+        tried = CompileRequest(request.compiler, owner, actual, options.with_(**changes))
+        return main_memory(compile_within_budget(tried))
+
+    changes: dict[str, Mapping[str, Any]] = {}
+    if options.budget is not None:
+        changes["device_memory=None"] = {"device_memory": None}
+    if not is_accelerated():
+        smaller = {"device_memory": max(1, left), "swap": False}
+        changes[f"device_memory={max(1, left)}, swap=False"] = smaller
+        if compiled.executable.lowered is not None:
+            changes['executor="interpret"'] = {"executor": "interpret"}
+    dims = [dim for dim in compiled.pdg.dims if dim.bound not in owner.fixed]
+    given = {dim.name: (dim.bound, bounds[dim.bound]) for dim in dims}
+    return fit_suggestions((), changes, left, options, given, need)
+
+
+def _resize_bound(bound: int, value: int) -> int:
+    """Another value of a bound; a ceiling stays one."""
+    if not isinstance(bound, Ceiling):
+        return value
+    return Ceiling(value, bound.until, raised=bound.raised)

@@ -1,0 +1,177 @@
+"""Runs with an end: executed in the calling thread, or on a thread of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from timerl_nb.base.options import Options
+from timerl_nb.base.runtime_events import Recorder
+from timerl_nb.compiler.ir.graph_digest import digest_by_names
+from timerl_nb.compiler.ir.host.iteration_io import Supply
+from timerl_nb.driver.budget_confirmation import warn_of_excess
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.program_hooks import listener_of
+from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
+from timerl_nb.driver.run_in_folder import HeldFolders, KeptRun
+from timerl_nb.execution.control.background_run import Running
+from timerl_nb.execution.control.pause_and_stop import RunControl
+from timerl_nb.execution.control.periodic_saving import each
+from timerl_nb.execution.control.program_thread import ProgramCourse
+from timerl_nb.execution.logging.run_logger import RunLog
+from timerl_nb.execution.results.result_dataframe import Rows
+from timerl_nb.execution.results.run_result import Result
+from timerl_nb.execution.telemetry.program_live_frames import Telemetry, Watched
+from timerl_nb.execution.telemetry.progress_bar import saying, turns_bar
+from timerl_nb.runtime.interpreter.interpreter import Run
+from timerl_nb.runtime.jax_backend.jax_engine import check_transfers
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
+
+
+def make_run(
+    compiled: Compilation,
+    seed: int,
+    progress: Callable[..., object] | None,
+    on_event: Recorder | None = None,
+    on_call: Recorder | None = None,
+    *,
+    waits: bool = True,
+    supply: Supply | None = None,
+) -> RunProtocol:
+    """Return a run that has not begun; a listener to events gets the interpreter's.
+
+    Args:
+        progress, on_event, on_call, waits: as for `Program.begin`.
+        supply: the source of the values of `trl.given`.
+    """
+    check_transfers()
+    if on_event is None and on_call is None and (listener := listener_of(compiled)) is not None:
+        on_call, progress, waits = listener, each(listener.turned, progress), False
+    lowered = compiled.executable.lowered if on_event is None else None
+    if lowered is None:
+        run = Run(compiled.executable, seed, on_event or on_call, progress, waits=waits)
+    else:
+        run = LoweredRun(lowered, seed, progress, on_call, waits=waits)
+    if supply is not None:
+        run.host.supply = supply
+    return run
+
+
+def run_to_end(prepared: PreparedRun) -> Result:
+    """Run a program in this thread, and return its result."""
+    held = HeldFolders()
+    try:
+        try:
+            result = _run_to_end(prepared, open_run(prepared, held))
+        finally:
+            held.leave()
+    finally:  # an interrupt may have come at the first
+        held.leave()
+    warn_of_excess(prepared.compiled)
+    return result
+
+
+def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
+    compiled, request = prepared.compiled, prepared.request
+    watched = _watch(prepared, kept)
+    turns, shown = watched.progress.turns, request.shows_progress
+    start = time.perf_counter()
+    log = _make_log(prepared, watched, kept)
+    run: RunProtocol | None = None
+    with turns_bar(turns, kept.turn, shown=shown) as bar:
+        try:
+            if log is not None:
+                log.begin(kept.turn, over=kept.is_over)
+            counted = bar.update if shown and turns is not None else None
+            told = [one.turned for one in (kept.saving, log) if one]
+            progress = each(*told, counted)
+            run = make_run(compiled, kept.seed, progress, request.on_event, supply=prepared.supply)
+            kept.of(run, compiled.fused)
+            if log is not None:
+                log.of(run)
+            with saying(bar, run):
+                run.complete()
+            kept.finish()
+            values = run.outputs(request.outputs)
+            if log is not None:
+                log.finish(values, "finished")
+        except BaseException as error:
+            if log is not None:
+                log.fail(error)
+            if run is not None:
+                run.release(error)
+            raise
+    seconds = time.perf_counter() - start
+    return Result.of(run, values, seconds, (compiled.owner, compiled.bounds), along=watched.along)
+
+
+def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Running:
+    """Start a program on a thread of its own, which closes the run's folder at the end.
+
+    Args:
+        paused: wait before the first iteration.
+        speed: iterations a second at most.
+    """
+    compiled, request = prepared.compiled, prepared.request
+    held = HeldFolders()
+    log: RunLog | None = None
+    run: RunProtocol | None = None
+    course: ProgramCourse | None = None
+    try:
+        kept = open_run(prepared, held)
+        watched = _watch(prepared, kept)
+        control = RunControl(held=paused, turn=kept.turn)
+        control.speed = speed
+        log = _make_log(prepared, watched, kept)
+        if log is not None:
+            log.begin(kept.turn, over=kept.is_over)
+        told = [one.turned for one in (kept.saving, log) if one]
+        progress = each(*told, kept.at_stop(control.turned))
+        run = make_run(compiled, kept.seed, progress, request.on_event, supply=prepared.supply)
+        kept.of(run, compiled.fused)
+        outputs, acting = request.outputs, (compiled.owner, compiled.bounds)
+        telemetry = Telemetry(control, run, watched, outputs)
+        ends = kept.finish, held.leave
+        course = ProgramCourse(control, run, watched, outputs, telemetry, acting, *ends, log)
+        return Running(control, telemetry, course, watched.progress.turns)
+    except BaseException as error:
+        if course is not None and course.give_up():
+            raise  # the run's thread has closed all
+        try:
+            if log is not None:
+                log.fail(error)
+            if run is not None:
+                run.release()
+        finally:
+            held.leave()
+        raise
+
+
+def _watch(prepared: PreparedRun, kept: KeptRun) -> Watched:
+    """Return the parts of a run that live frames and logs show."""
+    compiled, recorded = prepared.compiled, prepared.request.is_recorded
+    progress, dim = compiled.executable.progress(recorded=recorded), compiled.pdg.dims.seeds
+    seeds = range(kept.seed, kept.seed + (compiled.seeds or 1))
+    rows = Rows(dim.name, seeds) if dim else None
+    return Watched(compiled.meaning, compiled.memory, progress, rows)
+
+
+def _make_log(prepared: PreparedRun, watched: Watched, kept: KeptRun) -> RunLog | None:
+    """Return the log of a run, which has not begun; None without loggers."""
+    compiled = prepared.compiled
+    if not prepared.loggers:
+        return None
+    executor = compiled.options.executor
+    plain = asdict(Options(executor=executor))
+    options = {k: v for k, v in asdict(compiled.options).items() if plain[k] != v}
+    about = {
+        "run": kept.name,
+        "program": digest_by_names(compiled.pdg),
+        "bounds": {name: int(bound) for name, bound in compiled.bounds.items()},
+        "how": compiled.executable.how,
+        "options": {"executor": executor, **options},
+        "seed": kept.seed,
+    }
+    return RunLog(prepared.loggers, watched, prepared.request.outputs, about)

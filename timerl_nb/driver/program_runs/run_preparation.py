@@ -1,0 +1,226 @@
+"""Preparation of a run: checks of the arguments and of memory; and its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.options import progress_by_default
+from timerl_nb.base.runtime_events import Recorder
+from timerl_nb.compiler.ir.host.iteration_io import NothingGiven, Supply, WholeRun, given_of
+from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
+from timerl_nb.compiler.language.argument_checks import seed_of
+from timerl_nb.driver.assumed_ceiling import (
+    ceiling_error,
+    find_assumed_ceiling,
+    refuse_assumed_ceiling,
+)
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.host_effects import find_host_effect
+from timerl_nb.driver.program_runs.main_memory_check import check_memory
+from timerl_nb.driver.run_in_folder import HeldFolders, Keeper, KeptRun
+from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
+from timerl_nb.execution.logging.run_logger import Logger, loggers_of
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The arguments of a run as the user gave them, unchecked; see `Program.execute`."""
+
+    seed: Any
+    on_event: Recorder | None = None
+    outputs: Sequence[str] | None = None
+    checkpoint: Any = None
+    every: Any = None
+    resume: Any = None
+    log: Any = None
+    given: Mapping[str, Any] | None = None
+    progress: bool | None = None
+
+    @property
+    def is_saved(self) -> bool:
+        return self.checkpoint is not None or self.resume is not None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the interpreter runs it, and reports its events."""
+        return self.on_event is not None
+
+    @property
+    def shows_progress(self) -> bool:
+        return progress_by_default() if self.progress is None else self.progress
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run with checked arguments and enough memory; its folder is not open yet.
+
+    Attributes:
+        compiled: the program's compilation, or another one that keeps to the budget by XLA's figure.
+        request: the arguments.
+        seed: the seed, or the first of several.
+        supply: the source of the values of `trl.given`; None if each run gets another one, or none.
+        loggers: receive a row for each iteration.
+    """
+
+    compiled: Compilation
+    request: RunRequest
+    seed: int
+    supply: Supply | None = None
+    loggers: Sequence[Logger] = ()
+
+
+def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
+    """Prepare a run in the calling thread; it is repeated if it reaches an assumed ceiling.
+
+    Raises:
+        BoundsError: a ceiling is assumed, and the run cannot be repeated.
+        BudgetError: it needs more memory than the machine has.
+        OptionError, ExecutionError: an argument is wrong.
+    """
+    supply = _check_arguments(compiled, request, copied=False)
+    loggers = () if request.log is None else loggers_of(request.log, LogFolder)
+    ends = find_assumed_ceiling(compiled.bounds)
+    if ends is not None:
+        _refuse_repetition(compiled, ends, request, loggers)
+    compiled = _check_memory(compiled, request)
+    return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
+
+
+def prepare_watched_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
+    """Prepare a run that the caller watches while it goes on.
+
+    Raises:
+        BoundsError: a ceiling is assumed.
+        BudgetError, OptionError, ExecutionError: as for `prepare_whole_run`.
+    """
+    supply = _check_arguments(compiled, request, copied=True)
+    loggers = () if request.log is None else loggers_of(request.log, LogFolder)
+    return _prepare_single_run(compiled, request, supply, loggers)
+
+
+def prepare_unbounded_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
+    """Prepare a run without an end, whose arguments `check_unbounded` has checked.
+
+    Raises:
+        BudgetError, OptionError: as for `prepare_whole_run`.
+    """
+    return _prepare_single_run(compiled, request)
+
+
+def _prepare_single_run(
+    compiled: Compilation,
+    request: RunRequest,
+    supply: Supply | None = None,
+    loggers: Sequence[Logger] = (),
+) -> PreparedRun:
+    compiled = _check_memory(compiled, request)
+    refuse_assumed_ceiling(compiled.bounds, "what is started and watched is one run alone")
+    return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
+
+
+def _check_memory(compiled: Compilation, request: RunRequest) -> Compilation:
+    return check_memory(
+        compiled,
+        recorded=request.is_recorded,
+        saved=request.is_saved,
+        shown=request.shows_progress,
+    )
+
+
+def _check_arguments(compiled: Compilation, request: RunRequest, *, copied: bool) -> Supply:
+    """Check events, outputs and given values, and return the source of the latter.
+
+    Args:
+        copied: whether the run continues after the caller has control again.
+    """
+    on_event, outputs = request.on_event, request.outputs
+    if on_event is not None and not callable(on_event):
+        raise OptionError(
+            f"on_event={on_event!r} cannot be called.", hint="pass a function of an event."
+        )
+    if isinstance(outputs, str):
+        raise OptionError("outputs are a list of names.", hint=f"write outputs=[{outputs!r}].")
+    named = [op.attrs for op in compiled.pdg.sinks if isinstance(op.attrs, OutputAttrs)]
+    known = [attrs.name for attrs in named if attrs.role == "output"]
+    for name in outputs or ():
+        if name not in known:
+            raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
+    return _supply_of(compiled, request.given, copied=copied)
+
+
+def _supply_of(compiled: Compilation, given: Any, *, copied: bool) -> Supply:
+    """Return the source of the values of `trl.given`, for a run with an end."""
+    pdg = compiled.pdg
+    dim = pdg.dims.endless
+    if dim is not None:
+        raise OptionError(
+            f"the program has no end along {dim.name}.",
+            hint="for out in program.turns(): runs it turn by turn.",
+        )
+    inlets = given_of(pdg.dims, pdg)
+    if not inlets and not given:
+        return NothingGiven()
+    return WholeRun(inlets, compiled.bounds, given, copied=copied)
+
+
+def _refuse_repetition(
+    compiled: Compilation, name: str, request: RunRequest, loggers: Sequence[Logger]
+) -> None:
+    """Refuse events, effects on the host and logs of a run that may be repeated."""
+    bounds = compiled.bounds
+    if request.is_recorded:
+        raise ceiling_error(bounds, name, "events are of one run alone")
+    op = find_host_effect(compiled.pdg)
+    if op is not None:
+        again = f"{op.name} has effects on the host, which it would have again"
+        raise ceiling_error(bounds, name, again, op.origin)
+    if loggers:
+        raise ceiling_error(bounds, name, "what is logged is one run alone")
+
+
+def first_seed(compiled: Compilation, seed: Any) -> int:
+    """The seed of a run, or the first of several.
+
+    Raises:
+        OptionError: it is no whole number, or the last seed has more than 64 bits.
+    """
+    first, seeds = seed_of(seed), compiled.seeds or 1
+    last = first + seeds - 1
+    if last >= 2**64:
+        raise OptionError(
+            f"the seeds must have 64 bits, which the last, {last}, has not.",
+            hint=f"with seeds={compiled.seeds} the first is at most {2**64 - seeds}.",
+        )
+    return first
+
+
+def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
+    """Open the folder of a run, if it is saved or resumed.
+
+    Args:
+        held: receives the folders that the run enters.
+
+    Raises:
+        BoundsError: a ceiling is assumed.
+        OptionError: an argument is of another kind, or the run cannot be saved.
+        ExecutionError: the folder is in use, damaged, or of another program.
+    """
+    compiled, request, seed = prepared.compiled, prepared.request, prepared.seed
+    if not request.is_saved:
+        if request.every is not None:
+            raise OptionError("every says how often a checkpoint is made, and none is asked for.")
+        return KeptRun(seed)
+    recorded = request.is_recorded
+    if request.resume is not None and recorded:
+        raise OptionError(
+            "events are those of a whole run, which resume goes on with.",
+            hint="leave out on_event, or resume.",
+        )
+    refuse_assumed_ceiling(compiled.bounds, "what is saved is one run alone")
+    keeper = Keeper(compiled.pdg, compiled.bounds, compiled.executable, held, recorded=recorded)
+    if request.resume is None:
+        return keeper.begun(seed, request.checkpoint, request.every)
+    return keeper.resumed(seed, request.checkpoint, request.every, request.resume)

@@ -1,0 +1,50 @@
+"""A run that executes one instruction for each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timerl_nb.driver.assumed_ceiling import refuse_assumed_ceiling
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.program_runs.main_memory_check import check_machine
+from timerl_nb.driver.program_runs.run_preparation import first_seed
+from timerl_nb.runtime.interpreter.interpreter import Instruction, Run
+
+
+class SteppedRun:
+    """A run by single instructions, which starts over at its end."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self._run is not None
+
+    def step(self, compiled: Compilation, seed: Any) -> Instruction | None:
+        """Execute one instruction; None at the end of the program.
+
+        Args:
+            compiled: the program; counts at the first instruction, as `seed` does.
+
+        Raises:
+            BoundsError: a bound has no ceiling.
+            BudgetError: it needs more memory than the machine has.
+        """
+        refuse_assumed_ceiling(compiled.bounds, "steps are of one run alone")
+        if self._run is not None and self._run.failed:
+            self._run.release()
+            self._run = None
+        if self._run is None:
+            check_machine(compiled)
+            self._run = Run(compiled.executable, first_seed(compiled, seed), follow=True)
+        done = self._run.step()
+        if done is None:
+            self._run.release()
+            self._run = None
+        return done
+
+    @property
+    def stores(self) -> dict[str, dict[Any, Any]]:
+        """The stored values by tensor and point."""
+        return {} if self._run is None else self._run.stores

@@ -1,0 +1,66 @@
+"""Artifacts of a compilation's stages, as properties."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.loops.loop_nodes import Ast
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
+from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
+from timerl_nb.driver.stages import Stages
+from timerl_nb.runtime.executable import Executable
+
+
+class StageArtifacts:
+    """The artifact of each stage by name, for classes with `stages` and `bounds`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def stages(self) -> Stages: ...
+
+        @property
+        def bounds(self) -> dict[str, int]: ...
+
+    def _artifact(self, name: str) -> Any:
+        return self.stages[name].artifact
+
+    @property
+    def pdg(self) -> Pdg:
+        """The graph as the user wrote it."""
+        return self._artifact("pdg")
+
+    @property
+    def seeds(self) -> int | None:
+        """With how many seeds a run is made at once, as rows of what it returns; None for one run."""
+        dim = self.pdg.dims.seeds
+        return dim.count(self.bounds) if dim else None
+
+    @property
+    def meaning(self) -> Pdg:
+        """The graph as the user wrote it, with what a dynamic bound means for it."""
+        dynamic = self.pdg.bound is not None
+        return self._artifact(DynamicBounds.name) if dynamic else self.pdg
+
+    @property
+    def fused(self) -> Pdg:
+        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        return self.memory.pdg
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._artifact("schedule")
+
+    @property
+    def memory(self) -> MemoryPlan:
+        return self._artifact("memory")
+
+    @property
+    def ast(self) -> Ast:
+        return self._artifact("ast")
+
+    @property
+    def executable(self) -> Executable:
+        return self._artifact("executable")
