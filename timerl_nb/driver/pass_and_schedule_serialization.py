@@ -20,12 +20,16 @@ from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
 
+_GRAPH: Final = (
+    "dependence_graph",
+    "graph_rewriting",
+    "operation_attributes",
+    "operations",
+    "shapes",
+)
 # Frozen values of plain types, and what makes them.
 _TABLE: Final[Mapping[str, Collection[str]]] = {
-    **dict.fromkeys(
-        (f"timerl_nb.compiler.ir.{name}" for name in ("attrs", "ops", "pdg", "rewrite", "shapes")),
-        (CLASSES,),
-    ),
+    **dict.fromkeys((f"timerl_nb.compiler.ir.{name}" for name in _GRAPH), (CLASSES,)),
     "timerl_nb.compiler.ir.recorded_pass_decisions": (CLASSES,),
     "timerl_nb.compiler.ir.analysis.requested_orders": (CLASSES,),
     "timerl_nb.compiler.symbolic.dimensions": (CLASSES,),
