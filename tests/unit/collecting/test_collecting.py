@@ -107,7 +107,8 @@ def test_ways_of_one_provenance_make_the_same(batches: list[Batch]) -> None:
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which blocks are as small as they can be."""
     small = Machine(near=1 << 12, far=1 << 13, bandwidth=1e6, call=1e-9)
-    monkeypatch.setattr("timerl_nb.driver.compiler.machine_here", lambda: small)
+    for module in ("planned_program", "compilation_cache"):
+        monkeypatch.setattr(f"timerl_nb.driver.{module}.machine_here", lambda: small)
 
 
 @pytest.mark.usefixtures("small_cache")

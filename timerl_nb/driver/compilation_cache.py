@@ -1,0 +1,84 @@
+"""Disk cache of one graph's compilations: fronts, XLA's compiled calls, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_digest import Digest, digest
+from timerl_nb.compiler.scheduling.vectorization_trials import Trials
+from timerl_nb.compiler.symbolic.dimensions import bounds_text
+from timerl_nb.driver.compile_pipeline import Front, Stated, device_limit
+from timerl_nb.driver.pass_and_schedule_serialization import deserialize_front, serialize_front
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.runtime.jax_backend.jax_engine import device_name
+from timerl_nb.runtime.state.disk_cache import DiskCache, disk_cache, key_of
+from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
+
+
+class CompilationCache:
+    """Results of earlier processes about one graph, if there is a disk cache.
+
+    The arguments of all methods make the key: options, bounds and the memory that XLA has stated.
+
+    Args:
+        pdg: the source graph.
+    """
+
+    def __init__(self, pdg: Pdg) -> None:
+        self._pdg, self._disk = pdg, disk_cache()
+
+    @cached_property
+    def _digest(self) -> Digest | None:
+        return digest(self._pdg)
+
+    def front(
+        self,
+        options: Options,
+        bounds: Mapping[str, int],
+        stated: Stated,
+        trials: Trials,
+        compile_front: Callable[[], Front],
+    ) -> Front:
+        """Return the cached front, or compile and store it.
+
+        Args:
+            trials: those of the compilation; an incomplete one is not stored.
+        """
+        if self._disk is None or (written := self._digest) is None:
+            return compile_front()
+        key = _key(written, options, bounds, stated)
+        payload = self._disk.read(key)
+        if payload is not None:
+            known = deserialize_front(payload, self._pdg, written.lines)
+            if known is not None:
+                return known
+        front = compile_front()
+        payload = serialize_front(front, self._pdg, written.lines, complete=trials.complete)
+        if payload is not None:
+            self._disk.write(key, payload)
+        return front
+
+    def place(
+        self, what: str, options: Options, bounds: Mapping[str, int], stated: Stated
+    ) -> tuple[DiskCache, str] | None:
+        """Return the disk cache and a key for measurements on this device; None without a cache."""
+        if self._disk is None or (written := self._digest) is None:
+            return None
+        key = _key(written, options, bounds, stated)
+        return self._disk, key_of(what, key, device_name())
+
+    def compiled_calls(
+        self, graph: Pdg, options: Options, bounds: Mapping[str, int], stated: Stated
+    ) -> CompiledCalls | None:
+        """Return the cache of XLA's calls for a fused graph; None without a cache."""
+        if self._disk is None or (fused := digest(graph)) is None:
+            return None
+        return CompiledCalls(self._disk, _key(fused, options, bounds, stated))
+
+
+def _key(of: Digest, options: Options, bounds: Mapping[str, int], stated: Stated) -> str:
+    device = device_limit(options), machine_here()
+    return key_of(of.text, options, bounds_text(bounds), *device, *stated)

@@ -1,0 +1,55 @@
+"""Checks of a source graph: element types, given data, defined reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timerl_nb.base.errors import BoundsError, ShapeError
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.graph_verifier import prove_reads
+from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
+from timerl_nb.compiler.ir.shapes import NUMPY, WIDE
+from timerl_nb.compiler.isl.operation_limit import limit_isl_work
+from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
+from timerl_nb.runtime.jax_backend.jax_engine import has_wide_types
+
+
+def check_reads(pdg: Pdg, bounds: Mapping[str, int]) -> None:
+    """Refuse reads of undefined points.
+
+    Raises:
+        BoundsError: given arrays are too short.
+        ReadError, BranchError: reads of what is not defined, branches that do not fit.
+    """
+    _check_data(pdg, bounds)
+    with limit_isl_work("proving the program's reads"):
+        prove_reads(DynamicBounds().run(pdg).pdg, bounds)
+
+
+def check_types(pdg: Pdg) -> None:
+    """Refuse 64-bit types where JAX would narrow them."""
+    if has_wide_types():
+        return
+    for op in pdg:
+        wide = next((o.type.dtype for o in op.outputs if o.type.dtype in WIDE), None)
+        if wide is not None:
+            raise ShapeError(
+                f"{op.name} is of {NUMPY[wide].name}, which JAX computes in only where it is told to.",
+                origin=op.origin,
+                hint='call jax.config.update("jax_enable_x64", True) first, or use 32-bit types.',
+            )
+
+
+def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
+    """Given arrays must have a value for every point."""
+    for op in pdg:
+        if not isinstance(op.attrs, ConstAttrs):
+            continue
+        for axis, name in enumerate(op.attrs.dims):
+            have, want = op.attrs.value.array.shape[axis], bounds[pdg.dims[name].bound]
+            if have < want:
+                raise BoundsError(
+                    f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
+                    origin=op.origin,
+                    hint="give more data, or a smaller bound.",
+                )
