@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from timerl_nb.base.errors import (
@@ -24,10 +25,8 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.text_tables import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_verifier import verify
-from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.compiler.passes.pass_pipeline import Pipeline
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import (
     dims_to_fix,
     persists,
@@ -37,17 +36,15 @@ from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.compiler.scheduling.vectorization_trials import SEARCHED, Trials
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.compilation_cache import CompilationCache
-from timerl_nb.driver.compile_pipeline import (
-    Decision,
-    Front,
-    Stated,
-    compile_front,
+from timerl_nb.driver.compile_pipeline import Front, compile_front
+from timerl_nb.driver.compiling.compile_decision import Decision, Stated, stated_beyond
+from timerl_nb.driver.compiling.machine_dependent_options import (
+    check_devices,
     device_limit,
     is_remade,
-    pipeline,
     planner,
-    stated_beyond,
 )
+from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.memory_stage import make_memory_stage, planner_of, suggest_fit
 from timerl_nb.driver.planned_program import PlannedProgram
 from timerl_nb.driver.search.machine_constants import machine_here
@@ -55,7 +52,6 @@ from timerl_nb.driver.search.memory_budget_search import Known, Search
 from timerl_nb.driver.source_checks import check_reads, check_types
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.runtime.state.disk_cache import DiskCache
-from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 MOST: Final = 16  # compilations of which passes and schedules are remembered
 POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
@@ -96,7 +92,7 @@ class Compiler:
         # the last search's plan, until it is asked for: plans are large
         self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
-        self._plans: Lru[tuple[Front, str, Planner], PlannedProgram] = Lru(
+        self._plans: Lru[tuple[object, ...], PlannedProgram] = Lru(
             POINTS, lambda planned: max(planned.points, POINTS // MOST)
         )
 
@@ -186,7 +182,7 @@ class Compiler:
     def _front(
         self, options: Options, bounds: Mapping[str, int], see: See, *, least: bool
     ) -> Front:
-        devices(options.devices)
+        check_devices(options)
         shown: list[Stage] = []
 
         def show(stage: Stage) -> None:
@@ -195,10 +191,11 @@ class Compiler:
 
         limit, ceiling = device_limit(options), options.isl_operations
         trials = self._trials_of(options)
+        passes_of = partial(pipeline, options, bounds, dynamic=self.pdg.bound is not None)
 
         def compiled() -> Front:
             found = self._search(options, bounds).found(least=least)
-            passes = self._passes(options, bounds, found.decision)
+            passes = passes_of(found.decision)
             front = compile_front(self.pdg, passes, trials, ceiling, show, found)
             if found.plan is not None and front.known:  # else it is of another tree
                 self._searched = (front.tree, options, bounds_text(bounds)), found.plan
@@ -209,7 +206,7 @@ class Compiler:
             return replace(front, beyond=stated_beyond(front.decision, stated)) if stated else front
 
         # what was decided within a budget depends on it and on the bounds, all else on the passes alone
-        passes, stated = self._passes(options, bounds).passes, self._stated_of(options, bounds)
+        passes, stated = passes_of(None).passes, self._stated_of(options, bounds)
         within = None
         if limit is not None:
             within = limit, bounds_text(bounds), options, machine_here(), stated
@@ -250,15 +247,6 @@ class Compiler:
     def _trials_of(self, options: Options) -> Trials:
         ceiling, again = options.isl_operations, is_remade(options)
         return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
-
-    def _passes(
-        self,
-        options: Options,
-        bounds: Mapping[str, int],
-        decision: Decision | None = None,
-    ) -> Pipeline:
-        dynamic = self.pdg.bound is not None
-        return pipeline(options, bounds, decision, dynamic=dynamic)
 
     def place(
         self, what: str, options: Options, bounds: Mapping[str, int]

@@ -34,7 +34,7 @@ _TABLE: Final[Mapping[str, Collection[str]]] = {
     "timerl_nb.compiler.ir.analysis.requested_orders": (CLASSES,),
     "timerl_nb.compiler.symbolic.dimensions": (CLASSES,),
     "timerl_nb.compiler.symbolic.index_expressions": (CLASSES, "_make"),
-    "timerl_nb.driver.compile_pipeline": ("Decision",),
+    "timerl_nb.driver.compiling.compile_decision": ("Decision",),
     "timerl_nb.driver.stages": ("Stage",),
     "ml_dtypes": ("bfloat16",),
     "numpy": ("dtype", "ndarray"),

@@ -7,8 +7,9 @@ from dataclasses import replace
 from timerl_nb.base.options import Options
 from timerl_nb.driver.budget_confirmation import compile_within_budget
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.compile_pipeline import Front, without_memory_budget
+from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.machine_dependent_options import without_memory_budget
 from timerl_nb.driver.host_effects import refuse_host_effects
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan

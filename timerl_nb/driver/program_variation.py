@@ -20,8 +20,9 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless
 from timerl_nb.driver.assumed_ceiling import double_ceiling, find_assumed_ceiling
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.compile_pipeline import Front, holds_for_all_bounds
+from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.machine_dependent_options import holds_for_all_bounds
 
 
 def vary(

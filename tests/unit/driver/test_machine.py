@@ -12,7 +12,7 @@ from tests.reinforce import reinforce
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import IncrementalizeForSpeed
-from timerl_nb.driver.compile_pipeline import pipeline
+from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.search import machine_constants as machines
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.state.disk_cache import DiskCache

@@ -19,7 +19,7 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.compiler.memory.budget.swapping import SLACKS, Slack, Swaps
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
-from timerl_nb.driver.compile_pipeline import Decision
+from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.search.memory_budget_search import Found, Search
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
 from timerl_nb.runtime.jax_backend import jax_engine as backend

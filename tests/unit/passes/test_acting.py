@@ -18,7 +18,7 @@ from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
 from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
-from timerl_nb.driver.compile_pipeline import pipeline
+from timerl_nb.driver.compiling.pass_selection import pipeline
 
 BOUNDS = {"B": 4, "I": 2, "T": 12}
 

@@ -17,7 +17,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.base.options import Options
-from timerl_nb.driver.compile_pipeline import pipeline
+from timerl_nb.driver.compiling.pass_selection import pipeline
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

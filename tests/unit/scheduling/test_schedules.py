@@ -18,7 +18,7 @@ from timerl_nb.compiler.scheduling import vectorization_trials as trial
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.schedule_validation import validate
 from timerl_nb.compiler.scheduling.statements import statement_name
-from timerl_nb.driver.compile_pipeline import pipeline
+from timerl_nb.driver.compiling.pass_selection import pipeline
 
 BOUNDS = {"B": 8, "I": 3, "T": 40}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -23,8 +23,7 @@ from timerl_nb.base.errors import BoundsError, BudgetError, CeilingError, Option
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_digest import digest
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast, tell
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, tell
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.budget.candidate_cost import graph_seconds
@@ -39,33 +38,23 @@ from timerl_nb.compiler.memory.liveness.unavoidable_liveness import live_across
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.per_device_memory import least_share
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
-from timerl_nb.compiler.passes.fusion.fuse import Fuse, Separate
-from timerl_nb.compiler.passes.pass_pipeline import Pass
-from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
-from timerl_nb.compiler.passes.tiling.reduction_tiling import freed_by
-from timerl_nb.compiler.passes.tiling.rematerialize import Rematerialize
-from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
-from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
 from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.compiler.symbolic.dimensions import Dim, bounds_text
-from timerl_nb.driver.compile_pipeline import (
+from timerl_nb.driver.compiling.compile_decision import (
     Changed,
     Decision,
     Found,
     Stated,
-    cached_machine,
-    is_remade,
-    pipeline,
-    planner,
     stated_beyond,
 )
+from timerl_nb.driver.compiling.machine_dependent_options import planner
+from timerl_nb.driver.search.decision_graphs import MANY, DecisionGraphs
 from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.driver.search.search_choices import explain_choices
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
-# Of so many dimensions blocks are tried where all are vectorised in one way.
-_MANY: Final = 3
 # What is so many times as quick as the best may be the best in blocks, too.
 _NEAR: Final = 1.5
 # Of a budget, what may wait on the host where blocks all but fit.
@@ -74,8 +63,6 @@ _LITTLE: Final = 0.25
 _TIGHT: Final = 0.5
 # Options for passes; without one of these passes a program may take less memory.
 _PASSES: Final = ("lift", "contract", "accumulate", "fuse", "trial", "simplify")
-# What is left to the passes.
-_FOR_SPEED: Final = "for speed"
 
 
 # Plans without swaps by graph, bounds, and how they are made.
@@ -114,7 +101,7 @@ class Search:
         self._changed, self._stated = Decision(changed=changed), stated
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
-        self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
+        self._graphs = DecisionGraphs(pdg, self._options, bounds, trials, self._changed)
         self._floors: dict[Pdg, int] = {}
         self._across: dict[Pdg, int] = {}
         self._quick: dict[Pdg, float] = {}
@@ -151,11 +138,12 @@ class Search:
             what = f"nothing that was tried fits {self._budget:,} bytes."
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         seconds = time.perf_counter() - start
-        return Found(taken, search._choices(taken), seconds, search._made.get(taken))
+        choices = explain_choices(search._graphs, search._tried, self._budget, taken)
+        return Found(taken, choices, seconds, search._made.get(taken))
 
     def _search(self) -> bool:
         """Whether any decision fits."""
-        if self._first is None or not self._try(self._first):
+        if self._graphs.first is None or not self._try(self._graphs.first):
             self._look()
         return self._best is not None
 
@@ -170,21 +158,21 @@ class Search:
         options, names = self._options, [dim.name for dim in self._pdg.dims]
         if options.vectorize is not True or not all(getattr(options, one) for one in _PASSES):
             return []
-        counts = range(len(names) - 1, 0, -1) if len(names) <= _MANY else ()
+        counts = range(len(names) - 1, 0, -1) if len(names) <= MANY else ()
         kept = [some for count in counts for some in combinations(names, count)]
         changes: list[Changed] = [(("vectorize", some),) for some in kept]
         changes.append((("vectorize", False),))
-        if len(names) < _MANY:
+        if len(names) < MANY:
             changes += [((name, False),) for name in _PASSES]
         shared = self._trials, self._budget, self._known, self._lifetimes, self._stated
         return [Search(self._pdg, options, self._bounds, *shared, one) for one in changes]
 
     def _look(self) -> None:
         """Try what may be the best, where what is chosen for speed alone needs too much."""
-        for again in self._again:
+        for again in self._graphs.again:
             wholes = self._wholes(again=again)
             for one in wholes:
-                if self._may_be_best(one) and not self._try(one) and self._swaps:
+                if self._may_be_best(one) and not self._try(one) and self._graphs.swaps:
                     self._try(replace(one, swap=True))
                 if self._may_be_best(one):
                     self._try_blocks(one)
@@ -200,120 +188,40 @@ class Search:
 
     # --- what there is to decide -----------------------------------------------------------------
 
-    @property
-    def _swaps(self) -> bool:
-        """Whether values may wait on the host, which takes from one device."""
-        return self._options.swap == "auto" and self._options.devices == 1
-
-    @cached_property
-    def _first(self) -> Decision | None:
-        """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
-        if cached_machine(self._options) is None:
-            return None
-        ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
-        return replace(self._changed, ways=ways, swap=False)
-
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
         made: dict[Pdg | None, Decision] = {}
-        for ways in self._every:
+        for ways in self._graphs.combined_ways:
             kept, one = (
                 replace(self._changed, ways=ways, again=way, blocks=(), swap=False)
                 for way in (False, again)
             )
             # computing more takes no less
-            more = self._may_be_best(kept) and self._whole(one) != self._whole(kept)
-            if again == self._again[0] or more:
-                made.setdefault(self._whole(one), one)
+            more = self._may_be_best(kept) and self._graphs.unfused_graph(
+                one
+            ) != self._graphs.unfused_graph(kept)
+            if again == self._graphs.again[0] or more:
+                made.setdefault(self._graphs.unfused_graph(one), one)
         found = list(made.values())
-        if self._first is not None and not again and self._whole(self._first) not in made:
-            found.insert(0, self._first)  # of a graph that is in blocks already
+        if (
+            self._graphs.first is not None
+            and not again
+            and self._graphs.unfused_graph(self._graphs.first) not in made
+        ):
+            found.insert(0, self._graphs.first)  # of a graph that is in blocks already
         return sorted(found, key=lambda one: (self._seconds(one), self._estimate(one)))
-
-    @cached_property
-    def dims(self) -> list[Dim]:
-        """The dimensions along which something runs one by one, and something else need not."""
-        if self._options.budget is None or not self._options.vectorize:
-            return []
-        before, passes = self._graph_before_pass(Vectorize.name, self._changed)
-        wanted = next(one.dims for one in passes if isinstance(one, Vectorize))
-        dims = [dim for dim in before.dims if wanted is None or dim.name in wanted]
-        return [dim for dim in dims if cycles_of(before, dim.name).sequential]
-
-    @property
-    def _ways(self) -> tuple[str, ...]:
-        return tuple(way for way in WAYS if way != "keep" or self._options.trial)
-
-    @cached_property
-    def _every(self) -> list[tuple[tuple[str, str], ...]]:
-        """How dimensions may be vectorised: all in one way, or all but one in the first.
-
-        There are three ways each, and of four dimensions all of them together take minutes.
-        """
-        each = [[(dim.name, way) for way in self._ways] for dim in self.dims]
-        alike = list(zip(*each, strict=True)) or [()]
-        first = alike[0]
-        apart = [
-            (*first[:k], way, *first[k + 1 :]) for k in range(len(each)) for way in each[k][1:]
-        ]
-        return [*alike, *apart]
-
-    @property
-    def _again(self) -> tuple[bool, ...]:
-        remade = is_remade(self._options)
-        return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
-
-    def _cuts(self, one: Decision) -> list[tuple[Dim, list[int], int]]:
-        """The dimensions along which there can be blocks, the sizes of these, and about how many bytes they free."""
-        ways = {way for _, way in one.ways}
-        if self._options.incrementalize != "auto" or (len(one.ways) >= _MANY and len(ways) > 1):
-            return []
-        before, _ = self._graph_before_pass(Incrementalize.name, one)
-        found: list[tuple[Dim, list[int], int]] = []
-        for dim, nbytes in freed_by(before, self._bounds).items():
-            sizes = [1 << k for k in range((dim.count(self._bounds) - 1).bit_length())]
-            found += [(dim, sizes, nbytes)] if sizes else []
-        return found
 
     # --- what comes of a decision ----------------------------------------------------------------
 
-    def _graph_before_pass(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
-        """The graph ahead of a pass, with that and the later ones."""
-        passes = list(self._passes(decision))
-        pdg = self._pdg
-        while passes and passes[0].name != name:
-            pdg = self._trials.run(passes.pop(0), pdg).pdg
-        return pdg, passes
-
-    def _passes(self, decision: Decision) -> Iterable[Pass]:
-        dynamic = self._pdg.bound is not None
-        return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
-
-    def _graph(self, decision: Decision) -> Pdg | None:
-        """The graph that runs; None where making it takes too much of isl."""
-        return self._made_by(decision, "")
-
-    def _whole(self, decision: Decision) -> Pdg | None:
-        """The same before anything is fused, which takes most of the time."""
-        return self._made_by(decision, Fuse.name if self._options.fuse else Separate.name)
-
-    def _made_by(self, decision: Decision, ahead_of: str) -> Pdg | None:
-        key = replace(decision, swap=False), ahead_of
-        if key not in self._graphs:
-            self._graphs[key] = None
-            with suppress(CeilingError), limit_isl_work("a trial"):
-                self._graphs[key], _ = self._graph_before_pass(ahead_of, decision)
-        return self._graphs[key]
-
     def _unfused_lower_bound(self, decision: Decision) -> int:
         """Bytes below which no plan comes, known before anything is fused."""
-        pdg = self._whole(decision)
+        pdg = self._graphs.unfused_graph(decision)
         if pdg is None:
             return 0
         if pdg not in self._floors:
             self._floors[pdg] = self._each(unfused_lower_bound(pdg, self._bounds))
         known = self._floors[pdg]
-        if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
+        if known > self._budget or decision.swap or (self._graphs.swaps and not decision.blocks):
             return known
         return max(known, self._live_across(pdg))
 
@@ -330,15 +238,15 @@ class Search:
     def _seconds(self, decision: Decision) -> float:
         """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
         known = self._estimate(decision)
-        if self._first is None or not self._limited:
+        if self._graphs.first is None or not self._limited:
             return known
-        return max(known, self._estimate(self._first))
+        return max(known, self._estimate(self._graphs.first))
 
     def _estimate(self, decision: Decision) -> float:
         """What the cost model says, 0 of what cannot fit; of blocks along a dimension, the largest take fewest."""
         if self._is_hopeless(decision):
             return 0.0
-        pdg = self._graph(decision)
+        pdg = self._graphs.graph(decision)
         if pdg is None:
             return inf
         if pdg not in self._quick:
@@ -353,7 +261,7 @@ class Search:
 
     def _lower_bound(self, decision: Decision) -> int:
         """The same of the fused graph."""
-        pdg = self._graph(decision)
+        pdg = self._graphs.graph(decision)
         if pdg is None:
             return 0
         if pdg not in self._floors:
@@ -365,7 +273,7 @@ class Search:
         return least_share(nbytes, self._options.devices)
 
     def _forecast(self, decision: Decision) -> Forecast | str:
-        pdg = self._graph(decision)
+        pdg = self._graphs.graph(decision)
         if pdg is None:
             return "making it takes too many isl operations"
         try:
@@ -395,7 +303,7 @@ class Search:
 
     def _scheduled_lower_bound(self, decision: Decision) -> int:
         """The same, known better since there is a schedule."""
-        pdg, floor = self._graph(decision), self._lower_bound(decision)
+        pdg, floor = self._graphs.graph(decision), self._lower_bound(decision)
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
             with suppress(CeilingError, ScheduleError, BoundsError), limit_isl_work("a trial"):
@@ -418,7 +326,7 @@ class Search:
         return self._unscheduled[decision]
 
     def _known_unscheduled(self, decision: Decision) -> int:
-        whole, pdg = self._whole(decision), self._graph(decision)
+        whole, pdg = self._graphs.unfused_graph(decision), self._graphs.graph(decision)
         if whole is None or pdg is None:
             return 0
         if not decision.swap:
@@ -474,10 +382,7 @@ class Search:
 
     def _is_slower(self, one: Decision) -> bool:
         """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
-        alike = (
-            self._graphs.get((replace(one, again=way, swap=False), ""))
-            for way in (one.again, False)
-        )
+        alike = (self._graphs.known_graph(replace(one, again=way)) for way in (one.again, False))
         known = max((self._quick.get(pdg, 0.0) for pdg in alike if pdg is not None), default=0.0)
         return self._best is not None and known >= self._best[0]
 
@@ -485,14 +390,14 @@ class Search:
         """Try the largest blocks that fit along each dimension."""
         if whole.blocks is None or not self._is_planned(whole):
             return  # nor are blocks planned then, which have more points
-        for dim, sizes, freed in self._cuts(whole):
+        for dim, sizes, freed in self._graphs.block_sizes(whole):
             self._largest(whole, sizes, lambda n, d=dim: _set_block_size(whole, d, n), freed)
 
     def _swap_blocks(self, whole: Decision) -> None:
         """Blocks and swaps together, where nothing else fits, or all that does takes much longer."""
-        if not self._swaps or self._is_near(whole):
+        if not self._graphs.swaps or self._is_near(whole):
             return
-        for dim, sizes, freed in self._cuts(whole):
+        for dim, sizes, freed in self._graphs.block_sizes(whole):
             if self._best is not None:
                 few = (
                     k
@@ -579,7 +484,7 @@ class Search:
             (search, one)
             for search in searches
             for one in search._tried
-            if one.swap == search._swaps
+            if one.swap == search._graphs.swaps
         ]
         # a decision's bytes are known better and better: its floor, its bound, its forecast
         queue = [(search._floor(one), rank, 0) for rank, (search, one) in enumerate(able)]
@@ -590,7 +495,7 @@ class Search:
             search, one = able[rank]
             if known == 2:
                 return search, one
-            if known == 0 and (written := search._graph_text(one)) is not None:
+            if known == 0 and (written := search._graphs.graph_text(one)) is not None:
                 if (written, one.swap) in seen:
                     continue
                 seen.add((written, one.swap))
@@ -603,84 +508,9 @@ class Search:
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
                 search._taken = able[min(entry for entry in queue if entry[2] == 2)[1]][1]
-        ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
-        return self, Decision(ways, self._again[0], (), swap=False)
-
-    def _graph_text(self, decision: Decision) -> str | None:
-        """Return a text of the decision's graph; equal graphs have equal texts."""
-        pdg = self._graph(decision)
-        written = None if pdg is None else digest(pdg)
-        return None if written is None else written.text
-
-    # --- what it says ----------------------------------------------------------------------------
-
-    def _choices(self, taken: Decision) -> dict[str, tuple[Choice, ...]]:
-        found = self._tried.get(taken)
-        fits = isinstance(found, Forecast) and found.needed <= self._budget
-        why = f"none fits {self._budget:,} bytes, and it needs least"
-        if fits:
-            why = f"it is the fastest of those that fit {self._budget:,} bytes"
-        vectorize: list[Choice] = []
-        for k, dim in enumerate(self.dims):
-            ways = {way: WAYS[way] for way in WAYS if way in self._ways}
-            of = {way: [one for one in self._tried if one.ways[k][1] == way] for way in ways}
-            vectorize.append(
-                self._choice(f"vectorize over {dim.name}", ways, of, taken.ways[k][1], taken, why)
-            )
-        named = {None: _FOR_SPEED, False: "keep", True: "again"}
-        docs = {"keep": "what acting made is kept", "again": "all that can be"}
-        made = {named[way]: docs[named[way]] for way in self._again}
-        if taken.again is None:
-            made[_FOR_SPEED] = "what costs little more time"
-        of = {n: [one for one in self._tried if named[one.again] == n] for n in made}
-        way = named[taken.again]
-        again = self._choice("keep or compute again", made, of, way, taken, why)
-        like = replace(taken, blocks=(), swap=False)
-        near = [one for one in self._tried if replace(one, blocks=(), swap=False) == like]
-        near.sort(key=lambda one: one.blocks or ())
-        cuts = {_blocks_text(one): one.blocks_doc for one in near}
-        of = {name: [one for one in near if _blocks_text(one) == name] for name in cuts}
-        blocks = self._choice("incrementalize", cuts, of, _blocks_text(taken), taken, why)
-        return {
-            Vectorize.name: tuple(vectorize),
-            Rematerialize.name: (again,),
-            Incrementalize.name: (blocks,),
-        }
-
-    def _choice(
-        self,
-        what: str,
-        docs: Mapping[str, str],
-        of: Mapping[str, list[Decision]],
-        way: str,
-        taken: Decision,
-        why: str,
-    ) -> Choice:
-        """A choice of which each candidate is forecast by the best decision with it that was tried."""
-        found = [
-            Candidate(name, doc, known=self._best_forecast([taken] if name == way else of[name]))
-            for name, doc in docs.items()
-        ]
-        return Choice(what, tuple(found), next(one for one in found if one.name == way), why)
-
-    def _best_forecast(self, decisions: Iterable[Decision]) -> Forecast | str:
-        found = [self._tried[one] for one in decisions]
-        able = [one for one in found if isinstance(one, Forecast)]
-        if not able:
-            return (
-                str(found[0]) if found else "not looked at: it cannot be faster, or isl gave it up"
-            )
-        fitting = [one for one in able if one.needed <= self._budget]
-        if fitting:
-            return min(fitting, key=lambda one: one.seconds)
-        return min(able, key=lambda one: one.needed)
+        ways = tuple((dim.name, self._graphs.ways[0]) for dim in self._graphs.dims)
+        return self, Decision(ways, self._graphs.again[0], (), swap=False)
 
 
 def _set_block_size(one: Decision, dim: Dim, size: int) -> Decision:
     return replace(one, blocks=((dim.name, size),))
-
-
-def _blocks_text(one: Decision) -> str:
-    if one.blocks is None:
-        return _FOR_SPEED
-    return ", ".join(f"{name}: {size}" for name, size in one.blocks) or "whole"

@@ -22,7 +22,7 @@ from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import most_points
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule, StatementPoints
 from timerl_nb.compiler.symbolic.dimensions import Dims
-from timerl_nb.driver.compile_pipeline import device_limit
+from timerl_nb.driver.compiling.machine_dependent_options import device_limit
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.view_model import HIDDEN, ints, shown
 

@@ -1,0 +1,67 @@
+"""Meaning of options on this machine: memory limit, cost model, memory planner."""
+
+from __future__ import annotations
+
+from timerl_nb.base.machine_model import Machine
+from timerl_nb.base.options import Options
+from timerl_nb.compiler.memory.budget.budget_check import Planner
+from timerl_nb.driver.search.machine_constants import machine_here
+from timerl_nb.runtime.jax_backend.jax_engine import device_memory, is_accelerated
+from timerl_nb.runtime.xla.lowering.device_sharding import devices
+
+
+def cached_machine(options: Options) -> Machine | None:
+    """What memory costs beside the cache, where blocks can make a difference to that."""
+    return machine_here() if options.executor == "xla" and not is_accelerated() else None
+
+
+def is_remade(options: Options) -> bool:
+    """Whether values may be computed again."""
+    if options.rematerialize != "auto":
+        return options.rematerialize is True
+    known = device_limit(options) is not None or cached_machine(options) is not None
+    return known and options.incrementalize is not False
+
+
+def holds_for_all_bounds(options: Options) -> bool:
+    """Whether the passes choose nothing by the bounds."""
+    by_size = options.incrementalize == "auto" and cached_machine(options) is not None
+    return device_limit(options) is None and not by_size and not is_remade(options)
+
+
+def without_memory_budget(options: Options) -> Options:
+    """The options with passes that do not look for what fits."""
+    return options.with_(
+        incrementalize=options.blocks or False, rematerialize=False, device_memory=None
+    )
+
+
+def device_limit(options: Options) -> int | None:
+    """The bytes that may be live on the device at once."""
+    return options.budget or device_memory()
+
+
+def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
+    """How memory is planned under the options.
+
+    Args:
+        beyond: bytes to leave free, by which XLA's figure exceeds the estimate.
+    """
+    limit = device_limit(options)
+    return Planner(
+        smallest=options.stores == "auto",
+        donation=options.donate,
+        budget=None if limit is None else max(1, limit - beyond),
+        swap=swap and options.swap == "auto",
+        lowered=options.executor == "xla",
+        devices=options.devices,
+    )
+
+
+def check_devices(options: Options) -> None:
+    """Refuse more devices than there are.
+
+    Raises:
+        OptionError: there are not so many devices.
+    """
+    devices(options.devices)

@@ -1,0 +1,90 @@
+"""Choices of a finished search, as the stages of its passes show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
+from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
+from timerl_nb.compiler.passes.tiling.rematerialize import Rematerialize
+from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
+from timerl_nb.driver.compiling.compile_decision import Decision
+from timerl_nb.driver.search.decision_graphs import DecisionGraphs
+
+Tried = Mapping[Decision, Forecast | str]
+
+_FOR_SPEED: Final = "for speed"  # left to the passes
+
+
+def explain_choices(
+    graphs: DecisionGraphs, tried: Tried, budget: int, taken: Decision
+) -> dict[str, tuple[Choice, ...]]:
+    """Return the choices of each pass, with what each candidate would need.
+
+    Args:
+        graphs: the decisions of the program.
+        tried: the forecast of each decision that was tried, or a reason against it.
+        budget: device bytes.
+        taken: the chosen decision.
+    """
+    found = tried.get(taken)
+    fits = isinstance(found, Forecast) and found.needed <= budget
+    why = f"none fits {budget:,} bytes, and it needs least"
+    if fits:
+        why = f"it is the fastest of those that fit {budget:,} bytes"
+
+    def choose(
+        what: str, docs: Mapping[str, str], of: Mapping[str, list[Decision]], way: str
+    ) -> Choice:
+        # the best decision with a candidate is its forecast
+        found = [
+            Candidate(
+                name, doc, known=_best_forecast(tried, budget, [taken] if name == way else of[name])
+            )
+            for name, doc in docs.items()
+        ]
+        return Choice(what, tuple(found), next(one for one in found if one.name == way), why)
+
+    vectorize: list[Choice] = []
+    for k, dim in enumerate(graphs.dims):
+        ways = {way: WAYS[way] for way in WAYS if way in graphs.ways}
+        of = {way: [one for one in tried if one.ways[k][1] == way] for way in ways}
+        vectorize.append(choose(f"vectorize over {dim.name}", ways, of, taken.ways[k][1]))
+    named = {None: _FOR_SPEED, False: "keep", True: "again"}
+    docs = {"keep": "what acting made is kept", "again": "all that can be"}
+    made = {named[way]: docs[named[way]] for way in graphs.again}
+    if taken.again is None:
+        made[_FOR_SPEED] = "what costs little more time"
+    of = {n: [one for one in tried if named[one.again] == n] for n in made}
+    way = named[taken.again]
+    again = choose("keep or compute again", made, of, way)
+    like = replace(taken, blocks=(), swap=False)
+    near = [one for one in tried if replace(one, blocks=(), swap=False) == like]
+    near.sort(key=lambda one: one.blocks or ())
+    cuts = {_blocks_text(one): one.blocks_doc for one in near}
+    of = {name: [one for one in near if _blocks_text(one) == name] for name in cuts}
+    blocks = choose("incrementalize", cuts, of, _blocks_text(taken))
+    return {
+        Vectorize.name: tuple(vectorize),
+        Rematerialize.name: (again,),
+        Incrementalize.name: (blocks,),
+    }
+
+
+def _best_forecast(tried: Tried, budget: int, decisions: Iterable[Decision]) -> Forecast | str:
+    found = [tried[one] for one in decisions]
+    able = [one for one in found if isinstance(one, Forecast)]
+    if not able:
+        return str(found[0]) if found else "not looked at: it cannot be faster, or isl gave it up"
+    fitting = [one for one in able if one.needed <= budget]
+    if fitting:
+        return min(fitting, key=lambda one: one.seconds)
+    return min(able, key=lambda one: one.needed)
+
+
+def _blocks_text(one: Decision) -> str:
+    if one.blocks is None:
+        return _FOR_SPEED
+    return ", ".join(f"{name}: {size}" for name, size in one.blocks) or "whole"
