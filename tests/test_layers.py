@@ -101,6 +101,13 @@ def test_no_import_of_ours_is_deferred() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_module_imports_more_than_25_others() -> None:
+    """Only the public names are collected from more."""
+    counts = {module_name(path): len({name for name, _ in imports(path)}) for path in FILES}
+    del counts["timerl_nb"]
+    assert {name: n for name, n in counts.items() if n > 25} == {}
+
+
 def test_no_cycle_among_modules() -> None:
     edges = {module_name(path): {name for name, _ in imports(path)} for path in FILES}
     done: set[str] = set()

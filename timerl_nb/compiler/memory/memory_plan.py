@@ -9,8 +9,6 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import Origin, point_text
 from timerl_nb.base.graphviz_text import FUSED, SOURCE, Dot
@@ -19,11 +17,10 @@ from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.memory.budget.kernel_temporaries import calls_libraries, temporaries
-from timerl_nb.compiler.memory.budget.memory_lower_bound import at_once, extra_kernel_bytes
-from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps
+from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps, time_to_copy
 from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
-from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, enter
+from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
 from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
@@ -101,11 +98,17 @@ class MemoryPlan(Inspectable):
             return self._apart.swapping
         lives = tuple(self.lifetimes.values())
         return Swapping(
-            self.clock, lives, self.value_bytes, self._accumulated_tensors, self.placed.blocks
+            self.clock, lives, self.value_bytes, self.accumulated_tensors, self.placed.blocks
         )
 
+    @property
+    def copying(self) -> int:
+        """For how many executed points a value that leaves the device is still there."""
+        return time_to_copy(self.swaps.slack, self.pdg.dims)
+
     @cached_property
-    def _accumulated_tensors(self) -> frozenset[Tensor]:
+    def accumulated_tensors(self) -> frozenset[Tensor]:
+        """The tensors that sums are added to."""
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
     def unfolded(self) -> MemoryPlan:
@@ -342,24 +345,6 @@ class MemoryPlan(Inspectable):
     def beside(self) -> int:
         """Bytes that each device needs beside what is carried."""
         return self.temporaries_each + self.constants
-
-    def least(self, *, swap: bool) -> int:
-        """Bytes below which no plan comes that has blocks, or whose kernels take something over.
-
-        What is there from one executed point to the next is there in each; of a plan of which values
-        wait on the host, what is being added to, and what a kernel takes and makes.
-        """
-        kept, summed = (np.zeros(len(self.clock) + 1, np.int64) for _ in range(2))
-        for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
-            nbytes = sum(n for _, n in span.tensors)
-            enter(kept, span.born, span.dies - 1, nbytes)
-            if not self._accumulated_tensors.isdisjoint(life.tensors):
-                enter(summed, span.born, span.dies, nbytes)
-        least = int(np.cumsum(kept).max())
-        if swap:
-            used = at_once(self.statements, self.sizes)
-            least = min(least, max(int(np.cumsum(summed).max()), used))
-        return least + extra_kernel_bytes(self.statements, self.sizes)
 
     @property
     def needed(self) -> int:

@@ -6,37 +6,32 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.runtime_events import Event, EventKind, Recorder
+from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
-from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
-from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.loops.iteration_cuts import Cut
-from timerl_nb.compiler.memory.budget.swapping import time_to_copy
-from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.expression_evaluation import variable
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.fused_kernel import Kernel, start
+from timerl_nb.runtime.interpreter.runtime_calls import RuntimeCalls
 from timerl_nb.runtime.interpreter.store_names import store_name
 from timerl_nb.runtime.interpreter.swap_transfers import Copy, SwapStore, Transfers
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
-from timerl_nb.runtime.nan_search import add_nan_check, check_host
+from timerl_nb.runtime.nan_search import add_nan_check
 from timerl_nb.runtime.output_assembly import Returned
 from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
 from timerl_nb.runtime.state.checkpoint_reader import Kept
-from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
@@ -84,7 +79,7 @@ class Run:
         plan = executable.plan
         endless = plan.pdg.dims.endless
         self._counter = None if endless is None else TurnCounter(plan)
-        self._transfers = Transfers(self.ledger, time_to_copy(plan.swaps.slack, plan.pdg.dims))
+        self._transfers = Transfers(self.ledger, plan.copying)
         self._transfers.copies = None if recorder is None else []
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: SwapStore(self._transfers, store, plan.origin(tensor))
@@ -94,7 +89,7 @@ class Run:
         }
         self._lengths: dict[tuple[int, ...], int] = {}  # of a dynamic dimension, as far as known
         self._progress = progress
-        self._support = _Support(
+        self._support = RuntimeCalls(
             executable.pdg,
             plan,
             self.ledger,
@@ -448,154 +443,3 @@ class Run:
 
 def _is_away(held: Mapping[Any, Any], key: Any) -> bool:
     return isinstance(held, SwapStore) and held.is_away(key)
-
-
-class _Support:
-    """What the program's text calls `rt`."""
-
-    def __init__(
-        self,
-        pdg: Pdg,
-        plan: MemoryPlan,
-        ledger: Ledger,
-        transfers: Transfers,
-        seed: int,
-        recorder: Recorder | None,
-        progress: Callable[[], object] | None,
-        *,
-        check_nan: bool = False,
-        waits: bool = True,
-    ) -> None:
-        self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
-        self.kept: list[Kept] = []
-        self._pdg = pdg
-        self.seed = backend.seed_words(seed)
-        self.host = Host(pdg.dims, plan.bounds, seed)
-        self.stack = backend.stack
-        self.on_host = backend.to_numpy
-        self.copied = backend.copied
-        self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
-        swaps = bool(plan.swaps.all)
-        self.arrive = backend.bind if swaps else backend.to_device
-        self.trace = ledger.record_both if swaps else ledger.trace.append
-        self.offload, self.fetch = transfers.leave, transfers.come_back
-        self.settle = transfers.settle
-        self.progress: Callable[[], object] = progress or (lambda: None)
-        self.longest: Callable[[], int] = int
-        self._recorder = recorder
-        self._step = -1
-        self._at: tuple[str, tuple[int, ...]] = ("", ())  # what was launched last
-        self.began = perf_counter()
-        self.held: dict[str, dict[tuple[int, ...], None]] = {}
-        self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
-
-    def save(
-        self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
-    ) -> None:
-        begun = perf_counter()
-        named = {n: backend.to_numpy(x) for n, x in arrays.items()}
-        path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
-        self.kept.append(Kept(path, dict(point), tuple(named)))
-        self._report_event(begun)
-
-    def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
-        op, begun = self._pdg[op_id], perf_counter()
-        made = self.host.call(op.attrs, point, args, op.origin)
-        if self._check_nan:
-            check_host(op, point, made, self._pdg.dims)
-        self._report_event(begun)
-        return [self.arrive(x) for x in made]
-
-    def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
-        op, begun = self._pdg[op_id], perf_counter()
-        if is_handed_out(op):  # kernels may take over what was read last
-            args = [np.array(x) for x in args]
-        self.host.effect(op.attrs, point, args, op.origin)
-        self._report_event(begun)
-
-    @staticmethod
-    def gather(
-        points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
-    ) -> np.ndarray[Any, Any]:
-        none = np.zeros(shape, NUMPY[dtype])
-        values = [none if x is None else backend.to_numpy(x) for x in points]
-        return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
-
-    @staticmethod
-    def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The value without what lies beyond its true lengths."""
-        return backend.to_numpy(value)[tuple(map(slice, shape))]
-
-    # --- events --------------------------------------------------------------------------------
-
-    def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
-        if self._recorder is not None:
-            time = perf_counter() - self.began
-            self._recorder(Event(self._step, kind, name, point, nbytes, time))
-
-    def end(self) -> None:
-        """The run is over, for who hears of launches."""
-        if not self._is_waiting:
-            self._emit("end", "", ())
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A kernel that reports how long it took, or to launch it where it is not waited for."""
-        wait: Callable[[Any], Any] = backend.wait if self._is_waiting else lambda made: made
-
-        def kernel(*args: Any) -> Any:
-            begun = perf_counter()
-            made = wait(function(*args))
-            self._report_event(begun, "done" if self._is_waiting else "launch")
-            return made
-
-        return kernel
-
-    def _report_event(self, begun: float, kind: EventKind = "done") -> None:
-        if self._recorder is not None:
-            now = perf_counter()
-            time, seconds = now - self.began, now - begun
-            self._recorder(Event(self._step, kind, *self._at, 0, time, seconds))
-
-    def launch(self, name: str, point: tuple[int, ...]) -> None:
-        self._step += 1
-        self._at = name, point
-        self._emit("execute", name, point)
-
-    def read(self, value: Any, name: str, point: tuple[int, ...]) -> Any:
-        self._emit("read", name, point)
-        return value
-
-    def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        self.held.setdefault(store, {})[point] = None
-        self._emit("write", name, point, nbytes)
-
-    def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
-        for point in points:
-            self._emit("read", name, point)
-        return value
-
-    def wrote_row(
-        self, store: str, name: str, point: tuple[int, ...], along: int, nbytes: int
-    ) -> None:
-        rows = self._rows.setdefault((store, *point[:along], *point[along + 1 :]), [])
-        self.wrote(store, name, point, 0 if rows else nbytes)
-        rows.append(point)
-
-    def freed_block(self, store: str, name: str, rest: tuple[int, ...], nbytes: int) -> None:
-        rows = self._rows.pop((store, *rest))
-        for k, point in enumerate(rows):
-            self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
-
-    def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        if self.held.get(store, {}).pop(point, 0) is None:
-            self._emit("free", name, point, -nbytes)
-
-    def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
-        self._emit(verb, name, point, nbytes)
-
-    def moved_block(
-        self, verb: str, store: str, name: str, rest: tuple[int, ...], nbytes: int
-    ) -> None:
-        rows = self._rows[(store, *rest)]
-        for k, point in enumerate(rows):
-            self._emit(verb, name, point, nbytes if k == len(rows) - 1 else 0)

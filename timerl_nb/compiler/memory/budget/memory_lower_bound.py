@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import ConstAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
@@ -15,6 +17,8 @@ from timerl_nb.compiler.ir.operations import Op, Tensor, is_sliced
 from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.memory.budget.kernel_temporaries import constants, contracts, temporaries
 from timerl_nb.compiler.memory.byte_sizes import Sizes
+from timerl_nb.compiler.memory.liveness.value_lifetimes import enter
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.block_storage import candidates
 from timerl_nb.compiler.memory.placement.slice_reads import split
 from timerl_nb.compiler.passes.fusion.fusion_groups import inlineable
@@ -40,6 +44,29 @@ def lower_bound_swapped(statements: Statements, bounds: Point) -> int:
     """The same of plans in which values wait on the host, whose kernels take nothing over but blocks."""
     sizes = Sizes(statements.pdg, bounds)
     return at_once(statements, sizes) + extra_kernel_bytes(statements, sizes)
+
+
+def planned_lower_bound(plan: MemoryPlan, *, swap: bool) -> int:
+    """Bytes below which no plan comes with the same schedule, but with blocks or donation.
+
+    The values between two executed points exist in each such plan. If values may wait on the host, only
+    sums in progress and the operands and results of a kernel do.
+
+    Args:
+        plan: the plan without blocks, donation and swaps.
+        swap: whether values may wait on the host.
+    """
+    kept, summed = (np.zeros(len(plan.clock) + 1, np.int64) for _ in range(2))
+    for life, span in zip(plan.lifetimes.values(), plan.point_by_point.spans, strict=True):
+        nbytes = sum(n for _, n in span.tensors)
+        enter(kept, span.born, span.dies - 1, nbytes)
+        if not plan.accumulated_tensors.isdisjoint(life.tensors):
+            enter(summed, span.born, span.dies, nbytes)
+    least = int(np.cumsum(kept).max())
+    if swap:
+        used = at_once(plan.statements, plan.sizes)
+        least = min(least, max(int(np.cumsum(summed).max()), used))
+    return least + extra_kernel_bytes(plan.statements, plan.sizes)
 
 
 def extra_kernel_bytes(statements: Statements, sizes: Sizes) -> int:

@@ -13,6 +13,7 @@ from timerl_nb.base.errors import BoundsError
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.isl.sets_and_relations import Point
+from timerl_nb.compiler.memory.budget.memory_lower_bound import planned_lower_bound
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes, Lifetime, find_lifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.block_storage import (
@@ -102,7 +103,7 @@ class Plans:
         if isinstance(self._fold, Fold):
             return 0
         self._check_few(self._bounds)
-        return self._base_plan(self._bounds).least(swap=swap)
+        return planned_lower_bound(self._base_plan(self._bounds), swap=swap)
 
     def _plan(self, blocks: bool) -> MemoryPlan:
         if blocks not in self._made:

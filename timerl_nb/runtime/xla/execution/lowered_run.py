@@ -19,8 +19,6 @@ from timerl_nb.compiler.ir.host.host_functions import Host, resources_of
 from timerl_nb.compiler.ir.operations import Op, Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.compiler.loops.loop_nodes import Guard, If, Loop
-from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
-from timerl_nb.compiler.symbolic.index_expressions import Lin
 from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.jax_backend import jax_engine as backend
@@ -31,6 +29,12 @@ from timerl_nb.runtime.state.checkpoint_reader import Kept
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
 from timerl_nb.runtime.xla.execution.buffer_values import Placed
+from timerl_nb.runtime.xla.execution.host_control_flow import (
+    At,
+    find_length,
+    is_true,
+    iterate_loop,
+)
 from timerl_nb.runtime.xla.execution.host_operations import HostOps
 from timerl_nb.runtime.xla.execution.host_swapping import Moving
 from timerl_nb.runtime.xla.execution.output_reading import Reading
@@ -209,18 +213,18 @@ class LoweredRun:
         """Run a loop, or a part that is there under a condition."""
         node = part.node
         if isinstance(node, Guard):
-            if self._asks(node, dict(zip(part.counters, at, strict=True))):
+            if is_true(node, dict(zip(part.counters, at, strict=True)), self._length):
                 self._all(part.parts, at)
         elif isinstance(node, If):
             self._all(part.parts if part.holds(*at) else part.other, at)
         else:
-            for k in self._iterate_loop(part, node, at):
+            for k in iterate_loop(part, node, at, self._length):
                 self._all(part.parts, (*at, k))
 
     def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop of the host's, from some turn on."""
         counter = self.lowered.counter
-        for k in self._iterate_loop(part, loop, (), begin):
+        for k in iterate_loop(part, loop, (), self._length, begin):
             if counter is not None:
                 self._seed = self.lowered.words(self._of_seed, k)
             self._all(part.parts, (k,))
@@ -229,32 +233,12 @@ class LoweredRun:
             self._finish_iterations(1)
             yield k
 
-    def _iterate_loop(
-        self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
-    ) -> Iterator[int]:
-        """The counters of the turns of a loop, until it ends."""
-        env = dict(zip(part.counters, at, strict=True))
-        first, last = evaluate(loop.first, env), evaluate(loop.last, env)
-        first = first if begin is None else begin
-        turns = loop.turns
-        if turns is not None and loop.late:
-            begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
-            first = max(first, begins - self._length(turns.at, env))
-        for k in range(first, last + 1, loop.step):
-            if (
-                turns is not None
-                and not loop.late
-                and not self._asks(turns, {**env, loop.counter: k})
-            ):
-                break
-            yield k
-
     def _move(self, part: Move, at: tuple[int, ...]) -> None:
         """Move values between their buffers and the host."""
         node = part.node
         if node.guard is not None:
             env = {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))}
-            if not self._asks(node.guard, env):
+            if not is_true(node.guard, env, self._length):
                 return
             at = (*at, self._length(node.guard.at, env))
         for name in self.lowered.flow.touched(node):
@@ -262,15 +246,9 @@ class LoweredRun:
         self._moving.run(node, part.points(*at))
         self.instructions += 1
 
-    def _asks(self, guard: Guard, env: Mapping[str, int]) -> bool:
-        return evaluate(guard.cond, {**env, guard.name: self._length(guard.at, env)})
-
-    def _length(self, at: Sequence[Lin] | None, env: Mapping[str, int]) -> int:
+    def _length(self, at: At, env: Mapping[str, int]) -> int:
         """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
-        lengths = backend.to_numpy(self._look(LENGTHS))
-        if at is None:
-            return int(lengths.max())
-        return int(lengths[tuple(evaluate(e, env) for e in at)])
+        return find_length(backend.to_numpy(self._look(LENGTHS)), at, env)
 
     # --- in two parts ------------------------------------------------------------------------
 

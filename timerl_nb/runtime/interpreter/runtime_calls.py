@@ -1,0 +1,173 @@
+"""Functions that the interpreter's generated code calls: host operations, transfers, events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.base.runtime_events import Event, EventKind, Recorder
+from timerl_nb.compiler.ir.dependence_graph import Pdg
+from timerl_nb.compiler.ir.host.host_functions import Host
+from timerl_nb.compiler.ir.host.iteration_io import is_handed_out
+from timerl_nb.compiler.ir.shapes import NUMPY
+from timerl_nb.compiler.memory.memory_plan import MemoryPlan
+from timerl_nb.runtime.interpreter.swap_transfers import Transfers
+from timerl_nb.runtime.jax_backend import jax_engine
+from timerl_nb.runtime.memory_ledger import Ledger
+from timerl_nb.runtime.nan_search import check_host
+from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
+
+
+class RuntimeCalls:
+    """The functions and counters that generated code calls `rt`."""
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        plan: MemoryPlan,
+        ledger: Ledger,
+        transfers: Transfers,
+        seed: int,
+        recorder: Recorder | None,
+        progress: Callable[[], object] | None,
+        *,
+        check_nan: bool = False,
+        waits: bool = True,
+    ) -> None:
+        self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
+        self.kept: list[Kept] = []
+        self._pdg = pdg
+        self.seed = jax_engine.seed_words(seed)
+        self.host = Host(pdg.dims, plan.bounds, seed)
+        self.stack = jax_engine.stack
+        self.on_host = jax_engine.to_numpy
+        self.copied = jax_engine.copied
+        self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
+        swaps = bool(plan.swaps.all)
+        self.arrive = jax_engine.bind if swaps else jax_engine.to_device
+        self.trace = ledger.record_both if swaps else ledger.trace.append
+        self.offload, self.fetch = transfers.leave, transfers.come_back
+        self.settle = transfers.settle
+        self.progress: Callable[[], object] = progress or (lambda: None)
+        self.longest: Callable[[], int] = int
+        self._recorder = recorder
+        self._step = -1
+        self._at: tuple[str, tuple[int, ...]] = ("", ())  # what was launched last
+        self.began = perf_counter()
+        self.held: dict[str, dict[tuple[int, ...], None]] = {}
+        self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
+
+    def save(
+        self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
+    ) -> None:
+        begun = perf_counter()
+        named = {n: jax_engine.to_numpy(x) for n, x in arrays.items()}
+        path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        self.kept.append(Kept(path, dict(point), tuple(named)))
+        self._report_event(begun)
+
+    def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
+        op, begun = self._pdg[op_id], perf_counter()
+        made = self.host.call(op.attrs, point, args, op.origin)
+        if self._check_nan:
+            check_host(op, point, made, self._pdg.dims)
+        self._report_event(begun)
+        return [self.arrive(x) for x in made]
+
+    def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
+        op, begun = self._pdg[op_id], perf_counter()
+        if is_handed_out(op):  # kernels may take over what was read last
+            args = [np.array(x) for x in args]
+        self.host.effect(op.attrs, point, args, op.origin)
+        self._report_event(begun)
+
+    @staticmethod
+    def gather(
+        points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray[Any, Any]:
+        none = np.zeros(shape, NUMPY[dtype])
+        values = [none if x is None else jax_engine.to_numpy(x) for x in points]
+        return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
+
+    @staticmethod
+    def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The value without what lies beyond its true lengths."""
+        return jax_engine.to_numpy(value)[tuple(map(slice, shape))]
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
+        if self._recorder is not None:
+            time = perf_counter() - self.began
+            self._recorder(Event(self._step, kind, name, point, nbytes, time))
+
+    def end(self) -> None:
+        """The run is over, for who hears of launches."""
+        if not self._is_waiting:
+            self._emit("end", "", ())
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel that reports how long it took, or to launch it where it is not waited for."""
+        wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
+
+        def kernel(*args: Any) -> Any:
+            begun = perf_counter()
+            made = wait(function(*args))
+            self._report_event(begun, "done" if self._is_waiting else "launch")
+            return made
+
+        return kernel
+
+    def _report_event(self, begun: float, kind: EventKind = "done") -> None:
+        if self._recorder is not None:
+            now = perf_counter()
+            time, seconds = now - self.began, now - begun
+            self._recorder(Event(self._step, kind, *self._at, 0, time, seconds))
+
+    def launch(self, name: str, point: tuple[int, ...]) -> None:
+        self._step += 1
+        self._at = name, point
+        self._emit("execute", name, point)
+
+    def read(self, value: Any, name: str, point: tuple[int, ...]) -> Any:
+        self._emit("read", name, point)
+        return value
+
+    def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self.held.setdefault(store, {})[point] = None
+        self._emit("write", name, point, nbytes)
+
+    def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
+        for point in points:
+            self._emit("read", name, point)
+        return value
+
+    def wrote_row(
+        self, store: str, name: str, point: tuple[int, ...], along: int, nbytes: int
+    ) -> None:
+        rows = self._rows.setdefault((store, *point[:along], *point[along + 1 :]), [])
+        self.wrote(store, name, point, 0 if rows else nbytes)
+        rows.append(point)
+
+    def freed_block(self, store: str, name: str, rest: tuple[int, ...], nbytes: int) -> None:
+        rows = self._rows.pop((store, *rest))
+        for k, point in enumerate(rows):
+            self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
+
+    def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        if self.held.get(store, {}).pop(point, 0) is None:
+            self._emit("free", name, point, -nbytes)
+
+    def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self._emit(verb, name, point, nbytes)
+
+    def moved_block(
+        self, verb: str, store: str, name: str, rest: tuple[int, ...], nbytes: int
+    ) -> None:
+        rows = self._rows[(store, *rest)]
+        for k, point in enumerate(rows):
+            self._emit(verb, name, point, nbytes if k == len(rows) - 1 else 0)

@@ -1,0 +1,55 @@
+"""Control flow between two XLA calls: loop counters, guards, lengths of dynamic dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from timerl_nb.base.array_conversion import Array
+from timerl_nb.compiler.loops.loop_nodes import Guard, Loop
+from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
+from timerl_nb.compiler.symbolic.index_expressions import Lin
+from timerl_nb.runtime.xla.lowering.host_regions import Around
+
+# A point of the outer dimensions, as index expressions; None for all points.
+At: TypeAlias = Sequence[Lin] | None
+# The length of the dynamic dimension at a point, from the values of its variables.
+Length: TypeAlias = Callable[[At, Mapping[str, int]], int]
+
+
+def find_length(lengths: Array, at: At, env: Mapping[str, int]) -> int:
+    """Return the length at a point of the outer dimensions, or the greatest length."""
+    if at is None:
+        return int(lengths.max())
+    return int(lengths[tuple(evaluate(e, env) for e in at)])
+
+
+def is_true(guard: Guard, env: Mapping[str, int], length: Length) -> bool:
+    """Whether a guard holds for these counters."""
+    return evaluate(guard.cond, {**env, guard.name: length(guard.at, env)})
+
+
+def iterate_loop(
+    part: Around, loop: Loop, at: tuple[int, ...], length: Length, begin: int | None = None
+) -> Iterator[int]:
+    """Yield the counters of a loop until it ends.
+
+    Args:
+        at: counters of the outer loops.
+        begin: the first counter of a resumed run; None for the loop's own.
+    """
+    env = dict(zip(part.counters, at, strict=True))
+    first, last = evaluate(loop.first, env), evaluate(loop.last, env)
+    first = first if begin is None else begin
+    turns = loop.turns
+    if turns is not None and loop.late:
+        begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
+        first = max(first, begins - length(turns.at, env))
+    for k in range(first, last + 1, loop.step):
+        if (
+            turns is not None
+            and not loop.late
+            and not is_true(turns, {**env, loop.counter: k}, length)
+        ):
+            break
+        yield k
