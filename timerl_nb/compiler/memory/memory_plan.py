@@ -55,7 +55,7 @@ class MemoryPlan(Inspectable):
         share: what each of several devices holds; None on one.
         whole: why the points of a long run were looked at one by one; empty where they were not, and
             where they are few.
-        found_layout: where XLA's buffers are, once somebody has looked (`compiler/memory/steady_state/extrapolated_plan.layout_of`).
+        buffer_layout: the `Layout` of XLA's buffers (`in_buffers`); None if it is unknown.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MemoryPlan(Inspectable):
         self.buffers, self.is_lowered, self.whole = 0, False, ""
         self.given_in_buffers = 0
         self.share: Share | None = None
-        self.found_layout: Any = None
+        self.buffer_layout: Any = None
 
     @property
     def saved_by(self) -> Mapping[str, str]:
@@ -154,11 +154,18 @@ class MemoryPlan(Inspectable):
         )
 
     def in_buffers(
-        self, nbytes: int, *, is_lowered: bool, given: int = 0, share: Share | None = None
+        self,
+        nbytes: int,
+        *,
+        is_lowered: bool,
+        layout: Any = None,
+        given: int = 0,
+        share: Share | None = None,
     ) -> MemoryPlan:
         """Return the same plan with the bytes of XLA's buffers.
 
         Args:
+            layout: their `Layout`.
             given: bytes of given arrays that are among these buffers.
             share: what each device has of them.
         """
@@ -166,7 +173,11 @@ class MemoryPlan(Inspectable):
         if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):
             return self
         return self._copy_with(
-            buffers=nbytes, is_lowered=is_lowered, given_in_buffers=given, share=share
+            buffers=nbytes,
+            is_lowered=is_lowered,
+            buffer_layout=layout,
+            given_in_buffers=given,
+            share=share,
         )
 
     def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:

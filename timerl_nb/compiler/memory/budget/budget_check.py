@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Holder
 from timerl_nb.compiler.memory.placement.per_device_memory import Share
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
-from timerl_nb.compiler.memory.steady_state.extrapolated_plan import laid_out, layout_of
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 
 # How often swaps are chosen anew for what buffers take more than values.
@@ -154,16 +155,18 @@ class Planner:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
-        nbytes, given = laid_out(plan, known), layout_of(plan, known).given_bytes
+        layout = layout_of(plan, known)
+        nbytes, given = plan.buffers or layout.nbytes + plan.moving, layout.given_bytes
+        measured = partial(plan.in_buffers, nbytes, layout=layout, given=given)
         if self.devices > 1:
-            ops, buffers = plan.statements.ops.values(), layout_of(plan).buffers.values()
+            ops, buffers = plan.statements.ops.values(), layout.buffers.values()
             how = plan.within, self.devices
             share = Share.of(plan.pdg, plan.bounds, buffers, ops, *how)
-            return plan.in_buffers(nbytes, is_lowered=True, given=given, share=share)
-        lowered = plan.in_buffers(nbytes, is_lowered=True, given=given)
+            return measured(is_lowered=True, share=share)
+        lowered = measured(is_lowered=True)
         if not too_large(lowered, nbytes, self.budget):
             return lowered
-        return plan.in_buffers(nbytes, is_lowered=False, given=given)
+        return measured(is_lowered=False)
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:

@@ -27,7 +27,7 @@ from timerl_nb.compiler.memory.placement.block_storage import (
 )
 from timerl_nb.compiler.memory.placement.operand_donation import donate
 from timerl_nb.compiler.memory.placement.slice_reads import is_picked
-from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan, laid_out
+from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan, layout_of
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import Unlike
 from timerl_nb.compiler.memory.steady_state.period_detection import Fold, Unfolded, find_fold
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
@@ -111,7 +111,9 @@ class Plans:
             if self._fold is not None and not isinstance(made, FoldedPlan):
                 made = made.looked_at_whole(self._no_period_reason.why)
             if self._lowered:
-                made = made.in_buffers(laid_out(made), is_lowered=True)
+                layout = layout_of(made)
+                nbytes = layout.nbytes + made.moving
+                made = made.in_buffers(nbytes, is_lowered=True, layout=layout)
             self._made[blocks] = made
         return self._made[blocks]
 

@@ -249,14 +249,7 @@ def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Lay
     """
     if isinstance(plan, FoldedPlan):
         return plan.layout
-    if plan.found_layout is None:
-        plan.found_layout = Layout(plan, found)
-    return plan.found_layout
-
-
-def laid_out(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> int:
-    """The bytes of these buffers, and of what is on its way between them and the host."""
-    return plan.buffers or layout_of(plan, found).nbytes + plan.moving
+    return Layout(plan, found) if plan.buffer_layout is None else plan.buffer_layout
 
 
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.
