@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from timerl_nb.base.display_registry import Inspectable
@@ -107,10 +106,8 @@ class Candidate:
         known: Forecast | str | None = None,
     ) -> None:
         self.name, self.doc, self.change = name, doc, change
-        self._known = known
+        self._known = self._forecast = known
         self._ask: Ask | None = None
-        if known is not None:
-            self.__dict__["forecast"] = known
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Candidate, (self.name, self.doc, self.change, self._known)
@@ -121,19 +118,19 @@ class Candidate:
         made._ask = ask
         return made
 
-    @cached_property
+    @property
     def forecast(self) -> Forecast | str:
-        """What it would cost; a text where it cannot be scheduled."""
-        assert self._ask is not None
-        found = self._ask(self)
-        self.__dict__["forecast"] = found  # for who is told
-        tell(self)
-        return found
+        """The cost; a text if no schedule exists."""
+        if self._forecast is None:
+            assert self._ask is not None
+            self._forecast = self._ask(self)
+            tell(self)
+        return self._forecast
 
     @property
     def is_forecast(self) -> bool:
         """Whether the forecast has been made."""
-        return "forecast" in self.__dict__
+        return self._forecast is not None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.doc}): {self.forecast}"

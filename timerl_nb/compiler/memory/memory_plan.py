@@ -79,6 +79,7 @@ class MemoryPlan(Inspectable):
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
+        self._swapping: Swapping | None = None
         self.by_passes: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
         self.given_in_buffers = 0
@@ -91,15 +92,16 @@ class MemoryPlan(Inspectable):
         waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
         return {**self.by_passes, **waits}
 
-    @cached_property
+    @property
     def swapping(self) -> Swapping:
         """The search for swaps; sums that are being added to stay where they are."""
         if self._apart is not None:
             return self._apart.swapping
-        lives = tuple(self.lifetimes.values())
-        return Swapping(
-            self.clock, lives, self.value_bytes, self.accumulated_tensors, self.placed.blocks
-        )
+        if self._swapping is None:
+            lives, blocks = tuple(self.lifetimes.values()), self.placed.blocks
+            given = self.value_bytes, self.accumulated_tensors, blocks
+            self._swapping = Swapping(self.clock, lives, *given)
+        return self._swapping
 
     @property
     def copying(self) -> int:
@@ -131,8 +133,8 @@ class MemoryPlan(Inspectable):
         """Let go of what swaps were weighed by, if any were."""
         if self._apart is not None:
             self._apart.forget()
-        elif "swapping" in vars(self):
-            self.swapping.forget()
+        elif self._swapping is not None:
+            self._swapping.forget()
 
     def forget_lives(self) -> None:
         """Let go of when values live; it is found again where somebody asks."""
