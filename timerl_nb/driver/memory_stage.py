@@ -51,7 +51,7 @@ def make_memory_stage(
     start = time.perf_counter()
     budget = device_limit(options)
     with limit_isl_work("finding who reads each value last"):
-        plan = plan_memory().said(front.saved_by)
+        plan = plan_memory().with_savings(front.saved_by)
         peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
         summary = f"{format_count(len(plan.names), 'store')}, {peak}"
     needed = plan.needed + front.beyond

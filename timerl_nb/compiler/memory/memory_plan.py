@@ -48,7 +48,7 @@ class MemoryPlan(Inspectable):
         fold: of what run the clock's turns are some alone; values are as large as there.
 
     Attributes:
-        by_passes: what the passes did to keep less at once, and why (`said`).
+        savings: what the passes did to store less at once, and why (`with_savings`).
         buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
         given_in_buffers: bytes of given arrays that XLA's buffers hold already.
         is_lowered: XLA is to run it, so that its buffers are what it needs.
@@ -80,7 +80,7 @@ class MemoryPlan(Inspectable):
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
         self._swapping: Swapping | None = None
-        self.by_passes: Mapping[str, str] = {}
+        self.savings: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
         self.given_in_buffers = 0
         self.share: Share | None = None
@@ -90,7 +90,7 @@ class MemoryPlan(Inspectable):
     def saved_by(self) -> Mapping[str, str]:
         """What keeps the peak down, asked for or not, and why: `in blocks of 50 along t`, say."""
         waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
-        return {**self.by_passes, **waits}
+        return {**self.savings, **waits}
 
     @property
     def swapping(self) -> Swapping:
@@ -182,9 +182,9 @@ class MemoryPlan(Inspectable):
             share=share,
         )
 
-    def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
-        """The same plan, which says what passes did to keep less at once."""
-        return self._copy_with(by_passes=dict(by_passes))
+    def with_savings(self, savings: Mapping[str, str]) -> MemoryPlan:
+        """Return the same plan with the reasons of passes for storing less at once."""
+        return self._copy_with(savings=dict(savings))
 
     def looked_at_whole(self, why: str) -> MemoryPlan:
         """The same plan, of which it is known why no few of its many turns say what all do."""
