@@ -9,6 +9,7 @@ from dataclasses import asdict
 from timerl_nb.base.options import Options
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
+from timerl_nb.compiler.ir.host.host_functions import Host
 from timerl_nb.compiler.ir.host.iteration_io import Supply
 from timerl_nb.driver.budget_confirmation import warn_of_excess
 from timerl_nb.driver.compilation import Compilation
@@ -49,14 +50,12 @@ def make_run(
     check_transfers()
     if on_event is None and on_call is None and (listener := listener_of(compiled)) is not None:
         on_call, progress, waits = listener, each(listener.turned, progress), False
+    host = Host(compiled.fused.dims, compiled.memory.bounds, seed, supply)
     lowered = compiled.executable.lowered if on_event is None else None
     if lowered is None:
-        run = Run(compiled.executable, seed, on_event or on_call, progress, waits=waits)
-    else:
-        run = LoweredRun(lowered, seed, progress, on_call, waits=waits)
-    if supply is not None:
-        run.host.supply = supply
-    return run
+        recorder = on_event or on_call
+        return Run(compiled.executable, seed, recorder, progress, waits=waits, host=host)
+    return LoweredRun(lowered, seed, progress, on_call, waits=waits, host=host)
 
 
 def run_to_end(prepared: PreparedRun) -> Result:

@@ -59,6 +59,7 @@ class Run:
         progress: is called after every turn of the outermost loop.
         follow: keep track of which points the stores hold (slower).
         waits: whether recorded kernels are waited for.
+        host: resources and given values; None for a program without given values.
     """
 
     compiling: float | None = None  # kernels are compiled one by one, each in little time
@@ -73,6 +74,7 @@ class Run:
         *,
         follow: bool = False,
         waits: bool = True,
+        host: Host | None = None,
     ) -> None:
         self.executable = executable
         self.ledger = Ledger()
@@ -94,6 +96,7 @@ class Run:
             plan,
             self.ledger,
             self._transfers,
+            Host(executable.pdg.dims, plan.bounds, seed) if host is None else host,
             seed,
             recorder,
             progress and self._finish_iteration,

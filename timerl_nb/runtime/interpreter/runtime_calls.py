@@ -31,6 +31,7 @@ class RuntimeCalls:
         plan: MemoryPlan,
         ledger: Ledger,
         transfers: Transfers,
+        host: Host,
         seed: int,
         recorder: Recorder | None,
         progress: Callable[[], object] | None,
@@ -42,7 +43,7 @@ class RuntimeCalls:
         self.kept: list[Kept] = []
         self._pdg = pdg
         self.seed = jax_engine.seed_words(seed)
-        self.host = Host(pdg.dims, plan.bounds, seed)
+        self.host = host
         self.stack = jax_engine.stack
         self.on_host = jax_engine.to_numpy
         self.copied = jax_engine.copied

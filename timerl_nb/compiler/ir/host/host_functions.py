@@ -111,14 +111,18 @@ def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
 class Host:
     """What a run has on the host: its resources, made when first used, and what it is given and hands out.
 
+    Args:
+        supply: the source of the values of `trl.given`; None for no values.
+
     Attributes:
-        supply: brings what is given.
         hand: takes what is handed out at the end of a turn, and the number of the turn.
     """
 
-    def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
+    def __init__(
+        self, dims: Dims, bounds: Mapping[str, int], seed: int, supply: Supply | None = None
+    ) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
-        self.supply: Supply = NothingGiven()
+        self._supply = NothingGiven() if supply is None else supply
         self.hand: Callable[[int, Turn], object] = discard_outputs
         # by resource and how much greater the seed is, with who used it first
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
@@ -137,7 +141,7 @@ class Host:
             ExecutionError: the function failed, or returned something else than it declared.
         """
         if isinstance(attrs.function, Given):
-            brought = self.supply.turn(point[attrs.function.turn])
+            brought = self._supply.turn(point[attrs.function.turn])
             return [*attrs.function.at(brought, point, attrs.axes)]
         given: list[Any] = [np.asarray(x) for x in args]
         seeds = self._dims.seeds

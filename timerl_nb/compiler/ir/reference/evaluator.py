@@ -59,9 +59,10 @@ class Reference:
         # a dynamic bound by point of what it varies over, and how many points there are at least
         self._ends: dict[tuple[int, ...], int] = {}
         self._reached: dict[tuple[int, ...], int] = {}
-        self._host = Host(pdg.dims, bounds, seed)
+        supply = None
         if given is not None:
-            self._host.supply = WholeRun(given_of(pdg.dims, pdg), bounds, given, copied=False)
+            supply = WholeRun(given_of(pdg.dims, pdg), bounds, given, copied=False)
+        self._host = Host(pdg.dims, bounds, seed, supply)
         self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timerl_nb.compiler.ir.host.host_functions import CallAttrs, Host, UdfAttrs
@@ -16,22 +16,21 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.state.checkpoint_reader import Kept
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
+from timerl_nb.runtime.xla.execution.host_control_flow import Length
 from timerl_nb.runtime.xla.lowering.host_regions import OnHost
-
-Length = Callable[[Sequence[Lin] | None, Mapping[str, int]], int]
 
 
 class HostOps:
     """Runs host functions and writes checkpoints, in the order of the nest.
 
     Args:
-        seed: of the run.
+        host: the run's resources.
         state: its buffers, by name.
     """
 
-    def __init__(self, plan: MemoryPlan, seed: int, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: MemoryPlan, host: Host, state: Mapping[str, Any]) -> None:
         self._plan, self._pdg, self._state = plan, plan.pdg, state
-        self.host = Host(self._pdg.dims, plan.bounds, seed)
+        self.host = host
         self._varying: dict[int, Mapping[int, Shape]] = {}
         self.kept: list[Kept] = []
 

@@ -53,6 +53,7 @@ class LoweredRun:
         progress: is called with the number of turns after every call that makes some.
         recorder: is called ahead of every call and operation on the host, and when it is done.
         waits: whether recorded calls, and turns, are waited for.
+        host: resources and given values; None for a program without given values.
     """
 
     held_by = "XLA's buffers"
@@ -65,6 +66,7 @@ class LoweredRun:
         recorder: Recorder | None = None,
         *,
         waits: bool = True,
+        host: Host | None = None,
     ) -> None:
         self.lowered = lowered
         self.ledger = Ledger()
@@ -83,7 +85,9 @@ class LoweredRun:
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
-        self._host = HostOps(lowered.plan, seed, self._state)
+        plan = lowered.plan
+        host = Host(plan.pdg.dims, plan.bounds, seed) if host is None else host
+        self._host = HostOps(plan, host, self._state)
         self._moving = Moving(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
