@@ -8,8 +8,8 @@ from typing import Final
 from timerl_nb.base.errors import BudgetError, warn
 from timerl_nb.compiler.memory.budget.budget_check import stated_refusal, stated_text
 from timerl_nb.driver.compilation import Compilation, compile_stages
-from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.stages import See, Stage, unseen
 
 _ROUNDS: Final = 4  # of searching again with XLA's figure

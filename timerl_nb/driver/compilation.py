@@ -9,8 +9,8 @@ from timerl_nb.base.errors import Origin, warn
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline
-from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.program_warnings import find_warnings
 from timerl_nb.driver.search.measured_plan_tuning import Tuning

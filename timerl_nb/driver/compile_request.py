@@ -11,7 +11,7 @@ from timerl_nb.base.options import Blocks, Options
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.symbolic.dimensions import Endless
-from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.compiling.compiler import Compiler
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from timerl_nb.compiler.symbolic.dimensions import Endless
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.compile_request import CompileRequest
-from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_compilation import compile_program
 from timerl_nb.driver.program_hooks import made_known

@@ -7,10 +7,10 @@ from dataclasses import replace
 from timerl_nb.base.options import Options
 from timerl_nb.driver.budget_confirmation import compile_within_budget
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import without_memory_budget
-from timerl_nb.driver.host_effects import refuse_host_effects
+from timerl_nb.driver.program_runs.host_effects import refuse_host_effects
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan
 from timerl_nb.driver.stages import See, unseen

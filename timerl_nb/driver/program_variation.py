@@ -18,11 +18,11 @@ from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, until
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless
-from timerl_nb.driver.assumed_ceiling import double_ceiling, find_assumed_ceiling
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import holds_for_all_bounds
+from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceiling
 
 
 def vary(

@@ -15,7 +15,7 @@ from timerl_nb.compiler.passes.tiling.incrementalize_reductions import (
 )
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.symbolic.index_expressions import Slice
-from timerl_nb.driver.compile_pipeline import Front
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.stage_artifacts import StageArtifacts
 
 _GUARDED: Final = (

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from timerl_nb.base.chrome_trace import write_events
 from timerl_nb.base.text_tables import align_columns, format_count
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.run_observation import Names, Sort, run_observed
+from timerl_nb.driver.program_runs.run_observation import Names, Sort, run_observed
 from timerl_nb.execution.telemetry.program_live_frames import Watched
 from timerl_nb.profiler.chrome_trace_export import Trace
 from timerl_nb.profiler.event_listener import Recording

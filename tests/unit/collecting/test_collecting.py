@@ -108,7 +108,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which blocks are as small as they can be."""
     small = Machine(near=1 << 12, far=1 << 13, bandwidth=1e6, call=1e-9)
     for module in ("planned_program", "compilation_cache"):
-        monkeypatch.setattr(f"timerl_nb.driver.{module}.machine_here", lambda: small)
+        monkeypatch.setattr(f"timerl_nb.driver.compiling.{module}.machine_here", lambda: small)
 
 
 @pytest.mark.usefixtures("small_cache")

@@ -13,12 +13,12 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.base.errors import BoundsError, OptionError
 from timerl_nb.compiler.symbolic.dimensions import Ceiling
-from timerl_nb.driver.assumed_ceiling import double_ceiling, find_assumed_ceiling
 from timerl_nb.driver.budget_confirmation import compile_within_budget
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.compile_request import CompileRequest
-from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program_compilation import compile_program
+from timerl_nb.driver.program_runs.assumed_ceiling import double_ceiling, find_assumed_ceiling
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.program_runs.program_run import make_run, run_to_end, start_run
 from timerl_nb.driver.program_runs.run_preparation import (

@@ -25,7 +25,7 @@ from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
 _TIMES = int(os.environ.get("TIMERL_FUZZ", "0"))
 EVERY = 1 if _TIMES else 59  # lines from one interrupt to the next
 RUN = (
-    "driver/run_in_folder.py",
+    "driver/program_runs/run_in_folder.py",
     "driver/program.py",
     "driver/program_runs/",
     "execution/",

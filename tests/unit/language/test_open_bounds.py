@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-import timerl_nb.driver.assumed_ceiling
+import timerl_nb.driver.program_runs.assumed_ceiling
 
 
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
@@ -33,7 +33,7 @@ def test_without_a_ceiling_a_run_finds_one(executor: str) -> None:
 
 
 def test_what_never_ends_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timerl_nb.driver.assumed_ceiling, "_LONGEST", 512)
+    monkeypatch.setattr(timerl_nb.driver.program_runs.assumed_ceiling, "_LONGEST", 512)
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         never = trl.value(t) < 0

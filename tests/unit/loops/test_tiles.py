@@ -291,7 +291,7 @@ def test_auto_takes_what_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "would gain nothing" in program.stages["tile"].summary
     small = Machine(near=1 << 10, far=1 << 14, bandwidth=1e6, call=1e-7)
     for module in ("planned_program", "compilation_cache"):
-        monkeypatch.setattr(f"timerl_nb.driver.{module}.machine_here", lambda: small)
+        monkeypatch.setattr(f"timerl_nb.driver.compiling.{module}.machine_here", lambda: small)
     blocks = program.with_options(tile="auto")
     assert [tile.dim.name for tile in blocks.executable.tiles] == ["b"]
     assert_equal(dict(program.execute(seed=4)), dict(blocks.execute(seed=4)))

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.driver.pass_and_schedule_serialization import _TABLE, _Unpickler, deserialize_front
+from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
+    _TABLE,
+    _Unpickler,
+    deserialize_front,
+)
 from timerl_nb.driver.stages import Stage
 from timerl_nb.runtime.state.disk_cache import DiskCache
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed

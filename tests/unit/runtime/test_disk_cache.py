@@ -18,8 +18,11 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.ir.test_digest import written
 from timerl_nb.compiler.ir.graph_digest import digest
-from timerl_nb.driver.compiler import Compiler
-from timerl_nb.driver.pass_and_schedule_serialization import deserialize_front, serialize_front
+from timerl_nb.driver.compiling.compiler import Compiler
+from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
+    deserialize_front,
+    serialize_front,
+)
 from timerl_nb.runtime.state import disk_cache
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import (
     CompiledCall,

@@ -27,7 +27,7 @@ from timerl_nb.compiler.isl import operation_limit as ceiling
 from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import const, eq, maximum, minimum, pick, sym
-from timerl_nb.driver import compiler
+from timerl_nb.driver.compiling import compiler
 
 BOUNDS = {"B": 3, "I": 4, "T": 5}
 

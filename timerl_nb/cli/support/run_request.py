@@ -15,7 +15,7 @@ from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.base.options import Options
 from timerl_nb.cli.support.algorithm_arguments import algorithm
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.run_in_folder import HeldFolders, Keeper
+from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper
 from timerl_nb.runtime.state.run_folder import LOCK, checksum_of
 
 ASKED: Final = "asked.json"

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.host_effects import refuse_host_effects
+from timerl_nb.driver.program_runs.host_effects import refuse_host_effects
 from timerl_nb.driver.program_runs.main_memory_check import check_memory
 from timerl_nb.driver.program_runs.program_run import make_run
 

@@ -11,8 +11,8 @@ from timerl_nb.compiler.symbolic.dimensions import Ceiling
 from timerl_nb.driver.budget_confirmation import compile_within_budget, keep_within_budget
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.compile_request import CompileRequest
+from timerl_nb.driver.compiling.source_checks import check_types
 from timerl_nb.driver.search.budget_suggestions import fit_suggestions
-from timerl_nb.driver.source_checks import check_types
 from timerl_nb.execution.telemetry.progress_bar import compiling
 from timerl_nb.runtime.host_memory import main_memory_left
 from timerl_nb.runtime.jax_backend.fork_guard import check_process

@@ -14,8 +14,8 @@ from timerl_nb.compiler.ir.host.iteration_io import Supply
 from timerl_nb.driver.budget_confirmation import warn_of_excess
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_hooks import listener_of
+from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, KeptRun
 from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
-from timerl_nb.driver.run_in_folder import HeldFolders, KeptRun
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.periodic_saving import each

@@ -12,15 +12,15 @@ from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.host.iteration_io import NothingGiven, Supply, WholeRun, given_of
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.language.argument_checks import seed_of
-from timerl_nb.driver.assumed_ceiling import (
+from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.program_runs.assumed_ceiling import (
     ceiling_error,
     find_assumed_ceiling,
     refuse_assumed_ceiling,
 )
-from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.host_effects import find_host_effect
+from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.driver.program_runs.main_memory_check import check_memory
-from timerl_nb.driver.run_in_folder import HeldFolders, Keeper, KeptRun
+from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper, KeptRun
 from timerl_nb.execution.logging.jsonl_csv_log import LogFolder
 from timerl_nb.execution.logging.run_logger import Logger, loggers_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from timerl_nb.driver.assumed_ceiling import refuse_assumed_ceiling
 from timerl_nb.driver.compilation import Compilation
+from timerl_nb.driver.program_runs.assumed_ceiling import refuse_assumed_ceiling
 from timerl_nb.driver.program_runs.main_memory_check import check_machine
 from timerl_nb.driver.program_runs.run_preparation import first_seed
 from timerl_nb.runtime.interpreter.interpreter import Instruction, Run

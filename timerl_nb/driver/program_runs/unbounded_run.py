@@ -13,10 +13,10 @@ from timerl_nb.compiler.ir.host.iteration_io import (
     is_handed_out,
 )
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.host_effects import find_host_effect
+from timerl_nb.driver.program_runs.host_effects import find_host_effect
 from timerl_nb.driver.program_runs.program_run import make_run
+from timerl_nb.driver.program_runs.run_in_folder import HeldFolders
 from timerl_nb.driver.program_runs.run_preparation import PreparedRun, open_run
-from timerl_nb.driver.run_in_folder import HeldFolders
 from timerl_nb.execution.control.periodic_saving import each
 from timerl_nb.execution.control.unbounded_iterations import Turns
 from timerl_nb.runtime.run_protocol import RunProtocol

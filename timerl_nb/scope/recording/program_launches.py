@@ -10,7 +10,7 @@ from typing import Final
 from timerl_nb.base.runtime_events import Event
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_hooks import listen
-from timerl_nb.driver.run_observation import Names
+from timerl_nb.driver.program_runs.run_observation import Names
 from timerl_nb.scope.recording.annotations import operation, phase
 from timerl_nb.scope.recording.recorder import ThreadLane, this_lane
 from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library

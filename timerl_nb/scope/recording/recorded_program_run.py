@@ -6,7 +6,7 @@ import os
 
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.driver.run_observation import run_observed
+from timerl_nb.driver.program_runs.run_observation import run_observed
 from timerl_nb.scope.recording.recording_session import record
 
 

@@ -17,7 +17,7 @@ from timerl_nb.compiler.memory.budget.memory_lower_bound import inevitable, lowe
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.per_device_memory import least_share
-from timerl_nb.driver.compile_pipeline import Front
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import (
     device_limit,
     planner,

@@ -35,21 +35,21 @@ from timerl_nb.compiler.scheduling.infeasible_schedule_error import (
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.compiler.scheduling.vectorization_trials import SEARCHED, Trials
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
-from timerl_nb.driver.compilation_cache import CompilationCache
-from timerl_nb.driver.compile_pipeline import Front, compile_front
+from timerl_nb.driver.compiling.compilation_cache import CompilationCache
 from timerl_nb.driver.compiling.compile_decision import Decision, Stated, stated_beyond
+from timerl_nb.driver.compiling.compile_pipeline import Front, compile_front
 from timerl_nb.driver.compiling.machine_dependent_options import (
     check_devices,
     device_limit,
     is_remade,
     planner,
 )
+from timerl_nb.driver.compiling.memory_stage import make_memory_stage, planner_of, suggest_fit
 from timerl_nb.driver.compiling.pass_selection import pipeline
-from timerl_nb.driver.memory_stage import make_memory_stage, planner_of, suggest_fit
-from timerl_nb.driver.planned_program import PlannedProgram
+from timerl_nb.driver.compiling.planned_program import PlannedProgram
+from timerl_nb.driver.compiling.source_checks import check_reads, check_types
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.memory_budget_search import Known, Search
-from timerl_nb.driver.source_checks import check_reads, check_types
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.runtime.state.disk_cache import DiskCache
 

@@ -15,7 +15,7 @@ from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.loops.loop_builder import build_ast
 from timerl_nb.compiler.loops.loop_nodes import Execute, Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile, find_tiles
-from timerl_nb.driver.compile_pipeline import Front
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import device_limit
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.stages import Stage

@@ -17,7 +17,7 @@ from timerl_nb.base.errors import Origin
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
-from timerl_nb.driver.compile_pipeline import Front
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
 
 _GRAPH: Final = (

@@ -10,10 +10,13 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import Digest, digest
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
-from timerl_nb.driver.compile_pipeline import Front
 from timerl_nb.driver.compiling.compile_decision import Stated
+from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.compiling.machine_dependent_options import device_limit
-from timerl_nb.driver.pass_and_schedule_serialization import deserialize_front, serialize_front
+from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
+    deserialize_front,
+    serialize_front,
+)
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.jax_backend.jax_engine import device_name
 from timerl_nb.runtime.state.disk_cache import DiskCache, disk_cache, key_of
