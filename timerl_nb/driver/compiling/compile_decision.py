@@ -15,14 +15,14 @@ Changed = tuple[tuple[str, bool | tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class Decision:
-    """What options leave open (`driver/search/memory_budget_search`); None where passes decide it, for speed.
+    """A choice for everything that options leave open; None leaves it to the passes, for speed.
 
     Attributes:
-        ways: by dimension along which something runs one by one, how it is vectorised (`WAYS`).
-        again: what acting made is computed again wherever it can be, or nothing of it.
+        ways: by sequential dimension, how it is vectorised (`WAYS`).
+        again: recompute all results of acting that can be recomputed, or none.
         blocks: sizes of blocks by dimension.
-        swap: values may wait on the host.
-        changed: options that differ from the program's, since no other decision fits the budget.
+        swap: values may be moved to the host.
+        changed: options other than the program's, if no other decision fits the budget.
     """
 
     ways: tuple[tuple[str, str], ...] = ()
@@ -33,7 +33,7 @@ class Decision:
 
     @property
     def blocks_doc(self) -> str:
-        """How large its blocks are."""
+        """Text of its block sizes."""
         if self.blocks is None:
             return "what is fastest"
         sizes = (f"blocks of {size} along {name}" for name, size in self.blocks)
@@ -79,9 +79,9 @@ def stated_beyond(decision: Decision, stated: Stated) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """What was decided, by pass what was to be decided there, and how long that took.
+    """Result of a search: the decision, the choices by pass, and the seconds of the search.
 
-    `plan` is the decision's memory plan, where it is still there.
+    `plan` is the decision's memory plan, if it is still in memory.
     """
 
     decision: Decision

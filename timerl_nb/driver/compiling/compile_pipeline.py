@@ -34,7 +34,7 @@ class Front:
     stages: tuple[Stage, ...]
     constraints: Constraints
     tree: ScheduleTree
-    parts: Parts | None  # where isl reached its ceiling
+    parts: Parts | None  # after isl reached its ceiling
     seconds: float
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
@@ -47,12 +47,12 @@ class Front:
         return self.tree.dims.values
 
     def asking(self, ask: Ask) -> Front:
-        """The same stages, whose candidates nobody has compared ask for their forecasts."""
+        """Return the same stages with candidates that request their own forecasts."""
         return replace(self, stages=tuple(stage.asking(ask) for stage in self.stages))
 
     @property
     def saved_by(self) -> dict[str, str]:
-        """What the passes do to keep less memory at once, and why; asked for or not."""
+        """Memory savings of the passes, each with its reason."""
         found: dict[str, str] = {}
         for stage in self.stages:
             taken = [one for one in stage.choices if one.taken is not one.candidates[0]]
@@ -87,7 +87,7 @@ def _front(
     searching = next((one.name for one in passes if decided.choices.get(one.name)), "")
     for one in passes:
         start, known = time.perf_counter(), trials.has_run(one, pdg)
-        if one.name == searching:  # what was found out for it, and for what follows, is its cost
+        if one.name == searching:  # the search is part of its cost
             start, known = start - decided.seconds, False
         with limit_isl_work(f"the pass {one.name}"):
             made = trials.run(one, pdg)

@@ -1,8 +1,7 @@
-"""The compiler of one program: what it has found under some options it knows under others.
+"""Compiler of one source graph: runs the stages, and caches each for other options and bounds.
 
-Graphs, schedules and plans are frozen values, so that what depends on the same of them is the same.
-An option that is switched and switched back costs nothing, and one that changes a pass costs that
-pass and what comes behind it (docs/decisions/019-what-is-cached.md).
+Graphs, schedules and plans are frozen values and serve as keys. Switching an option back costs nothing. An
+option of one pass costs that pass and the later stages (docs/decisions/019-what-is-cached.md).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for eac
 
 
 class Compiler:
-    """One source graph, and what has been made of it.
+    """One source graph and its cached stages.
 
     Args:
         pdg: the graph as the user wrote it.
@@ -83,13 +82,13 @@ class Compiler:
         self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._asking: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._cache = CompilationCache(pdg)
-        # of all searches: what another budget asks of the same graphs is known
+        # shared by all searches: other budgets use plans of the same graphs
         self._unswapped: Known = Lru(
             POINTS // 8, lambda plans: max(plans.points, POINTS // 8 // SEARCHED)
         )
         self._lifetimes = KnownLifetimes(SEARCHED)
         self._stated: dict[tuple[Options, str], Stated] = {}
-        # the last search's plan, until it is asked for: plans are large
+        # the last search's plan until its first use, since plans are large
         self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
         self._plans: Lru[tuple[object, ...], PlannedProgram] = Lru(
@@ -101,7 +100,7 @@ class Compiler:
 
         Raises:
             BoundsError: given arrays are too short.
-            ReadError, BranchError: reads of what is not defined, branches that do not fit.
+            ReadError, BranchError: undefined reads, or branches with gaps or overlaps.
             ShapeError: it computes in types that JAX has not been told to have.
         """
         check_types(self.pdg)
@@ -135,7 +134,7 @@ class Compiler:
 
         Args:
             see: gets each of its stages, in order, as soon as it is there.
-            least: where nothing fits, the stages of what needs least.
+            least: if nothing fits, return the stages of the decision with the least memory.
 
         Raises:
             BudgetError: nothing fits, and not that is asked for.
@@ -205,7 +204,7 @@ class Compiler:
             front = self._cache.front(options, bounds, stated, trials, compiled)
             return replace(front, beyond=stated_beyond(front.decision, stated)) if stated else front
 
-        # what was decided within a budget depends on it and on the bounds, all else on the passes alone
+        # decisions within a budget also depend on the budget and the bounds
         passes, stated = passes_of(None).passes, self._stated_of(options, bounds)
         within = None
         if limit is not None:

@@ -11,12 +11,12 @@ from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 
 def cached_machine(options: Options) -> Machine | None:
-    """What memory costs beside the cache, where blocks can make a difference to that."""
+    """Return the machine's memory model if blocks can use its cache, else None."""
     return machine_here() if options.executor == "xla" and not is_accelerated() else None
 
 
 def is_remade(options: Options) -> bool:
-    """Whether values may be computed again."""
+    """Whether values may be recomputed."""
     if options.rematerialize != "auto":
         return options.rematerialize is True
     known = device_limit(options) is not None or cached_machine(options) is not None
@@ -24,25 +24,25 @@ def is_remade(options: Options) -> bool:
 
 
 def holds_for_all_bounds(options: Options) -> bool:
-    """Whether the passes choose nothing by the bounds."""
+    """Whether the passes make the same choices for all bounds."""
     by_size = options.incrementalize == "auto" and cached_machine(options) is not None
     return device_limit(options) is None and not by_size and not is_remade(options)
 
 
 def without_memory_budget(options: Options) -> Options:
-    """The options with passes that do not look for what fits."""
+    """Return the options without a memory budget, and with passes that ignore one."""
     return options.with_(
         incrementalize=options.blocks or False, rematerialize=False, device_memory=None
     )
 
 
 def device_limit(options: Options) -> int | None:
-    """The bytes that may be live on the device at once."""
+    """Return the limit of live bytes on the device."""
     return options.budget or device_memory()
 
 
 def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
-    """How memory is planned under the options.
+    """Return the memory planner for the options.
 
     Args:
         beyond: bytes to leave free, by which XLA's figure exceeds the estimate.

@@ -93,7 +93,7 @@ def suggest_fit(
         if (floor := each(inevitable(pdg, actual))) > budget:
             return floor
         prove_reads(pdg, actual)
-        # what fits without blocks is among what is then chosen from
+        # the plans without blocks are among the later candidates
         again = changes or (other and front.bounds)
         of = compile_front(without_memory_budget(changed), actual) if again else front
         if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:

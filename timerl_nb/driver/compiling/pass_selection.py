@@ -34,8 +34,8 @@ def pipeline(
     """The passes that the options ask for, in order.
 
     Args:
-        decision: what is not left to the passes.
-        dynamic: a bound is.
+        decision: choices that the passes do not make.
+        dynamic: whether a bound is dynamic.
     """
     decision = decision or Decision()
     options = options.with_(**dict(decision.changed))

@@ -55,7 +55,7 @@ class PlannedProgram:
         )
 
     def tile(self, options: Options) -> Stage | None:
-        """Which loops run block by block; None where that is not asked for."""
+        """Return the tiled loops; None without the option."""
         if options.tile is False:
             return None
         key = options.tile, options.devices, options.fuse_iterations, machine_here()

@@ -19,7 +19,7 @@ def check_reads(pdg: Pdg, bounds: Mapping[str, int]) -> None:
 
     Raises:
         BoundsError: given arrays are too short.
-        ReadError, BranchError: reads of what is not defined, branches that do not fit.
+        ReadError, BranchError: undefined reads, or branches with gaps or overlaps.
     """
     _check_data(pdg, bounds)
     with limit_isl_work("proving the program's reads"):

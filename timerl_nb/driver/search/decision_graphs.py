@@ -53,12 +53,12 @@ class DecisionGraphs:
 
     @property
     def swaps(self) -> bool:
-        """Whether values may wait on the host, which takes from one device."""
+        """Whether values may be moved to the host, which needs a single device."""
         return self._options.swap == "auto" and self._options.devices == 1
 
     @cached_property
     def first(self) -> Decision | None:
-        """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
+        """The choice of the passes without a budget, if they have a memory model."""
         if cached_machine(self._options) is None:
             return None
         ways = tuple((dim.name, self.ways[0]) for dim in self.dims)
@@ -66,7 +66,7 @@ class DecisionGraphs:
 
     @cached_property
     def dims(self) -> list[Dim]:
-        """The dimensions along which something runs one by one, and something else need not."""
+        """The dimensions along which some operations are sequential and others need not be."""
         if self._options.budget is None or not self._options.vectorize:
             return []
         before, passes = self._graph_before_pass(Vectorize.name, self._changed)
@@ -80,9 +80,9 @@ class DecisionGraphs:
 
     @cached_property
     def combined_ways(self) -> list[tuple[tuple[str, str], ...]]:
-        """How dimensions may be vectorised: all in one way, or all but one in the first.
+        """Ways to vectorise the dimensions: all in the same way, or all but one in the first.
 
-        There are three ways each, and of four dimensions all of them together take minutes.
+        All combinations of three ways and four dimensions would take minutes.
         """
         each = [[(dim.name, way) for way in self.ways] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
@@ -98,7 +98,7 @@ class DecisionGraphs:
         return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
 
     def block_sizes(self, one: Decision) -> list[tuple[Dim, list[int], int]]:
-        """The dimensions along which there can be blocks, the sizes of these, and about how many bytes they free."""
+        """The dimensions that can run in blocks, each with block sizes and the bytes that it frees."""
         ways = {way for _, way in one.ways}
         if self._options.incrementalize != "auto" or (len(one.ways) >= MANY and len(ways) > 1):
             return []
@@ -110,7 +110,7 @@ class DecisionGraphs:
         return found
 
     def _graph_before_pass(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
-        """The graph ahead of a pass, with that and the later ones."""
+        """Return the graph before a pass, and that pass with the later ones."""
         passes = list(self._passes(decision))
         pdg = self._pdg
         while passes and passes[0].name != name:
@@ -122,11 +122,11 @@ class DecisionGraphs:
         return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
 
     def graph(self, decision: Decision) -> Pdg | None:
-        """The graph that runs; None where making it takes too much of isl."""
+        """Return the graph that runs; None beyond the limit of isl operations."""
         return self._made_by(decision, "")
 
     def unfused_graph(self, decision: Decision) -> Pdg | None:
-        """The same before anything is fused, which takes most of the time."""
+        """Return the graph before fusion, which takes most of the time."""
         return self._made_by(decision, Fuse.name if self._options.fuse else Separate.name)
 
     def _made_by(self, decision: Decision, ahead_of: str) -> Pdg | None:
@@ -144,5 +144,5 @@ class DecisionGraphs:
         return None if written is None else written.text
 
     def known_graph(self, decision: Decision) -> Pdg | None:
-        """The graph that runs, if it was made."""
+        """Return the graph that runs, if it is in the cache."""
         return self._made.get((replace(decision, swap=False), ""))

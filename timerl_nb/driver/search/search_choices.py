@@ -21,7 +21,7 @@ _FOR_SPEED: Final = "for speed"  # left to the passes
 def explain_choices(
     graphs: DecisionGraphs, tried: Tried, budget: int, taken: Decision
 ) -> dict[str, tuple[Choice, ...]]:
-    """Return the choices of each pass, with what each candidate would need.
+    """Return the choices of each pass, with the forecast of each candidate.
 
     Args:
         graphs: the decisions of the program.

@@ -57,7 +57,7 @@ class RuntimeCalls:
         self.longest: Callable[[], int] = int
         self._recorder = recorder
         self._step = -1
-        self._at: tuple[str, tuple[int, ...]] = ("", ())  # what was launched last
+        self._at: tuple[str, tuple[int, ...]] = ("", ())  # the last launch
         self.began = perf_counter()
         self.held: dict[str, dict[tuple[int, ...], None]] = {}
         self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
@@ -81,7 +81,7 @@ class RuntimeCalls:
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()
-        if is_handed_out(op):  # kernels may take over what was read last
+        if is_handed_out(op):  # a later kernel may take over the memory
             args = [np.array(x) for x in args]
         self.host.effect(op.attrs, point, args, op.origin)
         self._report_event(begun)
@@ -96,7 +96,7 @@ class RuntimeCalls:
 
     @staticmethod
     def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The value without what lies beyond its true lengths."""
+        """Cut a padded value to its true lengths."""
         return jax_engine.to_numpy(value)[tuple(map(slice, shape))]
 
     # --- events --------------------------------------------------------------------------------
@@ -107,12 +107,12 @@ class RuntimeCalls:
             self._recorder(Event(self._step, kind, name, point, nbytes, time))
 
     def end(self) -> None:
-        """The run is over, for who hears of launches."""
+        """Report the end of the run to a recorder of launches."""
         if not self._is_waiting:
             self._emit("end", "", ())
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A kernel that reports how long it took, or to launch it where it is not waited for."""
+        """Wrap a kernel: it reports the time of its execution, or of its launch if nobody waits."""
         wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
 
         def kernel(*args: Any) -> Any:
