@@ -142,19 +142,10 @@ class Options:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in (
-            "simplify",
-            "trial",
-            "lift",
-            "accumulate",
-            "contract",
-            "tune",
-            "fuse",
-            "donate",
-            "check_nan",
-        ):
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, getattr(self, name), "True or False")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise _wrong(field.name, value, "True or False")
         if isinstance(self.vectorize, list):
             object.__setattr__(self, "vectorize", tuple(self.vectorize))
         dims = self.vectorize

@@ -30,20 +30,11 @@ PASSES: Final = (
     "incrementalize",
     "fuse",
 )
-# The stage at which an option counts; those of a stage's own name switch it.
+# The stage at which an option counts, unless the option has the stage's name and switches it.
 STAGE_OF: Final[Mapping[str, str]] = {
-    "simplify": "simplify",
-    "vectorize": "vectorize",
     "trial": "vectorize",
-    "lift": "lift",
-    "accumulate": "accumulate",
-    "contract": "contract",
-    "tile": "tile",
     "tile_kernel": "executable",
-    "rematerialize": "rematerialize",
     "tune": "rematerialize",
-    "incrementalize": "incrementalize",
-    "fuse": "fuse",
     "donate": "memory",
     "stores": "memory",
     "device_memory": "memory",
@@ -200,7 +191,7 @@ class PipelineView(View):
         order = [row.name for row in self.stages]
 
         def place(change: dict[str, Any]) -> int:
-            (stage,) = (STAGE_OF[name] for name in change)
+            (stage,) = (STAGE_OF.get(name, name) for name in change)
             return order.index(stage) if stage in order else len(order)
 
         return tuple(sorted(found, key=place, reverse=True))
@@ -231,9 +222,9 @@ def _row(stage: Stage, known: Sequence[Option]) -> StageRow:
 def _switch(name: str, known: Sequence[Option]) -> tuple[str | None, bool | None, Any, Any]:
     """The option that leaves a pass out, whether it does not, and the values that switch it."""
     found = SWITCH_OF.get(name, name)
-    if STAGE_OF.get(found) != found:
+    option = next((one for one in known if one.name == one.stage == found), None)
+    if option is None:
         return None, None, None, None
-    option = next(one for one in known if one.name == found)
     is_on = option.value is not False
     return found, is_on, False, option.value if is_on else option.default
 
@@ -269,7 +260,7 @@ def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
                 default,
                 choices,
                 docs[field.name],
-                STAGE_OF[field.name],
+                STAGE_OF.get(field.name, field.name),
             )
         )
     return tuple(found)
