@@ -125,7 +125,7 @@ class BoundRow:
 class PipelineView(View):
     """A program's stages, options and bounds.
 
-    Passes that did not run, because they are off or not needed, stand at their places.
+    A pass that did not run has its row too, unless it is off by default.
     """
 
     view = "pipeline"
@@ -158,10 +158,8 @@ class PipelineView(View):
                 rows.append(found.pop("separate"))
             elif name in found:
                 rows.append(found.pop(name))
-            elif name != "dynamic_bounds":
-                rows.append(
-                    StageRow(name, False, 0.0, False, "", None, None, *_switch(name, known))
-                )
+            elif (switch := _switch(name, known))[-1] not in (None, False):
+                rows.append(StageRow(name, False, 0.0, False, "", None, None, *switch))
         bounds = tuple(
             BoundRow(
                 name,
