@@ -1,9 +1,8 @@
-"""What the process and NVIDIA devices say of themselves."""
+"""CPU time and memory of the process, and the load of NVIDIA devices."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,12 +10,11 @@ from typing import Any, Final
 from timerl_nb.base.machine_model import cores
 from timerl_nb.execution.telemetry.live_view_frames import Device, Process
 
-_STATM: Final = "/proc/self/statm"
 _PERIOD: Final = 1.0  # seconds between two questions to the driver, each of which takes a while
 
 
 class ProcessMetrics:
-    """Reads CPU time, memory and, where `nvidia-ml-py` is installed, the driver.
+    """Metrics of the process by `psutil`, and of devices if `nvidia-ml-py` is installed.
 
     Args:
         on_device: says how many bytes arrays take on the run's device.
@@ -26,6 +24,7 @@ class ProcessMetrics:
         self._on_device = on_device
         self._cpu, self._wall = time.process_time(), time.perf_counter()
         self._cores = cores()
+        self._memory_info: Any = importlib.import_module("psutil").Process().memory_info
         self._nvml = _nvml()
         self._devices: tuple[Device, ...] = ()
         self._asked = 0.0
@@ -35,7 +34,7 @@ class ProcessMetrics:
         cpu, wall = time.process_time(), time.perf_counter()
         rate = (cpu - self._cpu) / max(wall - self._wall, 1e-6)
         self._cpu, self._wall = cpu, wall
-        return Process(rate, self._cores, _resident(), self._on_device())
+        return Process(rate, self._cores, self._memory_info().rss, self._on_device())
 
     def devices(self) -> tuple[Device, ...]:
         """The devices, at most a second ago."""
@@ -83,12 +82,3 @@ def _watts(nvml: Any, handle: Any) -> float | None:
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
-
-
-def _resident() -> int | None:
-    """The bytes of main memory that the process occupies, as Linux says it."""
-    try:
-        with open(_STATM) as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return None
