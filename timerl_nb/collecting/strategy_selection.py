@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
-from statistics import quantiles
 from time import perf_counter
 from typing import Any, Final
 
 from timerl_nb.base.errors import OptionError, TimeRLError, one_of
+from timerl_nb.base.interleaved_timing import Candidate, Limits, measure_in_rounds, time_call
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.measurement_cache_key import cost_key
 from timerl_nb.collecting.strategy import Counts, Prepared, Source, Way
 from timerl_nb.collecting.strategy_report import Row, Speed, Ways
-from timerl_nb.runtime.state.disk_cache import disk_cache, key_of
+from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 AUTO: Final = "auto"
 ANY: Final = "any"  # as auto, of whatever provenance
@@ -105,8 +104,11 @@ def choose(
     if how in by_name:
         told = partial(_report_unmeasured, ways, task, how, "it was asked for")
         return Choice(by_name[how].prepared(task), told)
-    known = _Remembered(task, how, [*by_name])
-    found = None if anew else known.read()
+    disk = disk_cache() if task.vector is None else None
+    entry = CacheEntry(
+        disk, lambda: key_of("collecting", *cost_key(task), how, [*by_name], _versions())
+    )
+    found = None if anew else _read_ways(entry)
     if found is not None:
         speed = found[found.chosen].speed
         again = partial(choose, ways, task, how, weights, order=order, clock=clock, anew=True)
@@ -130,7 +132,7 @@ def choose(
     rows |= {way.name: race.row(rows[way.name]) for way in able}
     chosen, why = race.best
     measured = Ways(tuple(rows.values()), chosen, why)
-    known.write(replace(measured, remembered=True))
+    entry.write(asdict(replace(measured, remembered=True)))
     return Choice(race.runners[chosen].prepared, lambda: measured)
 
 
@@ -142,25 +144,14 @@ def _report_unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -
     return Ways(tuple(_rows(ways, task).values()), chosen, why)
 
 
-@dataclass
-class _Runner:
-    """A way that is being measured."""
+@dataclass(kw_only=True)
+class _Runner(Candidate):
+    """A strategy that is being measured."""
 
     prepared: Prepared
     source: Source
     counts: Counts
     wanted: float  # times as fast as another one
-    seconds: list[float] = field(default_factory=list)  # of each batch
-    speeds: list[float] = field(default_factory=list)  # steps a second
-    is_lost: bool = False
-
-    def measure(self, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
-        """Make a batch, and count it."""
-        begun = clock()
-        batch = self.source.next(weights)
-        self.source.handed_out()
-        self.seconds.append(max(clock() - begun, 1e-9))
-        self.speeds.append(batch.count / self.seconds[-1])
 
     def shorten(
         self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
@@ -175,31 +166,23 @@ class _Runner:
         self.counts = replace(
             self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
         )
-        if first > _EACH:  # no time is left for a second step
+        if first > self.limits.each:  # no time is left for a second step
             self.seconds.append(first)
             self.speeds.append(source.envs / first)
             return
-        begun = clock()
-        self.source.next(weights)
-        self.source.handed_out()
-        one = max(clock() - begun, 1e-9)
+        one = max(time_call(lambda: _collect(source, weights), clock), 1e-9)
         source.of_steps(max(1, min(steps, int(_BRIEF / one))))
 
     @property
     def speed(self) -> Speed:
         return Speed.of(self.speeds)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has no time left."""
-        return sum(self.seconds) > _EACH
 
-    def leads(self, other: _Runner) -> bool:
-        """Whether it is faster beyond the spread: three quarters of its batches, than three quarters of the other's."""
-        if other.is_lost:
-            return True
-        has_spread = min(len(self.speeds), len(other.speeds)) >= _FEW
-        return has_spread and _quartiles(self.speeds)[0] > _quartiles(other.speeds)[1]
+def _collect(source: Source, weights: Mapping[str, Any]) -> int:
+    """Make one batch; return its steps."""
+    batch = source.next(weights)
+    source.handed_out()
+    return batch.count
 
 
 class _Race:
@@ -207,6 +190,9 @@ class _Race:
 
     def __init__(self, task: Task, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
         self._task, self._weights, self._clock = task, weights, clock
+        self._limits = Limits(
+            rounds=_ROUNDS, most_rounds=_MOST_ROUNDS, each=_EACH, all=_ALL, lost=_LOST, few=_FEW
+        )
         self.runners: dict[str, _Runner] = {}
         self._why_not: dict[str, str] = {}
 
@@ -220,9 +206,9 @@ class _Race:
         began, starting = self._clock(), 0.0  # start-up counts, compiling does not
         with ExitStack() as stack:
             for way in ways:
-                if self.runners and self._clock() - began > _ALL:
+                if self.runners and self._clock() - began > self._limits.all:
                     self._why_not[way.name] = (
-                        f"it was not tried: the {_ALL:.0f} s of choosing were over"
+                        f"it was not tried: the {self._limits.all:.0f} s of choosing were over"
                     )
                     continue
                 begun = self._clock()
@@ -235,44 +221,28 @@ class _Race:
                 starting += 0.0 if way.compiles else self._clock() - begun
             if first is not None and not self.runners:
                 raise first
-            began = self._clock() - starting
-            for k in range(_MOST_ROUNDS):
-                if k >= _ROUNDS and self._is_decided():
-                    break
-                if not self._round(began):
-                    break
+            measure_in_rounds(
+                [*self.runners.values()], self._limits, self._clock() - starting, self._clock
+            )
 
     def _begin(self, way: Way, stack: ExitStack) -> None:
         task = self._task
         prepared = way.prepared(task)
         begin = prepared if way.compiles else way.prepared(replace(task, steps=1))
         source = stack.enter_context(closing(begin(task.seed ^ _APART)))
-        begun = self._clock()
-        source.next(self._weights)  # the first one compiles, or resets
-        source.handed_out()
-        runner = _Runner(prepared, source, source.counts, way.wanted)
+        run = partial(_collect, source, self._weights)
+        first = time_call(run, self._clock)  # compiles, or resets
+        runner = _Runner(
+            run=run,
+            limits=self._limits,
+            prepared=prepared,
+            source=source,
+            counts=source.counts,
+            wanted=way.wanted,
+        )
         if not way.compiles:
-            runner.shorten(task.steps, self._weights, self._clock, self._clock() - begun)
+            runner.shorten(task.steps, self._weights, self._clock, first)
         self.runners[way.name] = runner
-
-    def _round(self, began: float) -> bool:
-        """Have each make a batch; returns whether there is time for more."""
-        for runner in self.runners.values():
-            if runner.seconds and (runner.is_lost or runner.is_over):
-                continue
-            if runner.seconds and self._clock() - began > _ALL:
-                return False
-            runner.measure(self._weights, self._clock)
-        most = max(runner.speeds[0] for runner in self.runners.values())
-        for runner in self.runners.values():
-            runner.is_lost = runner.speeds[0] * _LOST < most
-        return self._clock() - began <= _ALL
-
-    def _is_decided(self) -> bool:
-        """Whether one leads, or none has time left."""
-        running = [runner for runner in self.runners.values() if not runner.is_lost]
-        first, *others = sorted(running, key=lambda runner: -runner.speed.median)
-        return all(r.is_over for r in running) or all(first.leads(other) for other in others)
 
     @property
     def best(self) -> tuple[str, str]:
@@ -300,31 +270,13 @@ class _Race:
         return replace(before, speed=runner.speed, **asdict(runner.counts))
 
 
-def _quartiles(speeds: Sequence[float]) -> tuple[float, float]:
-    low, _, high = quantiles(speeds, n=4, method="inclusive")
-    return low, high
-
-
-class _Remembered:
-    """What was measured of a task by some ways, on this machine, in the cache folder."""
-
-    def __init__(self, task: Task, how: str, names: Sequence[str]) -> None:
-        self._disk = disk_cache() if task.vector is None else None
-        self._key = ""
-        if self._disk is not None:
-            self._key = key_of("collecting", *cost_key(task), how, names, _versions())
-
-    def read(self) -> Ways | None:
-        payload = None if self._disk is None else self._disk.read(self._key)
-        if payload is None:
-            return None
-        whole = json.loads(payload)
-        rows = (Row(**row) for row in whole.pop("rows"))
-        return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
-
-    def write(self, ways: Ways) -> None:
-        if self._disk is not None:
-            self._disk.write(self._key, json.dumps(asdict(ways)).encode())
+def _read_ways(entry: CacheEntry) -> Ways | None:
+    """The strategies measured in an earlier process, if any."""
+    whole = entry.read()
+    if whole is None:
+        return None
+    rows = (Row(**row) for row in whole.pop("rows"))
+    return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
 
 
 def _versions() -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError
+from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
@@ -253,16 +255,15 @@ def _workload_of(
     return Asked(buffer.capacity, fanout, layers, batch, inserted, learning, held)
 
 
+def _copy(array: Array, place: Any) -> None:
+    backend.wait(graph.move_to_device(array, place))
+
+
 def _link(place: Any) -> Link:
     """What copies to one of JAX's devices take: by two sizes, the least of some."""
     took: list[float] = []
     for size in _SIZES:
         array = np.zeros(size, np.uint8)
-        each: list[float] = []
-        for _ in range(10):
-            begun = perf_counter()
-            backend.wait(graph.move_to_device(array, place))
-            each.append(perf_counter() - begun)
-        took.append(min(each))
+        took.append(time_shortest_call(partial(_copy, array, place), 10))
     bandwidth = (_SIZES[1] - _SIZES[0]) / max(took[1] - took[0], 1e-9)
     return Link(max(took[0] - _SIZES[0] / bandwidth, 0.0), bandwidth)

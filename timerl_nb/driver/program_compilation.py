@@ -52,4 +52,4 @@ def _tune(request: CompileRequest) -> Tuning:
         plan = compile_within_budget(request.with_options(options), least=options == alone)
         return measure_iteration(plan)[1]
 
-    return tune_plan(last, bounds, alone, measure, compiler.place("tuned", alone, bounds))
+    return tune_plan(last, bounds, alone, measure, compiler.cache_entry("tuned", alone, bounds))

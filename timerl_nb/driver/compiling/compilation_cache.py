@@ -19,7 +19,7 @@ from timerl_nb.driver.compiling.pass_and_schedule_serialization import (
 )
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.jax_backend.jax_engine import device_name
-from timerl_nb.runtime.state.disk_cache import DiskCache, disk_cache, key_of
+from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 
 
@@ -66,14 +66,15 @@ class CompilationCache:
             self._disk.write(key, payload)
         return front
 
-    def place(
+    def entry(
         self, what: str, options: Options, bounds: Mapping[str, int], stated: Stated
-    ) -> tuple[DiskCache, str] | None:
-        """Return the disk cache and a key for measurements on this device; None without a cache."""
-        if self._disk is None or (written := self._digest) is None:
-            return None
+    ) -> CacheEntry:
+        """Return the disk cache's entry for a measurement of the program on this device."""
+        written = self._digest if self._disk is not None else None
+        if written is None:
+            return CacheEntry(None, str)
         key = _key(written, options, bounds, stated)
-        return self._disk, key_of(what, key, device_name())
+        return CacheEntry(self._disk, lambda: key_of(what, key, device_name()))
 
     def compiled_calls(
         self, graph: Pdg, options: Options, bounds: Mapping[str, int], stated: Stated

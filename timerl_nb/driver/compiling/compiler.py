@@ -50,7 +50,7 @@ from timerl_nb.driver.compiling.source_checks import check_reads, check_types
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.memory_budget_search import Known, Search
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
-from timerl_nb.runtime.state.disk_cache import DiskCache
+from timerl_nb.runtime.state.disk_cache import CacheEntry
 
 MOST: Final = 16  # compilations of which passes and schedules are remembered
 POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
@@ -247,11 +247,9 @@ class Compiler:
         ceiling, again = options.isl_operations, is_remade(options)
         return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
 
-    def place(
-        self, what: str, options: Options, bounds: Mapping[str, int]
-    ) -> tuple[DiskCache, str] | None:
-        """Return the disk cache and a key for measurements of the program; None without a cache."""
-        return self._cache.place(what, options, bounds, self._stated_of(options, bounds))
+    def cache_entry(self, what: str, options: Options, bounds: Mapping[str, int]) -> CacheEntry:
+        """Return the disk cache's entry for a measurement of the program."""
+        return self._cache.entry(what, options, bounds, self._stated_of(options, bounds))
 
     @disable_gc()
     def back(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from functools import partial
 from typing import Final
 
+from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.language.inputs.tensor_sources import tensor, zeros
@@ -42,10 +43,5 @@ def _launch() -> float:
             x[t + 1] = other.sin()
         ctx.output("x", states[0][last - 1])
     program = ctx.compile({last: _LAUNCHES}, Options(executor="interpret", lift=False))
-    program.execute(progress=False)
-    seconds: list[float] = []
-    for _ in range(_TIMES):
-        start = perf_counter()
-        program.execute(progress=False)
-        seconds.append(perf_counter() - start)
-    return min(seconds) / _LAUNCHES
+    run = partial(program.execute, progress=False)
+    return time_shortest_call(run, _TIMES, warm_ups=1) / _LAUNCHES

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Final
 
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.runtime.jax_backend.jax_engine import device_name
-from timerl_nb.runtime.state.disk_cache import disk_cache, key_of
+from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 _HERE: Final = "machine"
 _known: dict[tuple[object, str, str], Machine] = {}  # by cache, device and purpose
@@ -19,10 +18,10 @@ def machine_here(purpose: str = _HERE) -> Machine:
     disk, name = disk_cache(), device_name()
     place = None if disk is None else disk.folder, name, purpose
     if place not in _known:
-        payload = None if disk is None else disk.read(key_of(purpose, name))
-        if payload is None:
+        figures = CacheEntry(disk, lambda: key_of(purpose, name)).read()
+        if figures is None:
             return _known.setdefault(place, Machine()) if purpose == _HERE else machine_here()
-        _known[place] = Machine(**json.loads(payload))
+        _known[place] = Machine(**figures)
     return _known[place]
 
 
@@ -30,5 +29,4 @@ def keep(machine: Machine, purpose: str = _HERE) -> None:
     """Let later compilations choose by a machine's figures, here and in processes to come."""
     disk, name = disk_cache(), device_name()
     _known[None if disk is None else disk.folder, name, purpose] = machine
-    if disk is not None:
-        disk.write(key_of(purpose, name), json.dumps(asdict(machine)).encode())
+    CacheEntry(disk, lambda: key_of(purpose, name)).write(asdict(machine))

@@ -6,7 +6,6 @@ machine that is there, and what was found is kept in the cache folder, for this 
 
 from __future__ import annotations
 
-import json
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,9 +18,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
 from timerl_nb.compiler.passes.tiling.reduction_tiling import find_tiling, freed_by
 from timerl_nb.driver.search.machine_constants import machine_here
-from timerl_nb.runtime.state.disk_cache import DiskCache
-
-Place = tuple[DiskCache, str]  # a disk cache and a key
+from timerl_nb.runtime.state.disk_cache import CacheEntry
 
 _CHOSEN: Final = "chosen by the passes"
 
@@ -59,7 +56,7 @@ def tune_plan(
     bounds: Mapping[str, int],
     options: Options,
     measure: Callable[[Options], float],
-    place: Place | None = None,
+    entry: CacheEntry | None = None,
 ) -> Tuning:
     """The fastest of a few ways that fit; where none does, what the passes choose, which may swap.
 
@@ -67,22 +64,23 @@ def tune_plan(
         before: the graph that is cut into blocks.
         options: those that all ways share.
         measure: the seconds that a turn takes under some options.
-        place: where what is measured is kept, and may be from an earlier process.
+        entry: the cache entry of the measurements, possibly of an earlier process.
 
     Raises:
         BudgetError: none fits.
     """
     ways = _ways(before, bounds, options)
-    seconds = _read_timings(place)
+    seconds: dict[str, float] | None = None if entry is None else entry.read()
     remembered = seconds is not None
     if seconds is None:
-        seconds = dict[str, float]()
+        seconds = {}
         for way, one in ways.items():
             with suppress(BudgetError):
                 seconds[way] = measure(one)
         if not seconds:
             seconds[_CHOSEN] = measure(options)
-        _write(place, seconds)
+        if entry is not None:
+            entry.write(seconds)
     ways[_CHOSEN] = options
     taken = min(seconds, key=lambda way: seconds[way])
     return Tuning(seconds, taken, ways[taken], remembered)
@@ -103,14 +101,3 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
                 way = f"blocks of {size} along {dim.name}, " + ("again" if again else "kept")
                 ways[way] = whole.with_(incrementalize={dim.name: size}, rematerialize=again)
     return ways
-
-
-def _read_timings(place: Place | None) -> dict[str, float] | None:
-    """What was measured before; None where nothing was."""
-    payload = place[0].read(place[1]) if place is not None else None
-    return None if payload is None else json.loads(payload)
-
-
-def _write(place: Place | None, seconds: Mapping[str, float]) -> None:
-    if place is not None:
-        place[0].write(place[1], json.dumps(seconds).encode())

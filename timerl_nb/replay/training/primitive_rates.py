@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from time import perf_counter
 
+from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.collecting.collector import Collector
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.replay_buffer import Replay
@@ -25,7 +25,7 @@ def seconds_of_a_row(
     """
     with closing(opened(0)) as envs:
         rows = envs.next().numpy()  # which compiles
-        acting = min(_time_call(lambda: envs.next().numpy()) for _ in range(_ROUNDS)) / rows.count
+        acting = time_shortest_call(lambda: envs.next().numpy(), _ROUNDS) / rows.count
     buffer = Replay(
         max(rows.count, batch), algorithm.fields, priority=Proportional(), gamma=algorithm.gamma
     )
@@ -36,12 +36,6 @@ def seconds_of_a_row(
         buffer.update(buffer.sample(batch).ticket, errors)
 
     handled()
-    inserting = min(_time_call(lambda: buffer.insert(rows)) for _ in range(_ROUNDS)) / rows.count
-    drawing = min(_time_call(handled) for _ in range(_ROUNDS)) / batch
+    inserting = time_shortest_call(lambda: buffer.insert(rows), _ROUNDS) / rows.count
+    drawing = time_shortest_call(handled, _ROUNDS) / batch
     return acting, inserting + drawing
-
-
-def _time_call(act: Callable[[], object]) -> float:
-    begun = perf_counter()
-    act()
-    return perf_counter() - begun

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.runtime.jax_backend.jax_engine import device
 
 _TIMES: Final = 5
@@ -64,10 +64,4 @@ def _rate(nbytes: int) -> float:
 
 
 def _least(run: Callable[[Any], Any], x: Any) -> float:
-    jax.block_until_ready(run(x))
-    found: list[float] = []
-    for _ in range(_TIMES):
-        start = perf_counter()
-        jax.block_until_ready(run(x))
-        found.append(perf_counter() - start)
-    return min(found)
+    return time_shortest_call(lambda: jax.block_until_ready(run(x)), _TIMES, warm_ups=1)

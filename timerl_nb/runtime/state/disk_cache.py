@@ -8,13 +8,17 @@ is made anew.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.runtime.jax_backend.xla_compilation_cache import MOST, our_folder
@@ -53,6 +57,33 @@ class DiskCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"timerl-{key}{_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One JSON value in a disk cache. Without a cache it is always absent.
+
+    Attributes:
+        cache: None if nothing is cached.
+        make_key: returns the key; called only with a cache.
+    """
+
+    cache: DiskCache | None
+    make_key: Callable[[], str]
+
+    @cached_property
+    def _key(self) -> str:
+        return self.make_key()
+
+    def read(self) -> Any:
+        """Return the value, None if it is absent."""
+        payload = None if self.cache is None else self.cache.read(self._key)
+        return None if payload is None else json.loads(payload)
+
+    def write(self, value: object) -> None:
+        """Store a value."""
+        if self.cache is not None:
+            self.cache.write(self._key, json.dumps(value).encode())
 
 
 def disk_cache() -> DiskCache | None:
