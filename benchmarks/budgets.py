@@ -16,7 +16,7 @@ from benchmarks.temporaries import OWN
 from benchmarks.works import WORKS, Stock, Work
 from timerl_nb.base.errors import BudgetError
 from timerl_nb.base.options import Options
-from timerl_nb.show.amount_text import human_bytes
+from timerl_nb.base.text_formatting import format_bytes
 
 SHARES = (1, 0.7, 0.5, 0.25, 0.1)
 # Of sizes that no test has: odd ones, a long window, a network of one layer, minibatches of another number.
@@ -42,7 +42,7 @@ def main(names: Sequence[str] = NAMES, shares: Sequence[float] = SHARES) -> None
         for share in shares:
             budget = int(whole * share)
             found = _asked(name, budget)
-            cells = human_bytes(budget), *_cells(found)
+            cells = format_bytes(budget), *_cells(found)
             print(f"| {name}, {share:g} | {' | '.join(cells)} |", flush=True)
             if "refused" in found:
                 refused += 1
@@ -66,11 +66,11 @@ def _taken(found: dict[str, Any]) -> int:
 
 def _cells(found: dict[str, Any]) -> Iterator[str]:
     if "refused" in found:
-        yield from (f"refused: {human_bytes(found['refused'])} would do", *[""] * 4)
+        yield from (f"refused: {format_bytes(found['refused'])} would do", *[""] * 4)
     else:
         for key in ("needed", "carried", "estimated", "stated", "resident"):
             value = found[key]
-            yield "interpreted" if value is None else human_bytes(value)
+            yield "interpreted" if value is None else format_bytes(value)
     yield f"{found['seconds']:.1f} s"
 
 

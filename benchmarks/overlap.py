@@ -16,11 +16,11 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.race import resident_bytes
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.device_activity.device_operations import Devices, Window
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
-from timerl_nb.show.amount_text import human_bytes
 
 EDGES: Final = (2_500_000, 5_000_000, 10_000_000)
 KERNELS: Final = 5  # edges for each
@@ -39,7 +39,7 @@ def main() -> None:
         spent, moved, counted, held = json.loads(done.stdout.splitlines()[-1])
         kernels = f"{count // KERNELS:,}"
         times = " | ".join(f"{one:.2f}" for one in (spent, moved, counted))
-        print(f"| {count:,} | {kernels} | {times} | {human_bytes(held)} |")
+        print(f"| {count:,} | {kernels} | {times} | {format_bytes(held)} |")
 
 
 def measure(count: str) -> None:

@@ -14,8 +14,8 @@ from tests.frozen import PROGRAMS
 from tests.patterns import PATTERNS
 from timerl_nb.base.errors import TimeRLError
 from timerl_nb.base.options import Options
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.driver.program import Program
-from timerl_nb.show.amount_text import human_bytes
 
 # What any call takes of its own, which no budget counts; programs of less say nothing.
 OWN: Final = 64 << 10
@@ -69,12 +69,12 @@ def main() -> None:
     for one in rows():
         found.append(one)
         factor = f"{one.factor:.2f}" if one.stated else ""
-        cells = human_bytes(one.estimated), human_bytes(one.stated), factor, one.most_in
+        cells = format_bytes(one.estimated), format_bytes(one.stated), factor, one.most_in
         print(f"| {one.name} | {' | '.join(cells)} |", flush=True)
     large = [one for one in found if max(one.estimated, one.stated) > OWN]
     factors = [one.factor for one in large]
     print(
-        f"\n{len(found)} programs, {len(large)} of more than {human_bytes(OWN)}: median "
+        f"\n{len(found)} programs, {len(large)} of more than {format_bytes(OWN)}: median "
         f"{median(factors):.2f}, from {min(factors):.2f} to {max(factors):.2f}; "
         f"{sum(one.beyond > 0 for one in found)} take more than was estimated and any call takes."
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from timerl_nb.base.atomic_files import user_path
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.cli.support.argument_parser import Parser
 from timerl_nb.cli.support.script_runner import Compiled, read_with_script
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
-from timerl_nb.show.amount_text import human_bytes
 
 _EXAMPLES: Final = """  timerl explain train.py                    stages, peak memory and schedule
   timerl explain train.py --stage ast        the loop nest that nobody wrote
@@ -59,7 +59,7 @@ def _whole(one: Compiled) -> str:
     timeline = program.memory.timeline()
     parts = {
         "stages": repr(program.stages),
-        "peak": f"{human_bytes(program.memory.peak)} of live values, predicted; the greatest are "
+        "peak": f"{format_bytes(program.memory.peak)} of live values, predicted; the greatest are "
         + "; ".join(map(str, timeline.holders[:3])),
         "schedule": str(program.schedule),
         "what runs": str(program.ast),

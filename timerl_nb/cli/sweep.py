@@ -22,7 +22,7 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.base.machine_model import cores
-from timerl_nb.base.text_tables import align_columns, format_count
+from timerl_nb.base.text_formatting import align_columns, format_count
 from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, format_argument
 from timerl_nb.cli.support.argument_parser import parse_assignment, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE

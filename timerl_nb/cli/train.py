@@ -14,7 +14,7 @@ from typing import Any, Final
 from timerl_nb import algorithms
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import BudgetError, ExecutionError, OptionError, one_of
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, format_argument
 from timerl_nb.cli.support.argument_parser import (
     Parser,

@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.foreign_names import missing
 from timerl_nb.rl.exported_policy import Episodes
 from timerl_nb.runtime.jax_backend import graph_function as graph

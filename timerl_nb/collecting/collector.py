@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task, resolve_environment, spaces
 from timerl_nb.collecting.cost_model import likely

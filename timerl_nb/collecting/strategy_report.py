@@ -8,7 +8,7 @@ from html import escape
 from statistics import median
 from typing import NamedTuple
 
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns
 from timerl_nb.compiler.language.foreign_names import missing
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from timerl_nb.base.errors import OptionError, ShapeError
-from timerl_nb.base.text_tables import align_columns, format_count
+from timerl_nb.base.text_formatting import align_columns, format_count, format_milliseconds
 from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.units import Bytes, Link, Words
@@ -37,7 +37,9 @@ class Latency:
         number("the spread of a latency", self.spread, least=0)
 
     def __str__(self) -> str:
-        return f"{self.seconds * 1e3:.4g} ms{' (modelled)' if self.is_modelled else ''}"
+        return (
+            f"{format_milliseconds(self.seconds, '.4g')}{' (modelled)' if self.is_modelled else ''}"
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, Literal
 
 from timerl_nb.base.errors import OptionError, one_of
+from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.compose.assignment_matrix import Links, Manager, Table
@@ -53,9 +54,7 @@ class Iteration:
             return f"{where}: {self.why_not}"
         said = ", ".join(f"{name} {value * 1e3:.4g}" for name, value in self.terms.items())
         modelled = ", modelled" * self.is_modelled
-        return (
-            f"{where}, experience on {self.memory}: {self.seconds * 1e3:.4g} ms ({said}){modelled}"
-        )
+        return f"{where}, experience on {self.memory}: {format_milliseconds(self.seconds, '.4g')} ({said}){modelled}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,9 @@ class Choice:
     def __str__(self) -> str:
         lines = [str(one) for one in self.all]
         lines[0] += f"; {self.best.experiences(self.batch):,.0f} rows a second  *"
-        places = ", ".join(f"{name} {value * 1e3:.4g} ms" for name, value in self.traffic.items())
+        places = ", ".join(
+            f"{name} {format_milliseconds(value, '.4g')}" for name, value in self.traffic.items()
+        )
         return "\n".join([*lines, f"experience on {self.memory}: {places}", *self.not_executed])
 
     __repr__ = __str__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import OptionError, Origin, one_of
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count, format_milliseconds
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten, Step
 from timerl_nb.compiler.ir.graph_text import about, op_line
@@ -139,7 +139,7 @@ class Stage:
     @property
     def cost(self) -> str:
         """What it cost, in words."""
-        return "known" if self.known else f"{self.seconds * 1e3:.1f} ms"
+        return "known" if self.known else format_milliseconds(self.seconds)
 
     def diff(self, against: Stage | None = None) -> Diff:
         """The operations that the stage added, removed and changed.
@@ -262,4 +262,4 @@ class Stages(Mapping[str, Stage]):
             f"{stage.name:<{width}}  {stage.cost:>10}  {stage.summary}"
             for stage in self._stages.values()
         ]
-        return "\n".join([*lines, f"{'total':<{width}}  {f'{self.seconds * 1e3:.1f} ms':>10}"])
+        return "\n".join([*lines, f"{'total':<{width}}  {format_milliseconds(self.seconds):>10}"])

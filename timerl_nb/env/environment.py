@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 from timerl_nb.base.errors import DomainError, EnvError, Origin, one_of, user_origin
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import checked_name, is_whole
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.language.indexing.index_parsing import as_dims

@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import as_array
 from timerl_nb.base.errors import IndexExpressionError, ShapeError, user_origin
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.argument_checks import folder
 from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, expect_type, missing

@@ -10,7 +10,12 @@ from time import perf_counter
 from typing import Any, Literal
 
 from timerl_nb.base.chrome_trace import write_events
-from timerl_nb.base.text_tables import align_columns, format_count
+from timerl_nb.base.text_formatting import (
+    align_columns,
+    format_bytes,
+    format_count,
+    format_duration,
+)
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_runs.run_observation import Names, Sort, run_observed
 from timerl_nb.execution.telemetry.program_live_frames import Watched
@@ -19,7 +24,6 @@ from timerl_nb.profiler.event_listener import Recording
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.streams.run_report import Report
 
 
@@ -116,18 +120,23 @@ class Profile:
 
     def __str__(self) -> str:
         where = "calls to XLA, seen from the host" if self.executor == "xla" else "kernels"
-        head = f"{format_count(self.turns, 'turn')} in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
+        head = f"{format_count(self.turns, 'turn')} in {format_duration(self.seconds)}, {self.busy:.0%} of it in {where}"
         table = [("", "", "times", "total", "share", "first", "then each", "added")]
         for row in self.rows:
             share, written = row.seconds / self.seconds, row.nbytes
-            times = (_time(row.seconds), f"{share:.0%}", _time(row.first), _time(row.mean))
-            nbytes = "" if written is None else human_bytes(written)
+            times = (
+                format_duration(row.seconds),
+                f"{share:.0%}",
+                format_duration(row.first),
+                format_duration(row.mean),
+            )
+            nbytes = "" if written is None else format_bytes(written)
             table.append((row.name, row.sort, f"{row.count:,}", *times, nbytes))
         if self.copies:
             spent, moved = sum(c.seconds for c in self.copies), sum(c.nbytes for c in self.copies)
-            times = (_time(spent), f"{spent / self.seconds:.0%}", "", "")
+            times = (format_duration(spent), f"{spent / self.seconds:.0%}", "", "")
             table.append(
-                ("copies", "transfer", f"{len(self.copies):,}", *times, human_bytes(moved))
+                ("copies", "transfer", f"{len(self.copies):,}", *times, format_bytes(moved))
             )
         return "\n".join([head, *align_columns(table, left=(0, 1))])
 
@@ -190,10 +199,3 @@ def _rows(about: Names, recording: Recording) -> tuple[Row, ...]:
         for name, count in recording.launches.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"

@@ -24,7 +24,7 @@ from timerl_nb.base.errors import (
     TimeRLError,
     point_text,
 )
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.operations import reached_from
 from timerl_nb.compiler.ir.shapes import NUMPY, is_float, is_integer
 from timerl_nb.compiler.language.argument_checks import integer

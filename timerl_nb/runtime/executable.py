@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.graphviz_text import FUSED, Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import DataflowAttrs

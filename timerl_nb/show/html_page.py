@@ -18,12 +18,11 @@ from typing import Final
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_bytes, format_count, format_milliseconds
 from timerl_nb.compiler.ir.graph_text import op_line
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.show.amount_text import human_bytes, peak_text
 from timerl_nb.show.html_markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.memory.store_view import Place, StoresView
@@ -130,8 +129,8 @@ def _look(changed: bool | None) -> str | None:
 
 def _subtitle(program: Program, view: PipelineView) -> str:
     ran = sum(row.ran for row in view.stages)
-    peak = peak_text(program.memory.peak, program.memory.saved_by)
-    return f"compiled in {view.seconds * 1e3:.0f} ms, {ran} stages; predicted peak {peak}"
+    peak = ", ".join((format_bytes(program.memory.peak), *program.memory.saved_by))
+    return f"compiled in {format_milliseconds(view.seconds, '.0f')}, {ran} stages; predicted peak {peak}"
 
 
 # --- overview ------------------------------------------------------------------------------------
@@ -152,7 +151,7 @@ def overview(program: Program, view: PipelineView) -> Part:
         for b in view.bounds
     ]
     holders = [
-        [h.tensor, human_bytes(h.nbytes), f"{h.points:,}"] for h in program.memory.holders[:12]
+        [h.tensor, format_bytes(h.nbytes), f"{h.points:,}"] for h in program.memory.holders[:12]
     ]
     return [
         table(["stage", "time", "", "what it did"], rows, [1]),
@@ -172,7 +171,7 @@ def overview(program: Program, view: PipelineView) -> Part:
                 [[o.name, repr(o.value), o.doc] for o in view.options],
             ),
         ),
-        element("h3", f"Who holds memory at the peak of {human_bytes(program.memory.peak)}"),
+        element("h3", f"Who holds memory at the peak of {format_bytes(program.memory.peak)}"),
         *[element("p", f"{how}: {why}") for how, why in program.memory.saved_by.items()],
         table(["tensor", "bytes", "values"], holders, [1, 2]),
     ]
@@ -184,7 +183,9 @@ def overview(program: Program, view: PipelineView) -> Part:
 def stage_section(program: Program, row: StageRow) -> Part:
     """A stage: its summary, picture, text, steps, choices and reasons."""
     stage = program.stages[row.name]
-    parts: list[Part] = [element("p", f"{row.summary}; {row.seconds * 1e3:.1f} ms", class_="faint")]
+    parts: list[Part] = [
+        element("p", f"{row.summary}; {format_milliseconds(row.seconds)}", class_="faint")
+    ]
     if row.changed is False:
         parts.append(element("p", "It changed nothing: the graph is the one of the stage before."))
     else:
@@ -257,7 +258,7 @@ def candidates(found: Sequence[Way]) -> Markup:
         row: list[Part] = [f"{one.name}{' (taken)' if one.taken else ''}", one.doc]
         cost = one.forecast
         if isinstance(cost, Forecast):
-            row += [human_bytes(cost.peak), f"{cost.launches:,}", f"{cost.seconds:.3g}"]
+            row += [format_bytes(cost.peak), f"{cost.launches:,}", f"{cost.seconds:.3g}"]
         elif any(other.forecast for other in found):
             row += ["", "", "" if cost is None else cost.problem]
         rows.append(row)
@@ -323,13 +324,13 @@ def memory_section(view: MemoryView) -> Part:
 
 def stores_section(view: StoresView) -> Part:
     """What is kept where, and what all of it comes to; as the explorer's stage `memory`."""
-    amounts = [[a.part, human_bytes(a.bytes), a.known, a.about] for a in view.amounts]
+    amounts = [[a.part, format_bytes(a.bytes), a.known, a.about] for a in view.amounts]
     heads = ["tensor", "layout", "bytes", _WHOSE[view.executor], "why", "last read by"]
     heads.append("shares its place")
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
         table(["", "bytes", "known", ""], amounts, [1]),
-        element("p", f"{format_count(len(rows), 'place')}, {human_bytes(view.bytes)}; {view.how}"),
+        element("p", f"{format_count(len(rows), 'place')}, {format_bytes(view.bytes)}; {view.how}"),
         fold("What is kept where", table(heads, rows, [2]), is_open=True),
     ]
 
@@ -338,7 +339,7 @@ def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
     own = one.tensors[0]
     yield own.name
     yield one.layout
-    yield human_bytes(one.bytes)
+    yield format_bytes(one.bytes)
     yield one.name if is_buffer else own.kind
     yield one.why
     yield ", ".join(own.last_read_by)

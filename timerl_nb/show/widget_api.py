@@ -5,7 +5,7 @@ from timerl_nb.base.display_registry import bundle
 from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import DrawingError, ExecutionError, OptionError, TimeRLError, one_of
 from timerl_nb.base.lru_cache import Lru
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.collector import Collector
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import DataflowAttrs

@@ -11,7 +11,7 @@ from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.dependence_analysis import finder, slots

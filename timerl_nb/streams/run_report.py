@@ -13,7 +13,7 @@ from timerl_nb.base.chrome_trace import event, lanes, write_events
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.graphviz_text import Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 
 _SHOWN: Final = 60  # launches in a report's text
 

@@ -14,7 +14,7 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.base.display_registry import Inspectable, register_picture
-from timerl_nb.show.amount_text import human_bytes
+from timerl_nb.base.text_formatting import format_bytes
 
 BOUNDS = {"B": 4, "I": 5, "T": 30}
 
@@ -213,4 +213,4 @@ def test_pictures_of_small_programs() -> None:
 
 
 def test_bytes() -> None:
-    assert [human_bytes(n) for n in (12, 2048, 3 * 2**20)] == ["12 B", "2.0 KiB", "3.0 MiB"]
+    assert [format_bytes(n) for n in (12, 2048, 3 * 2**20)] == ["12 B", "2.0 KiB", "3.0 MiB"]

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from timerl_nb.base.options import progress_by_default
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.cli.support.exit_status import INTERRUPTED
 from timerl_nb.cli.support.run_request import Asked, read_json, write_json
 from timerl_nb.driver.program import Program

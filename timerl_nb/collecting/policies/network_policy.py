@@ -10,7 +10,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError, TimeRLError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.policies.collecting_policy import Acted, Acting, Came, OnHost, Written
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.ir.shapes import NUMPY

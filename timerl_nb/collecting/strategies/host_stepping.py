@@ -21,7 +21,7 @@ from timerl_nb.base.array_conversion import (
     numbers_of,
 )
 from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.policies.collecting_policy import Actions, Came, check_numbers

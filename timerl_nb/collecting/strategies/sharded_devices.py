@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategies.xla_scan import Scan
 from timerl_nb.runtime.jax_backend.jax_engine import device_count

@@ -16,7 +16,7 @@ from typing import Any
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import VerificationError
 from timerl_nb.base.graphviz_text import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.analysis.requested_orders import Order
 from timerl_nb.compiler.ir.graph_text import about, op_json, op_lines
 from timerl_nb.compiler.ir.names import Names

@@ -14,7 +14,7 @@ from typing import Any
 
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import FUSED, PLAIN, Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 
 
 @dataclass(frozen=True)

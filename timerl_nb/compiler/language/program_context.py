@@ -23,7 +23,7 @@ from timerl_nb.base.errors import (
     user_origin,
     user_variables,
 )
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.analysis.needed_points import restrict_to_needed
 from timerl_nb.compiler.ir.analysis.requested_orders import Order
 from timerl_nb.compiler.ir.analysis.unbounded_programs import without_end

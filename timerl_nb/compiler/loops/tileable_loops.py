@@ -16,7 +16,7 @@ from typing import Any
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import CONTROL, FUSED, Dot
 from timerl_nb.base.machine_model import Machine
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Tensor
 from timerl_nb.compiler.loops.cache_tile_size_model import TileModel

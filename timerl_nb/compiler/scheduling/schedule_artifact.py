@@ -12,7 +12,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.graphviz_text import FUSED, Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from timerl_nb.base.errors import CeilingError, VerificationError, point_text
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.iteration_io import is_given, is_handed_out
 from timerl_nb.compiler.isl.isl_scheduler import Edge, ScheduleTree, Unschedulable, solve

@@ -21,7 +21,7 @@ from timerl_nb.base.errors import (
 from timerl_nb.base.garbage_collection import disable_gc
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_verifier import verify
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes

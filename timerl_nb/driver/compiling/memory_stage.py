@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_verifier import prove_reads
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work

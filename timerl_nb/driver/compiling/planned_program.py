@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.graph_rewriting import identity_rewrite
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.loops.loop_builder import build_ast

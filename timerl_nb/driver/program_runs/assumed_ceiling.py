@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from timerl_nb.base.errors import BoundsError, Origin
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.symbolic.dimensions import Ceiling
 
 # Points of a dimension without a given ceiling, after which it counts as endless.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import ExecutionError, OptionError, Origin
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import resources_of

@@ -14,6 +14,7 @@ from typing import Final
 
 from timerl_nb.base.errors import BudgetError
 from timerl_nb.base.options import Options
+from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
 from timerl_nb.compiler.passes.tiling.reduction_tiling import find_tiling, freed_by
@@ -43,7 +44,7 @@ class Tuning:
     def __str__(self) -> str:
         width = max(map(len, self.seconds))
         lines = [
-            f"{'*' if way == self.taken else ' '} {way:<{width}}  {seconds * 1e3:10.3f} ms a turn"
+            f"{'*' if way == self.taken else ' '} {way:<{width}}  {format_milliseconds(seconds, '10.3f')} a turn"
             for way, seconds in sorted(self.seconds.items(), key=lambda pair: pair[1])
         ]
         return "\n".join(["tuned, " + ("remembered:" if self.remembered else "measured:"), *lines])

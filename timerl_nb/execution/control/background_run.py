@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.results.run_result import Result

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from timerl_nb.base.errors import ExecutionError, warn
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.execution.control.pause_and_stop import RunControl, Stopped
 from timerl_nb.execution.control.thread_lifecycle import Course
 from timerl_nb.execution.logging.run_logger import RunLog

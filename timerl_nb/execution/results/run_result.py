@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 from timerl_nb.compiler.language.argument_checks import is_whole
 from timerl_nb.execution.results.result_dataframe import (

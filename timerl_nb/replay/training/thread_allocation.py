@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count, format_milliseconds
 from timerl_nb.compiler.language.argument_checks import integer, number
 
 
@@ -82,7 +82,9 @@ class Latencies:
     sync: float = 0.0
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value * 1e3:.4g} ms" for name, value in vars(self).items())
+        return ", ".join(
+            f"{name} {format_milliseconds(value, '.4g')}" for name, value in vars(self).items()
+        )
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class BySpeed:
         here, there = expected(now), expected(best)
         gain = 1 - there / here if here > 0 else 0.0
         why = (
-            f"{here * 1e3:.4g} ms would become {there * 1e3:.4g} ms: "
+            f"{format_milliseconds(here, '.4g')} would become {format_milliseconds(there, '.4g')}: "
             f"the learner trains {fast:,.0f} rows a second, a trainer {each:,.0f}"
         )
         return Move(now, best if gain > self.hysteresis else now, measured, why)

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from timerl_nb.base.errors import ExecutionError, OptionError
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns
 from timerl_nb.compiler.language.argument_checks import is_number
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.recorder import this_lane

@@ -15,7 +15,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.process_tree import Moment, processes
 from timerl_nb.scope.analysis.stack_frames import frames
@@ -59,7 +59,7 @@ class Chain:
         total = self.links[-1].end - self.links[0].begin
         rows = [("process", "thread", "", "ms", "share")]
         for (process, thread, kind), ns in self.by_thread().items():
-            rows.append((str(process), str(thread), kind, f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"))
+            rows.append((str(process), str(thread), kind, format_ns_as_ms(ns), f"{ns / total:.1%}"))
         return "\n".join(align_columns(rows, left=(2,)))
 
     __repr__ = __str__

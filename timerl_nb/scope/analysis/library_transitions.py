@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns
 from timerl_nb.scope.analysis.state_intervals import WORDS, pieces, without_gaps
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Readable, lanes_of
 from timerl_nb.scope.storage.event_format import MISSED_OPERATION, Kind

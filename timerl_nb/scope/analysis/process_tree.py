@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, lanes_of
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, RENEWED, STARTS, Kind
@@ -173,12 +173,14 @@ def _by_number(
 def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:
     one, total = branch.process, branch.time.total
     phases = (
-        f"{phase} {ns / 1e6:,.3f} ms" for (phase,), ns in branch.time.by("phase").items() if phase
+        f"{phase} {format_ns_as_ms(ns)} ms"
+        for (phase,), ns in branch.time.by("phase").items()
+        if phase
     )
     called = " ".join(filter(None, (branch.name, one.command)))
     if len(called) > _LONGEST:
         called = f"{called[:_LONGEST]}…"
     share = f"{branch.waiting / total:.1%}" if total else "-"
-    yield f"{indent}{one.number} {called}", f"{total / 1e6:,.3f}", share, ", ".join(phases)
+    yield f"{indent}{one.number} {called}", format_ns_as_ms(total), share, ", ".join(phases)
     for child in branch.children:
         yield from _rows(child, f"{indent}  ")

@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.library_transitions import transitions
 from timerl_nb.scope.analysis.stack_frames import count_entries, frames
 from timerl_nb.scope.analysis.state_intervals import HIDDEN
@@ -126,7 +126,7 @@ class Compared:
             )
             longer = "" if one.longer is None else f"{one.longer / 1e3:+,.3f}"
             counts = (f"{x:,}" if one.operation else "" for x in one.times)
-            ns = (f"{x / 1e6:,.3f}" for x in one.ns)
+            ns = (format_ns_as_ms(x) for x in one.ns)
             moved = (f"{x:,}" for x in one.transitions)
             rows.append((one.operation or "-", *counts, *ns, longer, span, *moved))
         lines = [f"{which}: {name or '-'}" for which, name in zip("ab", self.programs, strict=True)]

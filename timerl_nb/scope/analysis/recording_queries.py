@@ -12,6 +12,7 @@ from typing import Any
 from timerl_nb.base.display_registry import bundle
 from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import TimeRLError
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.gpu_utilization import Utilization, utilization
 from timerl_nb.scope.analysis.library_transitions import transitions
@@ -142,7 +143,7 @@ class Recorded(Readable):
             (len(recording.lanes), "thread"),
             (edges, "edge"),
         )
-        head = ", ".join(_format_count(*one) for one in counts)
+        head = ", ".join(format_count(*one) for one in counts)
         return f"{head}\n{overlap_of(recording)}"
 
     def __repr__(self) -> str:
@@ -152,11 +153,6 @@ class Recorded(Readable):
         self, include: object = None, exclude: object = None
     ) -> Mapping[str, object]:
         return bundle(self, str(self), lambda: entry_point("recording.view")(self.read()).to_svg())
-
-
-def _format_count(count: int, what: str) -> str:
-    plural = "" if count == 1 else "es" if what.endswith("s") else "s"
-    return f"{count:,} {what}{plural}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

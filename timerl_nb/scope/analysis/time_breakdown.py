@@ -17,7 +17,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, one_of
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.state_intervals import (
     PIECE,
@@ -127,7 +127,7 @@ class Breakdown:
         for name, cells in self.threads.items():
             total, inside = sum(cells.values()), sum(ns for c, ns in cells.items() if c.operation)
             of = [sum(ns for c, ns in cells.items() if c.library == word) for word in libraries]
-            rows.append((name, *(f"{ns / 1e6:,.3f}" for ns in (total, inside, *of))))
+            rows.append((name, *(format_ns_as_ms(ns) for ns in (total, inside, *of))))
         return "\n".join(align_columns(rows, left=(0,)))
 
     def __str__(self) -> str:
@@ -142,8 +142,10 @@ class Breakdown:
             rows.append(
                 (str(key[0]) or "-", str(key[1]), *_ms(ns), f"{ns / total:.1%}", *_ms(*parts))
             )
-        first = f"{total / 1e6:,.3f} ms{'' if columns else '; devices absent, not zero'}"
-        lost = [f"{self.unplaced / 1e6:,.3f} ms of devices that nobody is known to have launched"]
+        first = f"{format_ns_as_ms(total)} ms{'' if columns else '; devices absent, not zero'}"
+        lost = [
+            f"{format_ns_as_ms(self.unplaced)} ms of devices that nobody is known to have launched"
+        ]
         lines = [first, *align_columns(rows, left=(0, 1)), *(lost if self.unplaced else [])]
         if len(self.threads) > 1:
             lines += ["", self.threads_text()]
@@ -166,7 +168,7 @@ _WORDS: Final = {
 
 
 def _ms(*ns: int) -> list[str]:
-    return [f"{one / 1e6:,.3f}" for one in ns]
+    return [format_ns_as_ms(one) for one in ns]
 
 
 def overlap_of(

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.state_intervals import HIDDEN, WORDS, pieces, without_gaps
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
@@ -106,16 +106,16 @@ class Corrected:
     def __str__(self) -> str:
         rows = [("operation", "library", "measured ms", "corrected ms", "95 %")]
         for (operation, library), one in self.by("operation", "library").items():
-            shown = f"{one.measured / 1e6:,.3f}", f"{one.corrected / 1e6:,.3f}"
+            shown = format_ns_as_ms(one.measured), format_ns_as_ms(one.corrected)
             rows.append((str(operation) or "-", str(library), *shown, _span(one)))
         total, (before, after) = self.total, self.largest("operation", "library")
         lines = [
-            f"{total.measured / 1e6:,.3f} ms, corrected {total.corrected / 1e6:,.3f} {_span(total)}",
+            f"{format_ns_as_ms(total.measured)} ms, corrected {format_ns_as_ms(total.corrected)} {_span(total)}",
             *align_columns(rows, left=(0, 1)),
             str(self.calibration),
         ]
         if self.unplaced:
-            lines.append(f"{self.unplaced / 1e6:,.3f} ms of book-keeping found no place")
+            lines.append(f"{format_ns_as_ms(self.unplaced)} ms of book-keeping found no place")
         if before != after:
             names = (" / ".join(str(x) or "-" for x in key) for key in (before, after))
             lines.append("without correction most is {}, with it {}".format(*names))
@@ -125,7 +125,7 @@ class Corrected:
 
 
 def _span(one: Figure) -> str:
-    return f"[{one.low / 1e6:,.3f}, {one.high / 1e6:,.3f}]"
+    return f"[{format_ns_as_ms(one.low)}, {format_ns_as_ms(one.high)}]"
 
 
 def correct_overhead(

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.text_formatting import format_ns_as_ms
 from timerl_nb.scope.storage.event_format import Library
 
 # What ran on a device, and a call of its programming interface: nanoseconds of CLOCK_MONOTONIC once joined; a
@@ -75,7 +76,7 @@ class Window:
             else f"drifted {self.drift:,} ns"
         )
         parts = [
-            f"{(self.end - self.begin) / 1e6:,.3f} ms of {', '.join(self.devices)}",
+            f"{format_ns_as_ms(self.end - self.begin)} ms of {', '.join(self.devices)}",
             f"clocks joined within {self.width:,} ns, {clock}",
         ]
         if self.early:

@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import LONGEST_TEXT
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import (
     EDGE,

@@ -12,11 +12,10 @@ from tqdm.auto import tqdm
 
 from timerl_nb.base.errors import OptionError, TimeRLError
 from timerl_nb.base.options import Options, progress_by_default
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_bytes, format_milliseconds
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_family import At, Family
 from timerl_nb.driver.stages import See, unseen
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.view_model import HIDDEN, Key, View, shown
 
 MEASURED: Final = 12  # points at most: to measure one XLA compiles it, which takes seconds
@@ -60,10 +59,10 @@ class SweptPoint:
 
         return (
             self.label,
-            known(self.peak, human_bytes),
+            known(self.peak, format_bytes),
             known(self.launches, "{:,}".format),
-            known(self.compile_seconds, lambda s: f"{s * 1e3:.0f} ms"),
-            known(self.turn_seconds, lambda s: f"{s * 1e3:.3g} ms"),
+            known(self.compile_seconds, lambda s: format_milliseconds(s, ".0f")),
+            known(self.turn_seconds, lambda s: format_milliseconds(s, ".3g")),
             "; ".join([*self.saved_by, *([self.problem] if self.problem else [])]),
         )
 

@@ -14,11 +14,11 @@ from plotly.subplots import make_subplots
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compiler.memory.memory_timeline import GATHERED
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
 from timerl_nb.driver.program import Program, a_program
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor
 from timerl_nb.show.comparison.argument_sweep import SweepView
 from timerl_nb.show.memory.whole_run_memory import Stretch, stretches
@@ -111,7 +111,7 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
     """
     by_title(programs, a_program)
     plans = {name: program.memory for name, program in programs.items()}
-    peaks = [(f"{n}: peak {human_bytes(p.peak)}", *p.saved_by) for n, p in plans.items()]
+    peaks = [(f"{n}: peak {format_bytes(p.peak)}", *p.saved_by) for n, p in plans.items()]
     titles = [peak + "<br>" + ", ".join(ways) if ways else peak for peak, *ways in peaks]
     figure = _side_by_side(titles, "time (executed points)", "live bytes, predicted")
     legend, numbers = _Legend(), of_tensors(*plans.values())
@@ -147,7 +147,7 @@ def _byte_ticks(most: float) -> dict[str, Any]:
     """Ticks of an axis of bytes, at multiples of a power of two."""
     step = 2.0 ** max(0, math.ceil(math.log2(max(most, 1) / 6)))
     values = np.arange(0, most + step, step)
-    return {"tickvals": values, "ticktext": [human_bytes(value) for value in values]}
+    return {"tickvals": values, "ticktext": [format_bytes(value) for value in values]}
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def sweep(swept: SweepView) -> go.Figure:
             line={"color": SERIES[place]},
             marker={"symbol": ("circle", "square", "triangle-up", "diamond")[place], "size": 6},
             text=[
-                labels[k] + (f": {human_bytes(y)}" if chart.is_bytes else "")
+                labels[k] + (f": {format_bytes(y)}" if chart.is_bytes else "")
                 for k, y in zip(at, up, strict=True)
             ],
             showlegend=False,

@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_bytes, format_count
 from timerl_nb.driver.program import Program
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.schedule.iteration_space_view import IterationSpaceView
@@ -285,4 +284,4 @@ def _kernel_text(operations: int | None, outputs: int | None) -> str:
 
 
 def _store_text(kind: str | None, size: int | None) -> str:
-    return "none" if kind is None or size is None else f"{kind}, {human_bytes(size)}"
+    return "none" if kind is None or size is None else f"{kind}, {format_bytes(size)}"

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from timerl_nb.base.errors import DrawingError
 from timerl_nb.base.graphviz_text import CONTROL, PLAIN, SINK, SOURCE, Dot
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg, node_label, node_look
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op

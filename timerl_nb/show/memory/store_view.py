@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
@@ -22,7 +23,6 @@ from timerl_nb.compiler.memory.placement.shared_buffers import (
 )
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.execution.telemetry.live_view_frames import Frame
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of
 from timerl_nb.show.stages.operation_inspector import last_readers
@@ -199,7 +199,7 @@ class StoresView(View):
 def amount_text(amount: Amount) -> str:
     """`carried: 12.3 KiB planned, at sample(i = 1, t = 3)`."""
     about = f", {amount.about}" if amount.about else ""
-    return f"{amount.part}: {human_bytes(amount.bytes)} {amount.known}{about}"
+    return f"{amount.part}: {format_bytes(amount.bytes)} {amount.known}{about}"
 
 
 def predicted_amounts(program: Program) -> Iterator[Amount]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Segment
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline, FoldedTimeline

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.base.text_tables import align_columns
+from timerl_nb.base.text_formatting import align_columns, format_ns_as_ms
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope import Breakdown, Recording, processes
 from timerl_nb.scope.analysis.process_tree import Branch
@@ -212,8 +212,8 @@ class ScopeView(View):
             operation = self.operations[k]
             times = f"{operation.count:,}" if operation.count else ""
             share = f"{ns / self.total:.1%}"
-            rows.append((operation.name or "-", times, library, f"{ns / 1e6:,.3f}", share))
-        return "\n".join([f"{self.total / 1e6:,.3f} ms", *align_columns(rows, left=(0, 2))])
+            rows.append((operation.name or "-", times, library, format_ns_as_ms(ns), share))
+        return "\n".join([f"{format_ns_as_ms(self.total)} ms", *align_columns(rows, left=(0, 2))])
 
 
 def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:

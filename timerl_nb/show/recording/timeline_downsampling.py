@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count, format_ns_as_ms
 from timerl_nb.scope.analysis.blocked_time import with_waits
 from timerl_nb.scope.analysis.stack_frames import KINDS
 from timerl_nb.scope.analysis.state_intervals import WORDS, pieces
@@ -103,9 +103,7 @@ class StretchView(View):
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return (
-            f"{format_count(len(self.lanes), 'lane')} over {(self.end - self.begin) / 1e6:,.3f} ms"
-        )
+        return f"{format_count(len(self.lanes), 'lane')} over {format_ns_as_ms(self.end - self.begin)} ms"
 
 
 class LaneSums:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.scheduling.schedule_artifact import StatementPoints
 from timerl_nb.compiler.symbolic.dimensions import Dims
 from timerl_nb.driver.program import Program

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.base.options import Options
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_bytes, format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, Stage
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.graph.graph_view import GraphView, graph_view
 from timerl_nb.show.stages.pipeline_view import PipelineView
 from timerl_nb.show.stages.rewrite_steps import StepsView
@@ -78,13 +77,13 @@ class Progress:
 
 def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
     """What a search within a budget has tried last."""
-    of = "" if budget is None else f" within {human_bytes(budget)}"
+    of = "" if budget is None else f" within {format_bytes(budget)}"
     found = tried[-1].forecast
     if isinstance(found, str):
         told = found
     else:
         fits = budget is None or found.needed <= budget
-        told = f"peak {human_bytes(found.peak)}{'' if fits else ', too much'}"
+        told = f"peak {format_bytes(found.peak)}{'' if fits else ', too much'}"
     return f"{len(tried)} tried{of}: {tried[-1].doc}: {told}"
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.base.options import Options
+from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.symbolic.dimensions import Ceiling
 from timerl_nb.driver.program import Program, a_program
@@ -103,7 +104,7 @@ class StageRow:
         if self.known:
             return "known"
         if self.ran:
-            return f"{self.seconds * 1e3:.1f} ms"
+            return format_milliseconds(self.seconds)
         return "not needed" if self.is_on else "off"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.graph_rewriting import Step
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
 from timerl_nb.compiler.language.foreign_names import expect_type

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from timerl_nb.base.errors import OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.language.foreign_names import expect_type

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timerl_nb.base.errors import CallError
+from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.device_assignment import Choice, Iteration, choose
 from timerl_nb.compose.setting_sweep import Sweep
@@ -120,7 +121,7 @@ class MappingView(View):
                 for name, seconds in choice.traffic.items()
             ),
             f"replay on {choice.best.manager}, learner on {choice.best.learner}: "
-            f"{choice.best.seconds * 1e3:.4g} ms; experience on {choice.memory}",
+            f"{format_milliseconds(choice.best.seconds, '.4g')}; experience on {choice.memory}",
         )
 
     @shown
@@ -139,7 +140,7 @@ class MappingView(View):
                 continue
             said = ", ".join(f"{one.name} {one.seconds * 1e3:.4g}" for one in cell.terms)
             modelled = ", modelled" * cell.is_modelled
-            lines.append(f"{where}: {cell.seconds * 1e3:.4g} ms ({said}){modelled}")
+            lines.append(f"{where}: {format_milliseconds(cell.seconds, '.4g')} ({said}){modelled}")
         return "\n".join([*lines, self.told])
 
 

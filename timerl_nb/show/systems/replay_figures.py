@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from timerl_nb.base.errors import OptionError
+from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.assignment_matrix import Links, Table
@@ -145,6 +146,6 @@ def _terms(one: MappingCell) -> str:
     where = f"replay on {one.manager}, learner on {one.learner}"
     if one.seconds is None:
         return f"{where}: {one.why_not}"
-    lines = [f"{term.name}: {term.seconds * 1e3:.4g} ms" for term in one.terms]
-    lines += [f"T = {one.seconds * 1e3:.4g} ms{', modelled' * one.is_modelled}"]
+    lines = [f"{term.name}: {format_milliseconds(term.seconds, '.4g')}" for term in one.terms]
+    lines += [f"T = {format_milliseconds(one.seconds, '.4g')}{', modelled' * one.is_modelled}"]
     return "<br>".join([where, *lines, f"{one.speed:,.0f} rows a second"])

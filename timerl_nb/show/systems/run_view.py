@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array
+from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.driver.program import Program
 from timerl_nb.execution.telemetry.live_view_frames import Curve, Frame, Held, compiling_text
-from timerl_nb.show.amount_text import human_bytes
 from timerl_nb.show.memory.store_view import Amount
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.view_model import View, amounts, ints
@@ -158,7 +158,7 @@ class RunView(View):
         turns = f"{frame.turn}" if frame.turns is None else f"{frame.turn} of {frame.turns}"
         parts = [f"{frame.state} after turn {turns}, {frame.elapsed:.1f} s"]
         parts += [] if frame.compiling is None else [compiling_text(frame.compiling)]
-        parts += [] if frame.held is None else [f"peak {human_bytes(frame.held.peak)} measured"]
+        parts += [] if frame.held is None else [f"peak {format_bytes(frame.held.peak)} measured"]
         last = [f"{n} {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         others = [f"{name} {text}" for name, text in frame.outputs.items()]
         return ", ".join([*parts, *last, *others])

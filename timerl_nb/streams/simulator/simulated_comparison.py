@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from timerl_nb.base.errors import BoundsError, OptionError
-from timerl_nb.base.text_tables import format_count
+from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.ir.shapes import Shape
