@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from hashlib import sha256
 from importlib import import_module
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -20,6 +19,7 @@ from timerl_nb.base.options import thread_settings
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.env.gymnasium import GymEnvironment
 from timerl_nb.runtime.jax_backend.jax_engine import device_count, device_name
+from timerl_nb.runtime.state.disk_cache import hash_texts
 
 _DEEP: Final = 8  # depth of inspected objects
 _MANY: Final = 1_000  # inspected elements of a collection
@@ -64,10 +64,7 @@ def _entry(entry: Any) -> Any:
 
 
 def _digest(x: Any) -> str:
-    found = sha256()
-    for text in _cost_factors(x, {}, 0):
-        found.update(f"{len(text)};{text}".encode())
-    return found.hexdigest()
+    return hash_texts(_cost_factors(x, {}, 0))
 
 
 def _cost_factors(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:

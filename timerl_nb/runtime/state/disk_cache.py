@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -94,9 +94,13 @@ def disk_cache() -> DiskCache | None:
 
 def key_of(*parts: object) -> str:
     """The key of a result that depends on the texts of these, and on the program that makes it."""
-    found = hashlib.sha256(_ourselves())
-    for part in parts:
-        text = str(part)
+    return hash_texts(map(str, parts), _ourselves())
+
+
+def hash_texts(texts: Iterable[str], start: bytes = b"") -> str:
+    """Return the SHA-256 of a sequence of texts; each is preceded by its length."""
+    found = hashlib.sha256(start)
+    for text in texts:
         found.update(f"{len(text)};{text}".encode())
     return found.hexdigest()
 
