@@ -18,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers collected format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
+.PHONY: lab test setup quick check types layers collected format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
 
 # Lessons link to pages of docs/, so the checkout is the server's root. Defaults of JupyterLab ask in a dialog about news.
 SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
@@ -53,6 +53,17 @@ $(STAMP): requirements.lock requirements.uv.lock requirements.build.lock pyproje
 $(BUILT): $(STAMP) $(SOURCES)
 	@$(BIN)/python widgets/bundle.py
 
+# Index expressions and isl, the verifier, values and gradients of all functions, each pass, the text of every stage,
+# storage, both executors against each other, random programs against the reference, messages of errors.
+QUICK := tests/test_tables.py tests/unit/project/test_contributing.py tests/unit/symbolic/test_symbolic.py \
+	tests/unit/ir/test_verify.py tests/unit/language/test_words.py tests/unit/language/test_errors.py \
+	tests/unit/passes/test_passes.py tests/golden/test_golden.py tests/golden/test_views.py \
+	tests/unit/memory/test_stores.py tests/unit/runtime/test_xla.py \
+	tests/property/test_programs.py::test_all_ways_of_running_agree
+
+quick: check  ## before each commit: the checks, and quick tests of every stage of the compiler (90 s on two cores)
+	@$(BIN)/pytest -n 2 --dist worksteal $(QUICK)
+
 check: setup  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -71,6 +82,7 @@ collected: setup
 
 format: setup
 	$(BIN)/python widgets/models.py
+	$(BIN)/python -m docs.generate_map
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python widgets/bundle.py format
@@ -79,7 +91,7 @@ notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
 fuzz: setup  ## all cases of all tests, random programs: 2,000 against the reference, COUNT from SEED on against plain loops
-	@TIMERL_FUZZ=2000 TIMERL_SEED=$(SEED) $(BIN)/pytest tests/property
+	@TIMERL_FUZZ=2000 TIMERL_SEED=$(SEED) $(BIN)/pytest tests/property tests/unit/project/test_contributing.py
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m some_of
 	@$(BIN)/python -m tests.independent $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
