@@ -13,7 +13,7 @@ from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.wrappers import c_or_python_recorder as native
 from timerl_nb.scope.wrappers import python_recorder as pure
 
-PYTHON_ALONE: Final = "from timerl_nb.scope import native, pure; native.module = pure\n"
+PYTHON_ALONE: Final = "from timerl_nb.scope.wrappers import c_or_python_recorder as native, python_recorder; native.module = python_recorder\n"
 
 
 @pytest.fixture(params=["c", "python"], autouse=True)

@@ -105,40 +105,40 @@ def _swapped(branches: list[Any]) -> list[Any]:
 BEHAVIOURS: Final = {
     "ring-one-short": Behaviour(
         "a ring has one place less than keeps its values apart",
-        "memory.axes:ring",
+        "compiler.memory.placement.ring_sizes:ring",
         _result(lambda axis: axis and replace(axis, size=max(1, axis.size - 1))),
     ),
     "place-shared": Behaviour(
         "places are said to keep values apart that live at once",
-        "memory.axes:apart",
+        "compiler.memory.placement.ring_sizes:apart",
         _result(lambda apart: True),
     ),
     "dependence-dropped": Behaviour(
         "isl is not told of one dependence, and nobody checks it",
-        "schedule.constraints:Constraints.validity",
+        "compiler.scheduling.dependence_constraints:Constraints.validity",
         _result(lambda edges: edges[1:]),
     ),
     "tokens-dropped": Behaviour(
         "effects are not kept in their order",
-        "schedule.constraints:Constraints._tokens",
+        "compiler.scheduling.dependence_constraints:Constraints._tokens",
         lambda before: lambda self, op: [],
     ),
     "guard-dropped": Behaviour(
         "points beyond a dynamic bound run",
-        "loops.ending:guard",
+        "compiler.loops.dynamic_termination:guard",
         lambda before: lambda dims, domain, where, point: None,
     ),
     "first-turn-left-out": Behaviour(
-        "a loop's first turn is left out", "loops.build:_Builder.loop", _later
+        "a loop's first turn is left out", "compiler.loops.loop_builder:_Builder.loop", _later
     ),
     "slice-gradient-shifted": Behaviour(
         "the gradient of a slice lies one place behind",
-        "ir.attrs:ReindexAttrs.inverse",
+        "compiler.ir.operation_attributes:ReindexAttrs.inverse",
         _result(lambda back: replace(back, at=back.at - 1)),
     ),
     "reader-forgotten": Behaviour(
         "the last of several readers of a point gives it no gradient",
-        "frontend.adjoint_access:_ends",
+        "compiler.language.autodiff.index_adjoints:_ends",
         _result(
             lambda back: replace(
                 back,
@@ -148,22 +148,22 @@ BEHAVIOURS: Final = {
     ),
     "freed-early": Behaviour(
         "of three or more uses of a value, its life does not know one",
-        "symbolic.scheduling:ScheduleTree.last_readers",
+        "compiler.isl.isl_scheduler:ScheduleTree.last_readers",
         _a_use_unknown,
     ),
     "donated-not-copied": Behaviour(
         "an operand is taken over also where it lives on",
-        "memory.donation:_condition",
+        "compiler.memory.placement.operand_donation:_condition",
         lambda before: lambda inside, given: before(given, given),
     ),
     "branches-swapped": Behaviour(
         "a merge takes its second branch where its first one holds",
-        "runtime.xla.lower:Lowering._branches",
+        "runtime.xla.lowering.node_lowering:Lowering._branches",
         _result(_swapped),
     ),
     "coordinate-dropped": Behaviour(
         "random bits do not depend on their last coordinate",
-        "ir.randomness:bits",
+        "compiler.ir.random_bits:bits",
         lambda before: (
             lambda seed, stream, coords, *rest: before(
                 seed, stream, (*coords[:-1], coords[-1] * 0) if coords else coords, *rest
@@ -172,17 +172,17 @@ BEHAVIOURS: Final = {
     ),
     "padding-unmasked": Behaviour(
         "what lies beyond an operand's length counts",
-        "runtime.backends.jax_scope:masked",
+        "runtime.jax_backend.trace_context_and_masks:mask_padding",
         lambda before: lambda scope, x, sizes, axes, fill: x,
     ),
     "sum-not-begun-anew": Behaviour(
         "a sum goes on from what the last one came to",
-        "runtime.xla.lower:Lowering._clear",
+        "runtime.xla.lowering.node_lowering:Lowering._clear",
         lambda before: lambda self, node, state, env: None,
     ),
     "schedule-of-another": Behaviour(
         "a kept schedule is given to a graph of other constants",
-        "ir.digest:_Walk._array",
+        "compiler.ir.graph_digest:_Walk._array",
         lambda before: lambda self, array: self._write(f"{array.dtype.str}{array.shape}"),
     ),
 }

@@ -83,8 +83,8 @@ def counted(recording: Recording, begin: np.ndarray, end: np.ndarray) -> Breakdo
 
 @pytest.mark.parametrize("piece", [3, 1 << 20])
 def test_every_nanosecond_is_where_it_was(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("overlap", "pieces"):
-        monkeypatch.setattr(f"timerl_nb.scope.{module}.PIECE", piece)
+    for module in ("time_breakdown", "state_intervals"):
+        monkeypatch.setattr(f"timerl_nb.scope.analysis.{module}.PIECE", piece)
     for seed in range(FIRST, FIRST + RUNS):
         draw = Random(seed)
         recording = Recording(tuple(lane(draw) for _ in range(draw.randint(1, 3))), NAMES)

@@ -114,8 +114,8 @@ def counted(recording: Recording, by: str) -> Breakdown:
 def test_every_nanosecond_of_devices_is_where_it_was(
     by: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("overlap", "pieces"):
-        monkeypatch.setattr(f"timerl_nb.scope.{module}.PIECE", piece)
+    for module in ("time_breakdown", "state_intervals"):
+        monkeypatch.setattr(f"timerl_nb.scope.analysis.{module}.PIECE", piece)
     moved = 0
     runs = RUNS // (4 if piece == 3 else 2)
     for seed in range(FIRST, FIRST + runs):

@@ -193,10 +193,10 @@ def test_drawing_without_enough_addresses_is_refused() -> None:
     code = """
 import resource
 import timerl_nb as trl
-from timerl_nb.show import offpage
+from timerl_nb.show import offline_rendering
 resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
 try:
-    offpage.call("arranged", [])
+    offline_rendering.call("arranged", [])
 except trl.errors.DrawingError as error:
     print(error)
 """

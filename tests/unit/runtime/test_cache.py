@@ -31,7 +31,7 @@ jax.monitoring.register_event_listener(listen)
 jax.monitoring.register_event_duration_secs_listener(listen)
 import timerl_nb as trl
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
-from timerl_nb.compiler.symbolic import scheduling
+from timerl_nb.compiler.isl import isl_scheduler as scheduling
 from tests.reinforce import reinforce
 once, run = scheduling._scheduled, Trials.run
 scheduling._scheduled = lambda *args: seen.update(["isl"]) or once(*args)

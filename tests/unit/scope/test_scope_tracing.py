@@ -65,7 +65,7 @@ class Made:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     tracer = Made()
-    monkeypatch.setattr(tracing, "found", lambda: (tracer, ""))
+    monkeypatch.setattr(tracing, "find_tracer", lambda: (tracer, ""))
     return tracer
 
 
@@ -173,7 +173,7 @@ def test_who_else_looks_at_devices_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     profiler = pytest.importorskip("jax").profiler
-    monkeypatch.setattr(tracing, "found", lambda: (tracers.JaxTracer(sys.modules["jax"]), ""))
+    monkeypatch.setattr(tracing, "find_tracer", lambda: (tracers.JaxTracer(sys.modules["jax"]), ""))
     profiler.start_trace(str(tmp_path / "t"))
     try:
         already = pytest.raises(ExecutionError, match="JAX's profiler looks at them already")
@@ -202,7 +202,7 @@ def test_who_else_looks_at_devices_is_named(
 
 def test_jax_tells_its_clock_by_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jax = pytest.importorskip("jax")
-    monkeypatch.setattr(tracing, "found", lambda: (tracers.JaxTracer(jax), ""))
+    monkeypatch.setattr(tracing, "find_tracer", lambda: (tracers.JaxTracer(jax), ""))
     traces: list[Trace] = []
     write = tracing.write_trace
     monkeypatch.setattr(tracing, "write_trace", lambda f, t: (traces.append(t), write(f, t)))
@@ -228,7 +228,7 @@ def test_cupti_gives_kernels_copies_and_calls(
 ) -> None:
     assert cupti.absent() == ""
     monkeypatch.setattr(
-        tracing, "found", lambda: (cupti.CuptiTracer(tracers.tracer_busy_error), "")
+        tracing, "find_tracer", lambda: (cupti.CuptiTracer(tracers.tracer_busy_error), "")
     )
     with record(tmp_path / "r", taps=False) as rec, operation("o"), trl.scope.devices():
         at = [time.monotonic_ns() for _ in range(2) if not time.sleep(0.001)]
@@ -286,7 +286,7 @@ def test_pytorch_tells_its_clock_by_the_wall(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    monkeypatch.setattr(tracing, "found", lambda: (tracers.TorchTracer(torch, "CPU"), ""))
+    monkeypatch.setattr(tracing, "find_tracer", lambda: (tracers.TorchTracer(torch, "CPU"), ""))
     traces: list[Trace] = []
     monkeypatch.setattr(tracing, "write_trace", lambda _, trace: traces.append(trace))
     with record(tmp_path / "r", taps=False), trl.scope.devices():
@@ -350,10 +350,10 @@ def test_a_library_that_fails_leaves_the_program_alone(made: Made, tmp_path: Pat
 FORKS = """
 import os, sys
 from tests.unit.scope.test_scope_tracing import Made
-from timerl_nb.scope import tracing
+from timerl_nb.scope.device_activity import tracing_session as tracing
 from timerl_nb.scope.recording.recording_session import record
 tracer = Made()
-tracing.found = lambda: (tracer, "")
+tracing.find_tracer = lambda: (tracer, "")
 with record(sys.argv[1], taps=False):
     with tracing.devices():
         child = os.fork()

@@ -292,8 +292,8 @@ def test_of_many_instants_some_are_marked_and_memory_keeps_every_peak(
     nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = MemoryView.of(nstep)
-    for module in ("turn", "space"):
-        monkeypatch.setattr(f"timerl_nb.show.{module}.EXACT", 50)
+    for module in ("points_of_one_iteration", "iteration_space_view"):
+        monkeypatch.setattr(f"timerl_nb.show.schedule.{module}.EXACT", 50)
     monkeypatch.setattr("timerl_nb.show.schedule.points_of_one_iteration.COLUMNS", 30)
     monkeypatch.setattr("timerl_nb.show.schedule.iteration_space_view.MARKS", 100)
     turn = Turn.of(nstep)

@@ -86,7 +86,7 @@ def merged(tree: ScheduleTree, needs: list[Edge], near: list[Edge] | None = None
         [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in edges]
         for edges in (needs, needs if near is None else near)
     )
-    raw = scheduling.merged(tree.raw, validity, proximity)
+    raw = scheduling.merge_sibling_loops(tree.raw, validity, proximity)
     made = ScheduleTree(DIMS, tree.statements, raw)
     assert made.violation(needs) is None
     return made
@@ -169,7 +169,7 @@ def test_loops_inside_are_merged_within_a_turn() -> None:
         Edge("x", "y", pairs(own, eq(sym("t"), sym(primed_name("t")) + 1))),
         Edge("y", "x", pairs(eq(sym(primed_name("i")), sym("i") + 1))),  # all of the turn before
     ]
-    raw = scheduling.merged(
+    raw = scheduling.merge_sibling_loops(
         tree.raw,
         [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in needs],
         [scheduling._name_tuples(e.pairs, e.source, e.sink) for e in needs],
