@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,8 @@ def changed(before: dict[str, list[tuple[str, Any]]]) -> list[str]:
         if [k for k, _ in now[name]][: len(items)] != [k for k, _ in items]:
             found.append(name)
         for (key, old), (_, new) in zip(items, now[name], strict=False):
-            if new is not old and (is_tap(new) or callable(old)):
+            state = isinstance(old, weakref.ref)  # of the last recording
+            if new is not old and (is_tap(new) or (callable(old) and not state)):
                 found.append(f"{name}.{key}")
     return found
 
