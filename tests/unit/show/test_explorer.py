@@ -262,7 +262,7 @@ def test_a_kernel_is_told_of_by_all_lines_that_it_runs(
     explorer: Explorer, program: trl.Program
 ) -> None:
     for kernel in (op for op in program.fused if op.kind == "dataflow"):
-        body = trl.show.lineage.operations(program.fused)
+        body = trl.show.stages.operation_lineage.operations(program.fused)
         inside = [body[k] for k in kernel.op_ids[1:]]
         say(explorer, kind="inspect", ids=[kernel.id], stage="fuse")
         source = arrays(explorer.inspector)["ops"][0]["source"]
