@@ -11,7 +11,7 @@ from time import perf_counter
 import jax
 
 from timerl_nb.compose import choose, measure
-from timerl_nb.compose.device_assignment import Iteration
+from timerl_nb.compose.assignment_search import Iteration
 from timerl_nb.replay import Dqn, train
 
 # batch and layers

@@ -1,9 +1,9 @@
 """Device composer: assigns the primitives of a training program to devices (`trl.compose`; PEARL, paper 003 §5)."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
-from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
-from timerl_nb.compose.device_assignment import Choice, Iteration, choose, portability
+from timerl_nb.compose.assignment_search import Choice, Iteration, choose, portability
 from timerl_nb.compose.fpga_model import Fpga
+from timerl_nb.compose.primitive_latency_table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.primitive_measurement import measure
 from timerl_nb.compose.setting_sweep import Sweep, sweep
 from timerl_nb.compose.units import Bytes, Link, Words

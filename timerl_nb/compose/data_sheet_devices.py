@@ -10,8 +10,8 @@ from typing import Any
 
 from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting import cost_model
-from timerl_nb.compose.assignment_matrix import Device, Latency, Manager
 from timerl_nb.compose.fpga_model import Fpga
+from timerl_nb.compose.primitive_latency_table import Device, Latency, Manager
 from timerl_nb.compose.units import Link
 from timerl_nb.replay.prioritization.tree_levels import Levels
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work

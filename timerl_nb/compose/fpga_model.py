@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from timerl_nb.base.errors import ShapeError
 from timerl_nb.compiler.language.argument_checks import integer, number
-from timerl_nb.compose.assignment_matrix import Device, Latency, Manager
+from timerl_nb.compose.primitive_latency_table import Device, Latency, Manager
 from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 from timerl_nb.replay.prioritization.tree_levels import Levels
 

@@ -16,8 +16,8 @@ from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
-from timerl_nb.compose.assignment_matrix import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.data_sheet_devices import Asked, device_from_sheet
+from timerl_nb.compose.primitive_latency_table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Link
 from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.replay_buffer import Replay

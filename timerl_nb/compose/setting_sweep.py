@@ -11,8 +11,8 @@ from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
-from timerl_nb.compose.assignment_matrix import Links, Table
-from timerl_nb.compose.device_assignment import Choice, choose
+from timerl_nb.compose.assignment_search import Choice, choose
+from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.primitive_measurement import HOST, measure
 from timerl_nb.replay.training.algorithm import Algorithm
 

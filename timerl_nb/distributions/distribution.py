@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from timerl_nb.base.errors import ShapeError, TimeRLError, user_origin
 from timerl_nb.compiler.ir.shapes import is_float
-from timerl_nb.compiler.language.policy.acting_record import Draw
+from timerl_nb.compiler.language.policy.environment_and_action_record import Draw
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, broadcast_to, operand
 

@@ -25,7 +25,7 @@ from timerl_nb.compiler.language.foreign_names import CONTEXT, all_asked, missin
 from timerl_nb.compiler.language.indexing.execution_order import order_of
 from timerl_nb.compiler.language.inputs.actual_bounds import check_bounds
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import Until, write_bound
-from timerl_nb.compiler.language.policy.acting_record import Actor, call_network
+from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, call_network
 from timerl_nb.compiler.language.policy.policy_slice import return_frozen
 from timerl_nb.compiler.language.program_context import Context as Frontend
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand

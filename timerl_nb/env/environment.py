@@ -26,7 +26,7 @@ from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     previous_branches,
 )
 from timerl_nb.compiler.language.inputs.tensor_sources import tensor, where
-from timerl_nb.compiler.language.policy.acting_record import Played
+from timerl_nb.compiler.language.policy.environment_and_action_record import Played
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import (
     RecurrentTensor,

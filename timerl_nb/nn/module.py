@@ -18,7 +18,7 @@ from timerl_nb.compiler.language.argument_checks import folder
 from timerl_nb.compiler.language.foreign_names import MODULES, all_asked, expect_type, missing
 from timerl_nb.compiler.language.indexing.index_parsing import Condition, Index
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant
-from timerl_nb.compiler.language.policy.acting_record import FROZEN
+from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond

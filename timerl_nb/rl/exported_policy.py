@@ -31,7 +31,7 @@ from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import LEARNT, all_asked, missing
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant, data, like, where
-from timerl_nb.compiler.language.policy.acting_record import FROZEN, Actor
+from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN, Actor
 from timerl_nb.compiler.language.policy.policy_slice import (
     How,
     InProgram,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from timerl_nb.base.errors import EnvError, ShapeError, TimeRLError, user_origin
 from timerl_nb.compiler.ir.operations import Read
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, parameter
-from timerl_nb.compiler.language.policy.acting_record import Actor, call_network
+from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, call_network
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Categorical, MultiCategorical, Normal

@@ -18,7 +18,7 @@ from timerl_nb.compiler.ir.graph_verifier import prove_reads, verify
 from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
-from timerl_nb.compiler.passes.simplification.contract import Contract
+from timerl_nb.compiler.passes.simplification.contraction_recognition import Contract
 from timerl_nb.compiler.passes.simplification.simplify import Simplify
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize

@@ -19,7 +19,7 @@ from timerl_nb.compiler.passes.fusion.fuse import Fuse
 from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
 from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
 from timerl_nb.compiler.passes.pass_pipeline import Pass
-from timerl_nb.compiler.passes.simplification.contract import Contract
+from timerl_nb.compiler.passes.simplification.contraction_recognition import Contract
 from timerl_nb.compiler.passes.simplification.simplify import Simplify
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components, cycles_of
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize

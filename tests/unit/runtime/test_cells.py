@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 from jax.experimental import pallas as pl
 
-from timerl_nb.runtime.xla.lowering.elementwise_retracing import Cells, InCells, Place
+from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import Cells, InCells, Place
 
 SIZE = 4  # as many points as there are elements, so that no axis is told by its length alone
 X = np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)

@@ -17,8 +17,8 @@ from timerl_nb.cli import main
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Process
 from timerl_nb.scope.calibration import difference_of_averages as module
+from timerl_nb.scope.calibration.bootstrapped_delta import entry_edge_masks
 from timerl_nb.scope.calibration.calibration import API, CALL, TRACER, Calibration, Cost
-from timerl_nb.scope.calibration.delta_calibration import entry_edge_masks
 from timerl_nb.scope.calibration.difference_of_averages import Calls, averages, by_averages
 from timerl_nb.scope.calibration.overhead_correction import correct_overhead
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, NAME_MASK, Kind, Library

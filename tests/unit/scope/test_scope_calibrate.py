@@ -20,8 +20,8 @@ from timerl_nb.scope.analysis.thread_timelines import Lane, Process
 from timerl_nb.scope.calibration import enabled_disabled_blocks as blocks
 from timerl_nb.scope.calibration import whole_run_delta as module
 from timerl_nb.scope.calibration.alternating_runs import is_sure, ran
+from timerl_nb.scope.calibration.bootstrapped_delta import entry_edge_masks
 from timerl_nb.scope.calibration.calibration import ANNOTATION, CALL, Calibration
-from timerl_nb.scope.calibration.delta_calibration import entry_edge_masks
 from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.calibration.whole_run_delta import (
     Run,

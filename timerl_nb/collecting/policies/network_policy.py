@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.iteration_inputs import given
 from timerl_nb.compiler.language.inputs.tensor_sources import constant
-from timerl_nb.compiler.language.policy.acting_record import Actor
+from timerl_nb.compiler.language.policy.environment_and_action_record import Actor
 from timerl_nb.compiler.language.policy.policy_slice import How, InProgram, PolicyGraph, Slicer
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor

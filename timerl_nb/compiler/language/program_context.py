@@ -45,7 +45,7 @@ from timerl_nb.compiler.language.argument_checks import checked_name
 from timerl_nb.compiler.language.indexing.conditional_domains import subsets_of
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.indexing.size_equality import difference
-from timerl_nb.compiler.language.policy.acting_record import Actor, Draw, Played
+from timerl_nb.compiler.language.policy.environment_and_action_record import Actor, Draw, Played
 from timerl_nb.compiler.symbolic.dimensions import Dim, Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, all_of, lin, negate, sym
 

@@ -27,8 +27,8 @@ from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
 from timerl_nb.compiler.passes.lifting.lift_recurrences import Lift
 from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
 from timerl_nb.compiler.passes.pass_pipeline import Pass
-from timerl_nb.compiler.passes.simplification.contract import Contract
-from timerl_nb.compiler.passes.tiling.recompute_at_readers import renewable
+from timerl_nb.compiler.passes.rematerialization.recompute_at_readers import renewable
+from timerl_nb.compiler.passes.simplification.contraction_recognition import Contract
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of, directions
 from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting, with_operands
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize

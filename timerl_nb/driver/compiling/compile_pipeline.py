@@ -14,10 +14,10 @@ from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
 from timerl_nb.compiler.passes.pass_pipeline import Pipeline
+from timerl_nb.compiler.passes.rematerialization.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import (
     Incrementalize,
 )
-from timerl_nb.compiler.passes.tiling.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.fallback_schedule import Parts, schedule_by_parts_if_needed

@@ -11,13 +11,13 @@ from timerl_nb.compiler.passes.lifting.accumulate_sums import Accumulate
 from timerl_nb.compiler.passes.lifting.lift_recurrences import Lift
 from timerl_nb.compiler.passes.lifting.sliding_windows import Windows
 from timerl_nb.compiler.passes.pass_pipeline import Pass, Pipeline
-from timerl_nb.compiler.passes.simplification.contract import Contract
+from timerl_nb.compiler.passes.rematerialization.rematerialize import Rematerialize
+from timerl_nb.compiler.passes.simplification.contraction_recognition import Contract
 from timerl_nb.compiler.passes.simplification.simplify import Simplify
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import (
     Incrementalize,
     IncrementalizeForSpeed,
 )
-from timerl_nb.compiler.passes.tiling.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.vectorization.operations_kept_in_loops import Acting
 from timerl_nb.compiler.passes.vectorization.vectorize import Vectorize
 from timerl_nb.driver.compiling.compile_decision import Decision

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
+from timerl_nb.compiler.passes.rematerialization.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
-from timerl_nb.compiler.passes.tiling.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
 from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.search.decision_graphs import DecisionGraphs

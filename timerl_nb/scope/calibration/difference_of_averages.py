@@ -20,13 +20,13 @@ from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.analysis.stack_frames import frames, unobserved_intervals
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes, Process
 from timerl_nb.scope.calibration.alternating_runs import check_alike, in_turns, ran
-from timerl_nb.scope.calibration.calibration import API, TRACER, Calibration, Cost, interval
-from timerl_nb.scope.calibration.delta_calibration import (
+from timerl_nb.scope.calibration.bootstrapped_delta import (
     bootstrap_fit,
     check_drift,
     fit_deviations,
     robust_least_squares,
 )
+from timerl_nb.scope.calibration.calibration import API, TRACER, Calibration, Cost, interval
 from timerl_nb.scope.device_activity.busy_time import Busy
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.storage.recording_reader import read

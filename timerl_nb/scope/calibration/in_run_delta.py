@@ -13,13 +13,13 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.analysis.thread_timelines import Lane, Lanes
-from timerl_nb.scope.calibration.calibration import Calibration
-from timerl_nb.scope.calibration.delta_calibration import (
+from timerl_nb.scope.calibration.bootstrapped_delta import (
     KINDS,
     Pairs,
     by_difference,
     entry_edge_masks,
 )
+from timerl_nb.scope.calibration.calibration import Calibration
 from timerl_nb.scope.calibration.enabled_disabled_blocks import FEWEST, cpu_of
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
 

@@ -27,8 +27,8 @@ from timerl_nb.scope.analysis.time_breakdown import (
     check_columns,
     overlap_of,
 )
+from timerl_nb.scope.calibration.bootstrapped_delta import KINDS, unrecorded_counts
 from timerl_nb.scope.calibration.calibration import ANNOTATION, API, CALL, Calibration, interval
-from timerl_nb.scope.calibration.delta_calibration import KINDS, unrecorded_counts
 from timerl_nb.scope.calibration.enabled_disabled_blocks import between_blocks
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
 

@@ -17,14 +17,14 @@ import numpy as np
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.analysis.thread_timelines import Process
 from timerl_nb.scope.calibration.alternating_runs import check_alike, in_turns, ran
-from timerl_nb.scope.calibration.calibration import Calibration
-from timerl_nb.scope.calibration.delta_calibration import (
+from timerl_nb.scope.calibration.bootstrapped_delta import (
     KINDS,
     Pairs,
     by_difference,
     entry_edge_masks,
     unrecorded_counts,
 )
+from timerl_nb.scope.calibration.calibration import Calibration
 from timerl_nb.scope.calibration.enabled_disabled_blocks import between_blocks
 from timerl_nb.scope.recording.annotations import operation
 from timerl_nb.scope.recording.recording_session import record

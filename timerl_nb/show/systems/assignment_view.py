@@ -8,7 +8,7 @@ from typing import Literal
 from timerl_nb.base.errors import CallError
 from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.compose.device_assignment import Choice, Iteration, choose
+from timerl_nb.compose.assignment_search import Choice, Iteration, choose
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.show.view_model import View, shown
 

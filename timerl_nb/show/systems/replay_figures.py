@@ -11,7 +11,7 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.compose.assignment_matrix import Links, Table
+from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.replay.prioritization.sum_tree import SumTree
 from timerl_nb.replay.storage.replay_buffer import Replay

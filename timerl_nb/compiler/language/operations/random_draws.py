@@ -15,7 +15,7 @@ from timerl_nb.compiler.language.inputs.tensor_sources import (
     random_gumbel,
     random_uniform,
 )
-from timerl_nb.compiler.language.policy.acting_record import Draw
+from timerl_nb.compiler.language.policy.environment_and_action_record import Draw
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import (
     RecurrentTensor,

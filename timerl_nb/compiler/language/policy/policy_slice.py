@@ -38,7 +38,7 @@ from timerl_nb.compiler.language.indexing.recurrence_initialization import (
     initial_branch,
     previous_branches,
 )
-from timerl_nb.compiler.language.policy.acting_record import (
+from timerl_nb.compiler.language.policy.environment_and_action_record import (
     FROZEN,
     Actor,
     Draw,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import InPlace
-from timerl_nb.runtime.xla.lowering.elementwise_retracing import InCells, Place, scalar
+from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import InCells, Place, scalar
 
 State = dict[str, Any]
 # From where a block starts, its parts and what all share to its parts after all turns.

@@ -12,7 +12,7 @@ from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
-from timerl_nb.compose.assignment_matrix import Links, Manager, Table
+from timerl_nb.compose.primitive_latency_table import Links, Manager, Table
 from timerl_nb.compose.units import Bytes
 
 FORMS = ("prose", "published")

@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, identity_rewrite
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
 from timerl_nb.compiler.passes.pass_pipeline import Bounds
-from timerl_nb.compiler.passes.tiling.recompute_at_readers import (
+from timerl_nb.compiler.passes.rematerialization.recompute_at_readers import (
     Recomputable,
     find_recomputable,
     recompute,

@@ -1,0 +1,1 @@
+"""Rematerialisation: values computed again near their uses instead of stored."""
