@@ -36,12 +36,14 @@ def _plain(f: Callable[..., Any]) -> Rule:
 
 def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ConstAttrs = op.attrs
-    array = scope.given.get(attrs.value)
-    array = jnp.asarray(attrs.value.array) if array is None else array
+    argument = scope.given.get(attrs.value)
+    array = jnp.asarray(attrs.value.array) if argument is None else argument
     if not attrs.dims:
         return array
-    parts = _parts_of(scope, attrs)
-    if parts is not None:  # XLA gathers into an array of its own, and slices where it reads
+    # XLA gathers into an array of its own, and slices where it reads. It would fold slices of a
+    # constant, and multiply by reciprocals of divisors, which are 0 beyond 8.5e37.
+    parts = None if argument is None else _parts_of(scope, attrs)
+    if parts is not None:
         whole = tuple(parts.get(d, slice(None)) for d in attrs.dims)
         array = array[whole]
         if points := [d for d in attrs.dims if d not in parts]:
