@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.base.errors import BoundsError, OptionError
+from timerl_nb.base.errors import BoundsError, BudgetError, OptionError
 from timerl_nb.compiler.symbolic.dimensions import Ceiling
 from timerl_nb.driver.budget_confirmation import compile_within_budget
 from timerl_nb.driver.compilation import Compilation
@@ -28,6 +28,7 @@ from timerl_nb.driver.program_runs.run_preparation import (
 )
 from timerl_nb.driver.program_runs.stepped_run import SteppedRun
 from timerl_nb.driver.program_variation import raise_reached_ceiling, vary
+from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
 def requested(**options: Any) -> CompileRequest:
@@ -38,7 +39,7 @@ def requested(**options: Any) -> CompileRequest:
         x[0] = 0.0
         x[t + 1] = (x + 2.0).cos()
         ctx.output("x", x)
-    given = trl.Options(executor="interpret", **options)
+    given = trl.Options(**{"executor": "interpret", **options})
     return CompileRequest(Compiler(ctx.pdg()), ctx, {"T": 5}, given)
 
 
@@ -155,3 +156,17 @@ def test_a_stepped_run_starts_over_at_its_end() -> None:
             steps += 1
         counts.append(steps)
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
+def test_a_program_refused_at_its_run_remains_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA is made to state more bytes than any decision can save."""
+    needed = compiled(executor="xla").memory.needed
+    found = compiled(executor="xla", device_memory=needed)
+    stated = Lowered.temporaries.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(Lowered, "temporaries", property(lambda self: stated(self) + (1 << 16)))
+    program = trl.Program(found)
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=rf"needs [\d,]+ bytes .* there are {needed:,}"):
+            program.execute(progress=False)
+        assert program.stages is found.stages and program.options.budget == needed
