@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.atomic_files import user_path, write_whole
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import explain_os_errors
 
 _GZIP: Final = 31  # zlib's word for the format, with its largest window
 
@@ -54,13 +54,10 @@ def write_events(
         ExecutionError: the file cannot be written.
     """
     path, parts = user_path(path), _parts(events, about)
-    try:
+    with explain_os_errors(
+        f"the trace {path} cannot be written", hint="choose a folder that exists, with space left."
+    ):
         write_whole(path, _compress(parts) if path.suffix.lower() == ".gz" else parts)
-    except OSError as error:
-        raise ExecutionError(
-            f"the trace {path} cannot be written: {error.strerror}.",
-            hint="choose a folder that exists, with space left.",
-        ) from None
     return path
 
 

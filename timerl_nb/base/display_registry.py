@@ -41,11 +41,27 @@ def bundle(shown: object, text: str, draw: Callable[[], str]) -> dict[str, objec
     return found
 
 
-class Inspectable(ABC):
-    """A value that prints, draws, serialises and can be searched."""
+class Displayed(ABC):
+    """A value that a notebook shows as a text and a picture."""
 
     @abstractmethod
     def __str__(self) -> str: ...
+
+    @abstractmethod
+    def to_svg(self) -> str:
+        """The picture."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> Mapping[str, object]:
+        return bundle(self, str(self), self.to_svg)
+
+
+class Inspectable(Displayed):
+    """A value that prints, draws, serialises and can be searched."""
 
     @abstractmethod
     def to_dot(self) -> str:
@@ -79,11 +95,3 @@ class Inspectable(ABC):
             if cls in _PICTURES:
                 return _PICTURES[cls](self)
         raise LookupError(f"no picture is registered for {type(self).__name__}")
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_mimebundle_(
-        self, include: object = None, exclude: object = None
-    ) -> Mapping[str, object]:
-        return bundle(self, str(self), self.to_svg)

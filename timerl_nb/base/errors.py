@@ -245,6 +245,30 @@ class ExecutionError(TimeRLError):
     """A failure while a program runs."""
 
 
+class explain_os_errors:  # used as a function
+    """Turn an `OSError` of a block into an `ExecutionError` with the system's reason.
+
+    It is no generator, since the frames of `contextlib` would pass for the user's line.
+
+    Args:
+        what: a sentence without its end: "the picture p.svg cannot be written".
+        hint: what to do.
+        origin: the user's line; by default that of the caller.
+    """
+
+    def __init__(self, what: str, *, hint: str, origin: Origin | None = None) -> None:
+        self._what, self._hint, self._origin = what, hint, origin
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise ExecutionError(
+                f"{self._what}: {error.strerror or error}.", origin=self._origin, hint=self._hint
+            ) from None
+
+
 class MissingPartError(TimeRLError):
     """A part of the project that is not installed, or cannot be imported."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.atomic_files import user_path
-from timerl_nb.base.errors import CallError, ExecutionError
+from timerl_nb.base.errors import CallError, ExecutionError, explain_os_errors
 from timerl_nb.execution.logging.run_logger import Row
 from timerl_nb.logs.optional_packages import part
 
@@ -52,7 +52,10 @@ class EventFiles:
             ExecutionError: another run's events are there, or none can be written.
         """
         suffix = f".{about['run']}"
-        try:
+        with explain_os_errors(
+            f"the run cannot write its events in {self.path}",
+            hint="choose a folder that exists or can be made, with space left.",
+        ):
             self.path.mkdir(parents=True, exist_ok=True)
             others = [path.name for path in self.path.iterdir() if _EVENTS in path.name]
             if any(not name.endswith(suffix) for name in others):
@@ -63,11 +66,6 @@ class EventFiles:
             self._writer = self._writing.EventFileWriter(
                 os.fspath(self.path), filename_suffix=suffix
             )
-        except OSError as error:
-            raise ExecutionError(
-                f"the run cannot write its events in {self.path}: {error.strerror}.",
-                hint="choose a folder that exists or can be made, with space left.",
-            ) from None
         self._along = about["along"]
         if others:
             session = self._events.SessionLog

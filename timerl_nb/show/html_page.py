@@ -17,7 +17,7 @@ from typing import Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.display_registry import Inspectable
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.errors import OptionError, explain_os_errors
 from timerl_nb.base.text_formatting import format_bytes, format_count, format_milliseconds
 from timerl_nb.compiler.ir.graph_text import op_line
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
@@ -60,13 +60,11 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
         )
     file = file if file.suffix else file.with_suffix(".html")
     text = page(program, title)
-    try:
+    with explain_os_errors(
+        f"the page {file} cannot be written",
+        hint="choose a folder that exists or can be made, with space left.",
+    ):
         write_text(file, text)
-    except OSError as error:
-        raise ExecutionError(
-            f"the page {file} cannot be written: {error.strerror or error}.",
-            hint="choose a folder that exists or can be made, with space left.",
-        ) from None
     return file
 
 

@@ -9,7 +9,6 @@ A view-model, and whatever is in it, is a dataclass: its JSON is its public fiel
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
@@ -20,8 +19,8 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import user_path, write_whole
-from timerl_nb.base.display_registry import bundle
-from timerl_nb.base.errors import ExecutionError, OptionError
+from timerl_nb.base.display_registry import Displayed
+from timerl_nb.base.errors import OptionError, explain_os_errors
 from timerl_nb.show import offline_rendering
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ class Key:
 HIDDEN: Final = Key(None)
 
 
-class View(ABC):
+class View(Displayed):
     """A view-model: what a page draws, as plain values."""
 
     view: ClassVar[str]  # which view-model it is
@@ -52,9 +51,6 @@ class View(ABC):
         It is drawn by what draws it in a page; a view that has no drawing is its text.
         """
         return offline_rendering.call("draw", self.to_json(), str(self))
-
-    @abstractmethod
-    def __str__(self) -> str: ...
 
     def to_json(self) -> dict[str, Any]:
         """The view as JSON values alone."""
@@ -88,21 +84,11 @@ class View(ABC):
                 f"a picture is saved as SVG, not as {file.name!r}.",
                 hint=f"save it as {file.with_suffix('.svg').name!r}; the explorer exports PNG.",
             )
-        try:
+        with explain_os_errors(
+            f"the picture {file} cannot be written",
+            hint="choose a folder that exists, with space left.",
+        ):
             write_text(file, self.to_svg())
-        except OSError as error:
-            raise ExecutionError(
-                f"the picture {file} cannot be written: {error.strerror or error}.",
-                hint="choose a folder that exists, with space left.",
-            ) from None
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_mimebundle_(
-        self, include: object = None, exclude: object = None
-    ) -> Mapping[str, object]:
-        return bundle(self, str(self), self.to_svg)
 
 
 def jsonable(value: Any, array: Callable[[Array], Any]) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.atomic_files import LONGEST_TEXT, parse_json, read_regular, write_whole
-from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError
+from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError, explain_os_errors
 from timerl_nb.base.options import Options
 from timerl_nb.cli.support.algorithm_arguments import algorithm
 from timerl_nb.driver.program import Program
@@ -120,7 +120,7 @@ class Asked:
             ExecutionError: the folder cannot be written to, or something was asked for there before.
         """
         is_new = not folder.exists()
-        try:
+        with explain_os_errors(f"{folder} cannot be written to", hint="choose another --folder."):
             folder.mkdir(parents=True, exist_ok=True)
             if any(not name.startswith(".") for name in os.listdir(folder)):
                 raise ExecutionError(
@@ -128,10 +128,6 @@ class Asked:
                     hint=f"`timerl resume {folder}` goes on with a run; or give another --folder.",
                 )
             write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
-        except OSError as error:
-            raise ExecutionError(
-                f"{folder} cannot be written to: {error.strerror}.", hint="choose another --folder."
-            ) from None
         return is_new
 
     def with_iterations(self, count: int) -> Asked:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import user_path, write_whole
-from timerl_nb.base.errors import CallError, ExecutionError
+from timerl_nb.base.errors import CallError, ExecutionError, explain_os_errors
 from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 
@@ -37,14 +37,12 @@ def write_result(path: str | os.PathLike[str], groups: Groups, about: Mapping[st
         **about,
     }
     content = safetensors_of({key: x for key, (*_, x) in named.items()}, {_ABOUT: json.dumps(text)})
-    try:
+    with explain_os_errors(
+        f"the result cannot be written to {file}",
+        hint="choose a file in a folder that exists or can be made, with space left.",
+    ):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)
-    except OSError as error:
-        raise ExecutionError(
-            f"the result cannot be written to {file}: {error.strerror}.",
-            hint="choose a file in a folder that exists or can be made, with space left.",
-        ) from None
     return file
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array, convert_array, indices
 from timerl_nb.base.atomic_files import user_path, write_whole
-from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, one_of
+from timerl_nb.base.errors import ExecutionError, OptionError, ShapeError, explain_os_errors, one_of
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.compiler.language.argument_checks import integer, number
@@ -413,14 +413,12 @@ class Replay:
         with self._lock:
             arrays, about = self._content()
             content = safetensors_of(arrays, {"format": _FORMAT, "buffer": json.dumps(about)})
-        try:
+        with explain_os_errors(
+            f"the buffer cannot be saved to {path}",
+            hint="choose a folder with space left. What was saved last is whole.",
+        ):
             user_path(path).parent.mkdir(parents=True, exist_ok=True)
             write_whole(user_path(path), content)
-        except OSError as error:
-            raise ExecutionError(
-                f"the buffer cannot be saved to {path}: {error.strerror}.",
-                hint="choose a folder with space left. What was saved last is whole.",
-            ) from None
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Load a saved buffer of the same capacity, fields and options; tickets of its rows are valid then.

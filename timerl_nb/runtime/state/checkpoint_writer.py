@@ -14,7 +14,7 @@ from safetensors.numpy import save as to_bytes
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import clear_drafts, user_path, write_whole
-from timerl_nb.base.errors import ExecutionError, Origin
+from timerl_nb.base.errors import Origin, explain_os_errors
 from timerl_nb.compiler.ir.shapes import NUMPY
 
 # Seconds after which nobody writes a draft any more: several runs may write checkpoints in one folder.
@@ -37,16 +37,14 @@ def write_checkpoint(
     """
     path = checkpoint_file(folder, point)
     payload = safetensors_of(arrays, {d: str(v) for d, v in point.items()})
-    try:
+    with explain_os_errors(
+        f"the checkpoint {path} cannot be written",
+        origin=origin,
+        hint="choose a folder that exists or can be made, with space left.",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
         clear_drafts(path.parent, _IDLE)
-    except OSError as error:
-        raise ExecutionError(
-            f"the checkpoint {path} cannot be written: {error.strerror}.",
-            origin=origin,
-            hint="choose a folder that exists or can be made, with space left.",
-        ) from None
     return path
 
 

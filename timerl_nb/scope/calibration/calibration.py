@@ -17,7 +17,7 @@ from timerl_nb.base.atomic_files import (
     user_path,
     write_whole,
 )
-from timerl_nb.base.errors import ExecutionError
+from timerl_nb.base.errors import ExecutionError, explain_os_errors
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, of_version
@@ -147,13 +147,8 @@ class Calibration:
             ExecutionError: the file cannot be written.
         """
         content = json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
-        try:
+        with explain_os_errors(f"{path} cannot be written", hint="name another file."):
             write_whole(user_path(path), content)
-        except OSError as error:
-            raise ExecutionError(
-                f"{path} cannot be written: {cause(error)}.",
-                hint="name another file.",
-            ) from None
         return user_path(path)
 
     @classmethod

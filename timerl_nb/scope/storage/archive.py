@@ -13,11 +13,10 @@ from typing import IO, Any, Final
 import numpy as np
 
 from timerl_nb.base.atomic_files import user_path, write_whole
-from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError
+from timerl_nb.base.errors import ExecutionError, MissingPartError, OptionError, explain_os_errors
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.calibration.enabled_disabled_blocks import cpu_of
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
-from timerl_nb.scope.storage.json_validation import cause
 
 _OURS: Final = re.compile(r"\d+[.-].*")  # files of a process
 
@@ -40,7 +39,9 @@ def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) ->
         raise ExecutionError(
             f"this recording {gone}.", hint="record into a folder of your own, and save that."
         )
-    try:
+    with explain_os_errors(
+        f"{path} cannot be written", hint="choose a folder that exists, with space left."
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as file:
             if ending == ".parquet":
@@ -51,11 +52,6 @@ def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) ->
                 _zip(source, file)
             file.seek(0)
             write_whole(path, iter(lambda: file.read(1 << 20), b""))
-    except OSError as error:
-        raise ExecutionError(
-            f"{path} cannot be written: {cause(error)}.",
-            hint="choose a folder that exists, with space left.",
-        ) from None
     return path
 
 
