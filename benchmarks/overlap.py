@@ -19,7 +19,7 @@ from benchmarks.race import resident_bytes
 from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane
-from timerl_nb.scope.device_activity.device_operations import Devices, Window
+from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
 
 EDGES: Final = (2_500_000, 5_000_000, 10_000_000)
@@ -76,6 +76,6 @@ def made(count: int) -> Recording:
     columns |= {"process": same + 1, "correlation": np.arange(1, len(begin) + 1)}
     columns |= {"begin": begin, "end": begin + rng.integers(100, 2000, len(begin))}
     columns["launched"] = np.maximum(begin - 1_000, int(edges["ts"][0]))
-    window = Window(1, "made up", 0, lane.end, ("gpu",), "", 0, 0)
+    window = TracedWindow(1, "made up", 0, lane.end, ("gpu",), "", 0, 0)
     devices = Devices(**columns, windows=(window,))
     return Recording((lane,), names, devices=devices)

@@ -24,7 +24,7 @@ import numpy as np
 
 from timerl_nb.streams import Kernel, Segment, Stream, graph
 from timerl_nb.streams.dependence_analysis import FINDERS, finder
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 PAGE = 4096
 
@@ -69,7 +69,7 @@ def least(
 
 def drain(stream: list[Kernel], size: int, deps: str) -> None:
     """Insert and complete all, the one that has been ready for longest first."""
-    window, waiting = Window(size, finder(deps)), iter(stream)
+    window, waiting = SchedulingWindow(size, finder(deps)), iter(stream)
     ended = False
     while not ended or window.count:
         while not window.full and not ended:
@@ -142,7 +142,7 @@ def waiting(count: int = 150) -> Iterator[str]:
 
 def makespan(made: list[Kernel], seconds: list[float], streams: int, size: int) -> float:
     """Seconds that a window without costs takes."""
-    window, now, entered = Window(size, finder("auto")), 0.0, 0
+    window, now, entered = SchedulingWindow(size, finder("auto")), 0.0, 0
     flying: list[tuple[float, int]] = []
     held = [0] * size
     while entered < len(made) or window.count:

@@ -17,7 +17,7 @@ from timerl_nb.streams.dependence_analysis import FINDERS
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import Segment
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 from timerl_nb.streams.simulator.gpu_constants import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
 from timerl_nb.streams.simulator.simulated_comparison import Comparison, compare
 from timerl_nb.streams.simulator.simulated_run import Simulated
@@ -322,7 +322,7 @@ def _nanoseconds(finder: str, size: int, segments: int) -> int:
     ]
     best = math.inf
     for _ in range(3):
-        window = Window(size, FINDERS[finder]())
+        window = SchedulingWindow(size, FINDERS[finder]())
         start = time.process_time_ns()
         for one in kernels:
             if window.full:

@@ -15,7 +15,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.cost_model import FITTED, Device, Load, Step
+from timerl_nb.collecting.cost_model import FITTED, Device, Load, StepCosts
 from timerl_nb.collecting.policies.policy_conversion import acting_of
 from timerl_nb.collecting.policies.ready_policies import random
 from timerl_nb.collecting.strategies.step_by_step import StepByStep
@@ -173,5 +173,5 @@ def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
     assert work is not None
     source = stack.enter_context(closing(way.prepared(task)(0))) if cell.by_step else scan
     source.next(acting.weights)
-    load = Step.of(task, work).loads(cell.envs, cell.steps)[way.name]
+    load = StepCosts.of(task, work).loads(cell.envs, cell.steps)[way.name]
     return source, acting.weights, replace(load, calls=source.counts.calls)

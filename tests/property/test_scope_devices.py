@@ -16,19 +16,19 @@ from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.device_activity.api_calls import merge_calls
 from timerl_nb.scope.device_activity.busy_time import Busy
-from timerl_nb.scope.device_activity.device_operations import Devices, Sort, Window
+from timerl_nb.scope.device_activity.device_operations import Devices, Sort, TracedWindow
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 
 def drawn(draw: Random) -> Recording:
     """Lanes of two processes; kernels of theirs that overlap, touch, are empty, or begin ahead of their launch."""
     lanes = [replace(lane(draw), process=draw.randint(1, 2)) for _ in range(draw.randint(1, 3))]
-    windows: list[Window] = []
+    windows: list[TracedWindow] = []
     for process in (1, 2):
         at = draw.randrange(30)
         for _ in range(draw.randrange(3)):
             end = at + draw.choice([0, 5, 40, 200])
-            windows.append(Window(process, "made up", at, end, ("gpu",), "", 0, 0))
+            windows.append(TracedWindow(process, "made up", at, end, ("gpu",), "", 0, 0))
             at = end + draw.choice([0, 3, 20])
     rows: list[tuple[int, ...]] = []
     for _ in range(draw.randrange(12)):
@@ -163,7 +163,7 @@ def test_time_of_which_nobody_saw_devices_says_so() -> None:
     assert {cell.used for cell in overlap_of(unseen).cells} == {Used.UNTRACED}
     assert str(overlap_of(unseen)).splitlines()[0].endswith("; devices absent, not zero")
     assert str(unseen.devices) == "devices: absent, not zero\n  nobody looked at devices"
-    nowhere = Window(1, "JAX's profiler", 0, 900, (), "JAX sees no GPU", 0, 0)
+    nowhere = TracedWindow(1, "JAX's profiler", 0, 900, (), "JAX sees no GPU", 0, 0)
     none = replace(recording, devices=Devices.none((nowhere,)))
     assert overlap_of(none) == overlap_of(unseen)
     assert str(none.devices).endswith("process 1, JAX's profiler: JAX sees no GPU")

@@ -16,7 +16,7 @@ import pytest
 from timerl_nb.streams import ANY, Kernel, Report, Segment, Stream
 from timerl_nb.streams.dependence_analysis import FINDERS, Pairwise, Ranges, finder, slots
 from timerl_nb.streams.memory_segments import HOST
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 320
@@ -124,7 +124,7 @@ class Agreed:
 
 
 def out_of_order(
-    kernels: list[Kernel], buffers: int, window: Window, streams: int, seed: int
+    kernels: list[Kernel], buffers: int, window: SchedulingWindow, streams: int, seed: int
 ) -> Memory:
     """Let the kernels start and end in a random order that the window allows."""
     r, memory = Random(seed), Memory(tuple(bytearray(BYTES) for _ in range(buffers)))
@@ -157,7 +157,7 @@ def test_random_streams_are_as_in_order() -> None:
         expected = in_order(kernels, buffers)
         r = Random(-seed)
         for name in RIGHT:
-            window, streams = Window(r.randint(1, 64), RIGHT[name]()), r.randint(1, 16)
+            window, streams = SchedulingWindow(r.randint(1, 64), RIGHT[name]()), r.randint(1, 16)
             found = out_of_order(kernels, buffers, window, streams, seed)
             assert found == expected, (
                 f"seed {seed}, {name}, window {window.size}, streams {streams}"
@@ -173,14 +173,16 @@ def test_finders_agree_on_who_must_wait() -> None:
             for s in (*k.reads, *k.writes)
         )
         names = [name for name in RIGHT if whole or name != "buffers"]
-        out_of_order(kernels, buffers, Window(1 + seed % 64, Agreed(names)), 1 + seed % 16, seed)
+        out_of_order(
+            kernels, buffers, SchedulingWindow(1 + seed % 64, Agreed(names)), 1 + seed % 16, seed
+        )
 
 
 def test_the_printed_algorithm_is_wrong() -> None:
     wrong = 0
     for seed in range(200):
         kernels, buffers = drawn(seed)
-        window = Window(16, finder("printed"))
+        window = SchedulingWindow(16, finder("printed"))
         wrong += out_of_order(kernels, buffers, window, 8, seed) != in_order(kernels, buffers)
     assert wrong > 50
 

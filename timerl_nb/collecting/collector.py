@@ -27,7 +27,7 @@ from timerl_nb.collecting.strategies.step_by_step import StepByStep
 from timerl_nb.collecting.strategies.xla_scan import Scan
 from timerl_nb.collecting.strategy import LOST, Counts, Source, Way
 from timerl_nb.collecting.strategy_report import Ways
-from timerl_nb.collecting.strategy_selection import ANY, AUTO, Choice, check, choose
+from timerl_nb.collecting.strategy_selection import ANY, AUTO, SelectedStrategy, check, choose
 from timerl_nb.compiler.language.argument_checks import integer, seed_of
 from timerl_nb.compiler.language.foreign_names import all_asked, explain_call_errors, missing
 
@@ -52,7 +52,7 @@ class Collector:
         self._how = how
         # as one value, so an interrupt leaves it consistent
         self._acts: tuple[Task, Mapping[str, Any]] = task, dict(task.acting.weights)
-        self._choice: Choice | None = None
+        self._choice: SelectedStrategy | None = None
         self._source: Source | None = None
         self._unseen: Batch | None = None  # an interrupt came before it was returned
         self._closed = ""
@@ -174,7 +174,7 @@ class Collector:
         return self._source
 
     @property
-    def _strategy_choice(self) -> Choice:
+    def _strategy_choice(self) -> SelectedStrategy:
         with self._lock:
             if self._choice is None:
                 self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)

@@ -129,7 +129,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepCosts:
     """A step of one environment, and of its policy.
 
     Attributes:
@@ -147,7 +147,7 @@ class Step:
     arrays: int = 0
 
     @staticmethod
-    def of(task: Task, work: Work | None = None) -> Step:
+    def of(task: Task, work: Work | None = None) -> StepCosts:
         """That of a task: as counted in what a batch of it does; or about, from its sizes, ahead of compiling it."""
         assert task.env is not None
         obs, action = task.env.obs_space, task.env.act_space
@@ -157,10 +157,12 @@ class Step:
         if work is not None:
             many = task.envs * task.steps
             kernels = work.launches / task.steps
-            return Step(kernels, work.products / many, work.elements / many, state, row, arrays)
+            return StepCosts(
+                kernels, work.products / many, work.elements / many, state, row, arrays
+            )
         products = 2.0 * sum(prod(w.shape) for w in task.acting.weights.values())
         elements = 4 * prod(obs.shape) + _DRAW * (1 + prod(action.shape))
-        return Step(_KERNELS, products, elements, state, row, arrays)
+        return StepCosts(_KERNELS, products, elements, state, row, arrays)
 
     def loads(self, envs: int, steps: int) -> Mapping[str, Load]:
         """What a batch is made by, by the name of the way."""
@@ -182,6 +184,6 @@ def likely(task: Task, ways: Sequence[Way]) -> Sequence[Way]:
     """Ways in the order in which they are worth trying here; those that the model knows nothing of, last."""
     if not task.is_ours:
         return ways
-    loads, here = Step.of(task).loads(task.envs, task.steps), device_here()
+    loads, here = StepCosts.of(task).loads(task.envs, task.steps), device_here()
     seconds = {name: load.seconds(here) for name, load in loads.items()}
     return sorted(ways, key=lambda way: seconds.get(way.name, inf))

@@ -29,7 +29,7 @@ class Speed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class StrategyRow:
     """A way.
 
     Attributes:
@@ -70,12 +70,12 @@ class Ways:
         remembered: whether it was measured in an earlier process.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[StrategyRow, ...]
     chosen: str
     why: str
     remembered: bool = False
 
-    def __getitem__(self, at: int | str) -> Row:
+    def __getitem__(self, at: int | str) -> StrategyRow:
         """The row of a way's name, or of a number."""
         if not isinstance(at, str):
             return self.rows[at]
@@ -87,7 +87,7 @@ class Ways:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[StrategyRow]:
         return iter(self.rows)
 
     @property
@@ -108,7 +108,7 @@ class Ways:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def line(row: Row) -> str:
+        def line(row: StrategyRow) -> str:
             name, *rest = (escape(cell) for cell in row.cells)
             name = f"<b>{name}</b>" if row.name == self.chosen else name
             if row.why_not is not None:

@@ -15,7 +15,7 @@ from timerl_nb.base.interleaved_timing import Candidate, Limits, measure_in_roun
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.measurement_cache_key import cost_key
 from timerl_nb.collecting.strategy import Counts, Prepared, Source, Way
-from timerl_nb.collecting.strategy_report import Row, Speed, Ways
+from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 AUTO: Final = "auto"
@@ -36,7 +36,7 @@ Order = Callable[[Task, Sequence[Way]], Sequence[Way]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedStrategy:
     """The way that a task goes.
 
     Attributes:
@@ -48,7 +48,7 @@ class Choice:
     prepared: Prepared
     _told: Callable[[], Ways]
     expected: Speed | None = None
-    again: Callable[[], Choice] | None = None
+    again: Callable[[], SelectedStrategy] | None = None
 
     def is_expected(self, speed: float) -> bool:
         """Whether a batch of this speed, in steps a second, agrees with the remembered figure."""
@@ -91,7 +91,7 @@ def choose(
     order: Order = lambda _, ways: ways,
     clock: Callable[[], float] = perf_counter,
     anew: bool = False,
-) -> Choice:
+) -> SelectedStrategy:
     """The way that is asked for; or the fastest of those of one provenance that apply, measured.
 
     Args:
@@ -103,7 +103,7 @@ def choose(
     by_name = {way.name: way for way in ways}
     if how in by_name:
         told = partial(_report_unmeasured, ways, task, how, "it was asked for")
-        return Choice(by_name[how].prepared(task), told)
+        return SelectedStrategy(by_name[how].prepared(task), told)
     disk = disk_cache() if task.vector is None else None
     entry = CacheEntry(
         disk, lambda: key_of("collecting", *cost_key(task), how, [*by_name], _versions())
@@ -112,7 +112,7 @@ def choose(
     if found is not None:
         speed = found[found.chosen].speed
         again = partial(choose, ways, task, how, weights, order=order, clock=clock, anew=True)
-        return Choice(by_name[found.chosen].prepared(task), lambda: found, speed, again)
+        return SelectedStrategy(by_name[found.chosen].prepared(task), lambda: found, speed, again)
     rows = _rows(ways, task)
     able = [way for way in ways if rows[way.name].why_not is None]
     if how == AUTO:
@@ -126,18 +126,20 @@ def choose(
         why = "nothing was measured, since measuring would step the environments that were given"
         why = "no other one applies" if len(able) == 1 else why
         alone = Ways(tuple(rows.values()), able[0].name, why)
-        return Choice(able[0].prepared(task), lambda: alone)
+        return SelectedStrategy(able[0].prepared(task), lambda: alone)
     race = _Race(task, weights, clock)
     race.run(order(task, able))
     rows |= {way.name: race.row(rows[way.name]) for way in able}
     chosen, why = race.best
     measured = Ways(tuple(rows.values()), chosen, why)
     entry.write(asdict(replace(measured, remembered=True)))
-    return Choice(race.runners[chosen].prepared, lambda: measured)
+    return SelectedStrategy(race.runners[chosen].prepared, lambda: measured)
 
 
-def _rows(ways: Sequence[Way], task: Task) -> dict[str, Row]:
-    return {way.name: Row(way.name, way.provenance, why_not=way.why_not(task)) for way in ways}
+def _rows(ways: Sequence[Way], task: Task) -> dict[str, StrategyRow]:
+    return {
+        way.name: StrategyRow(way.name, way.provenance, why_not=way.why_not(task)) for way in ways
+    }
 
 
 def _report_unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
@@ -262,7 +264,7 @@ class _Race:
             return name, f"it leads, {times}"
         return name, f"by its median it is {times}, which the spread of its batches does not prove"
 
-    def row(self, before: Row) -> Row:
+    def row(self, before: StrategyRow) -> StrategyRow:
         """What was found of a way."""
         if before.name in self._why_not:
             return replace(before, why_not=self._why_not[before.name])
@@ -275,7 +277,7 @@ def _read_ways(entry: CacheEntry) -> Ways | None:
     whole = entry.read()
     if whole is None:
         return None
-    rows = (Row(**row) for row in whole.pop("rows"))
+    rows = (StrategyRow(**row) for row in whole.pop("rows"))
     return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
 
 

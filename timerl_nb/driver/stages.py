@@ -12,10 +12,10 @@ from timerl_nb.base.errors import OptionError, Origin, one_of
 from timerl_nb.base.graphviz_text import Dot
 from timerl_nb.base.text_formatting import format_count, format_milliseconds
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Rewritten, Step
+from timerl_nb.compiler.ir.graph_rewriting import RewriteStep, Rewritten
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
-from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, PassChoice
 from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
 
 
@@ -134,7 +134,7 @@ class Stage:
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
     known: bool = False
-    apart: tuple[Choice, ...] = ()
+    apart: tuple[PassChoice, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -170,7 +170,7 @@ class Stage:
         return Diff(tuple(changes))
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[RewriteStep, ...]:
         """What the pass did, one rewrite after another."""
         return () if self.rewritten is None else self.rewritten.steps
 
@@ -182,7 +182,7 @@ class Stage:
         return replace(self, rewritten=replace(self.rewritten, choices=choices))
 
     @property
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[PassChoice, ...]:
         """Where there were several ways to go on: what each would cost, and why one was taken."""
         return (*(self.rewritten.choices if self.rewritten else ()), *self.apart)
 

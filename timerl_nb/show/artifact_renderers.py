@@ -6,7 +6,7 @@ from typing import Any
 
 from timerl_nb.base.display_registry import register_picture
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.recorded_pass_decisions import Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import PassChoice
 from timerl_nb.compiler.loops.loop_nodes import Ast
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
@@ -40,4 +40,4 @@ def register() -> None:
     register_picture(MemoryPlan, _memory)
     register_picture(Executable, lambda executable: layout_svg(executable.to_dot()))
     register_picture(Listing, _text)
-    register_picture(Choice, _text)
+    register_picture(PassChoice, _text)

@@ -11,7 +11,7 @@ from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.kernel_stream import Stream, upstream_of
 from timerl_nb.streams.run_report import Report
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 from timerl_nb.streams.thread_execution import Threads, one_by_one, run_in, runnable
 
 
@@ -50,7 +50,7 @@ def graph(stream: Stream) -> Graph:
     return Graph(stream.kernels, upstream, tuple(downstream), (perf_counter() - begun) * 1e6)
 
 
-class Unfolding(Window):
+class Unfolding(SchedulingWindow):
     """A run of a graph: a window that all its kernels are in from the beginning."""
 
     def __init__(self, graph: Graph) -> None:

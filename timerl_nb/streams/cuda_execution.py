@@ -16,7 +16,7 @@ from timerl_nb.streams.dependence_analysis import finder, slots
 from timerl_nb.streams.kernel_declaration import Kernel, run_inside
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.run_report import Launch, Report
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 from timerl_nb.streams.thread_execution import Threads, run_in, runnable
 
 
@@ -55,7 +55,7 @@ def run_stream_sync(
         return run
 
     cuda.synchronize()  # what the kernels read has been written
-    window, by_lane = Window(size, finder(deps)), [*map(on, lanes)]
+    window, by_lane = SchedulingWindow(size, finder(deps)), [*map(on, lanes)]
     return run_in(Threads(window, streams, "stream-sync", record=record, lanes=by_lane), stream)
 
 
@@ -96,7 +96,7 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
     """Kernels are launched as they enter the window, and wait for events on the device: no thread waits for them (§III-A)."""
     cuda = _cuda("events")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
-    window, launcher = Window(size, finder(deps)), _Launcher(cuda, lanes)
+    window, launcher = SchedulingWindow(size, finder(deps)), _Launcher(cuda, lanes)
     flying: dict[int, tuple[int, Any]] = {}  # by slot, the oldest first
     held = [0] * window.size
     launches: list[Launch] = []

@@ -12,7 +12,7 @@ from timerl_nb.streams.kernel_declaration import Kernel
 _LARGEST: Final = 1 << 20  # slots of a window
 
 
-class Window:
+class SchedulingWindow:
     """Slots for kernels, each of which waits for its upstream slots.
 
     A kernel that has to wait for one outside the window cannot be: who leaves has run, who comes later enters later.

@@ -31,7 +31,7 @@ from timerl_nb.streams.kernel_declaration import (
 )
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.run_report import Launch, Launches, Report
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 _MOST_QUEUED: Final = (
     1_024  # kernels before the window; who submits more waits until half of them have entered
@@ -66,7 +66,7 @@ class Threads:
 
     def __init__(
         self,
-        window: Window,
+        window: SchedulingWindow,
         streams: int,
         how: str = "window",
         *,
@@ -442,12 +442,12 @@ def window(
         ExecutionError: from the block: a kernel has failed.
     """
     alone, how = (run_checked, "window, checked") if check else (None, "window")
-    return Threads(Window(size, finder(deps)), streams, how, alone=alone, record=record)
+    return Threads(SchedulingWindow(size, finder(deps)), streams, how, alone=alone, record=record)
 
 
 def one_by_one(how: str, run: Callable[[Kernel], object], record: int) -> Threads:
     """As a window of one kernel, each of which `run` runs on the thread that submits it."""
-    return Threads(Window(1, finder("buffers")), 1, how, alone=run, record=record)
+    return Threads(SchedulingWindow(1, finder("buffers")), 1, how, alone=run, record=record)
 
 
 def run_window(stream: Stream, **options: Any) -> Report:

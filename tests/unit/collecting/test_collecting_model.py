@@ -13,19 +13,19 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.collector import WAYS
-from timerl_nb.collecting.cost_model import Device, Load, Step, device_here, device_of, likely
+from timerl_nb.collecting.cost_model import Device, Load, StepCosts, device_here, device_of, likely
 from timerl_nb.collecting.policies.ready_policies import Random
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
 TRUE = Machine(launch=3e-5, call=2e-6, flops=8e10, elements=3e9, bandwidth=1.2e10)
 GPU = Device("made up", Machine(2e-5, 4e-6, 1e13, 5e12, 9e11, near=1 << 22, far=1 << 24), True)
 CPU = Device("made up", TRUE)
-SMALL = Step(kernels=20, products=0, elements=200, state=16, row=26)
+SMALL = StepCosts(kernels=20, products=0, elements=200, state=16, row=26)
 LARGE = replace(SMALL, elements=20, state=1 << 14)  # bound by memory from 256 environments on
 HEAVY = replace(LARGE, elements=1e6)  # bound by arithmetic
 
 
-def batches(step: Step, envs: int, steps: int, device: Device) -> Mapping[str, float]:
+def batches(step: StepCosts, envs: int, steps: int, device: Device) -> Mapping[str, float]:
     return {name: load.seconds(device) for name, load in step.loads(envs, steps).items()}
 
 
@@ -93,7 +93,7 @@ def test_f4_fusing_gains_where_memory_decides_and_not_where_arithmetic_does() ->
 
 
 def test_the_choice_of_made_up_machines() -> None:
-    def best(step: Step, envs: int, device: Device, *names: str) -> str:
+    def best(step: StepCosts, envs: int, device: Device, *names: str) -> str:
         seconds = batches(step, envs, 100, device)
         return min(names, key=lambda name: seconds[name])
 
@@ -110,13 +110,13 @@ def test_the_choice_of_made_up_machines() -> None:
 def test_steps_are_counted_or_estimated_from_sizes() -> None:
     env = trl.env.make("CartPole-v1")
     task = Task("CartPole-v1", env, None, Random({}, env.act_space), 64, 16, 0)
-    about = Step.of(task)
+    about = StepCosts.of(task)
     assert (about.products, about.state, about.row) == (0, 16, 16 + 4 + 4 + 2)
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=2, how="scan") as c:
         c.next()
         assert about.arrays == len(next(c._source.program.turns(0)))
-    counted = Step.of(task, Work(320, 1024 * 50, 1024 * 70, 1))
-    assert counted == Step(20, 50, 70, about.state, about.row, about.arrays)
+    counted = StepCosts.of(task, Work(320, 1024 * 50, 1024 * 70, 1))
+    assert counted == StepCosts(20, 50, 70, about.state, about.row, about.arrays)
     order = [way.name for way in likely(task, WAYS[::-1])]
     assert order.index("scan") < order.index("step") < order.index("loop")
 

@@ -22,8 +22,8 @@ from timerl_nb.collecting.policies.ready_policies import Random
 from timerl_nb.collecting.strategies.gymnasium_loop import Loop
 from timerl_nb.collecting.strategies.native_vector_environment import Native
 from timerl_nb.collecting.strategy import Counts, Way
-from timerl_nb.collecting.strategy_report import Row, Speed, Ways
-from timerl_nb.collecting.strategy_selection import Choice, check, choose
+from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
+from timerl_nb.collecting.strategy_selection import SelectedStrategy, check, choose
 from timerl_nb.runtime.jax_backend.jax_engine import device_count
 from timerl_nb.runtime.state.disk_cache import DiskCache
 
@@ -98,7 +98,9 @@ def task(**options: Any) -> Task:
     return replace(whole, **options)
 
 
-def chosen(clock: Clock, *ways: Made, how: str = "auto", of: Task | None = None) -> Choice:
+def chosen(
+    clock: Clock, *ways: Made, how: str = "auto", of: Task | None = None
+) -> SelectedStrategy:
     check(ways, of or task(), how)
     return choose(ways, of or task(), how, {}, clock=clock)
 
@@ -116,7 +118,7 @@ def test_the_fastest_is_taken_and_measured_apart() -> None:
     assert row.speed == pytest.approx((500, 500, 500)) and found.ways[0] is row
     with pytest.raises(MissingNameError, match="did you mean slow"):
         found.ways["slwo"]
-    assert replace(row, speed=None) == Row("slow", "ours", None, 7, None, 2)
+    assert replace(row, speed=None) == StrategyRow("slow", "ours", None, 7, None, 2)
 
 
 def test_what_is_three_times_slower_stops_after_one() -> None:
@@ -353,9 +355,9 @@ def test_gymnasiums_own_vectors_are_measured_beside_the_loop(
 
 def test_the_table_prints() -> None:
     rows = (
-        Row("fast", "ours", Speed(2e6, 1e6, 3e6), 1, 64, 0),
-        Row("slow", "ours", Speed(1e3, 1e3, 1e3), 64, None, 0),
-        Row("host", "theirs", why_not="a < b"),
+        StrategyRow("fast", "ours", Speed(2e6, 1e6, 3e6), 1, 64, 0),
+        StrategyRow("slow", "ours", Speed(1e3, 1e3, 1e3), 64, None, 0),
+        StrategyRow("host", "theirs", why_not="a < b"),
     )
     ways = Ways(rows, "fast", "it leads, 2,000.0 times as fast as slow")
     assert str(ways).splitlines() == [

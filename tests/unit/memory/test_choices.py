@@ -15,8 +15,8 @@ from timerl_nb.base.errors import BudgetError, CeilingError
 from timerl_nb.base.machine_model import Machine
 from timerl_nb.compiler.ir.recorded_pass_decisions import (
     Candidate,
-    Choice,
     Forecast,
+    PassChoice,
     watch_candidates,
 )
 from timerl_nb.compiler.loops.loop_nodes import Execute
@@ -44,7 +44,7 @@ def compiled(window: int | None = None, **options: Any) -> Program:
     return reinforce(window, hidden=()).compile(BOUNDS, trl.Options(**options))
 
 
-def choice_over(program: Program, dim: str) -> Choice:
+def choice_over(program: Program, dim: str) -> PassChoice:
     found = [c for c in program.stages["vectorize"].choices if c.what == f"vectorize over {dim}"]
     assert len(found) == 1
     return found[0]

@@ -20,7 +20,7 @@ from timerl_nb.scope.analysis import state_intervals as pieces
 from timerl_nb.scope.analysis.stack_frames import frames
 from timerl_nb.scope.analysis.state_intervals import WORDS
 from timerl_nb.scope.analysis.thread_timelines import Lane, Process
-from timerl_nb.scope.device_activity.device_operations import Devices, Window
+from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.show.recording import timeline_downsampling as stretch
 from timerl_nb.show.recording.device_downsampling import SORTS
@@ -300,7 +300,7 @@ def with_devices(rng: np.random.Generator) -> tuple[Recording, int]:
     columns |= dict.fromkeys(("stream", "correlation", "window"), zero)
     half = BEGIN + length // 2
     windows = tuple(
-        Window(1, "made", low, high, ("A", "B"), "", 0, 5)
+        TracedWindow(1, "made", low, high, ("A", "B"), "", 0, 5)
         for low, high in ((BEGIN + 3, half), (half + 5, BEGIN + length))
         if low < high
     )

@@ -10,15 +10,15 @@ from timerl_widgets import WaysExplorer
 
 import timerl_nb as trl
 from timerl_nb.base.errors import CallError, OptionError
-from timerl_nb.collecting.strategy_report import Row, Speed, Ways
+from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
 from timerl_nb.show.systems.collection_strategies import WaysView
 
 MADE_UP = Ways(
     (
-        Row("slow", "ours", Speed(1e3, 900.0, 1200.0), calls=200, launches=2000, copies=0),
-        Row("none", "Gymnasium", why_not="the environment is no Gymnasium's"),
-        Row("fast", "ours", Speed(3e6, 2e6, 4e6), calls=1, launches=2000, copies=1),
-        Row("left", "ours"),
+        StrategyRow("slow", "ours", Speed(1e3, 900.0, 1200.0), calls=200, launches=2000, copies=0),
+        StrategyRow("none", "Gymnasium", why_not="the environment is no Gymnasium's"),
+        StrategyRow("fast", "ours", Speed(3e6, 2e6, 4e6), calls=1, launches=2000, copies=1),
+        StrategyRow("left", "ours"),
     ),
     "fast",
     "it leads, 3,000.0 times as fast as slow",

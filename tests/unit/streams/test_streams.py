@@ -10,7 +10,7 @@ from timerl_nb.base.errors import CallError, OptionError, ShapeError
 from timerl_nb.streams import ANY, Kernel, Segment, Stream, segment, segment_of
 from timerl_nb.streams.dependence_analysis import FINDERS, KEPT, finder
 from timerl_nb.streams.memory_segments import HOST
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 
 
 def kernel(reads: str, writes: str) -> Kernel:
@@ -128,7 +128,7 @@ def test_the_printed_algorithm_lets_a_kernel_read_too_early() -> None:
 
 
 def test_a_window_holds_pending_ready_and_executing_kernels() -> None:
-    window = Window(3, finder("auto"))
+    window = SchedulingWindow(3, finder("auto"))
     first, second, third = (window.insert(kernel(*k.split("->"))) for k in ("->a", "a->b", "->c"))
     assert [window.state(s) for s in (first, second, third)] == ["ready", "pending", "ready"]
     assert window.full and window.take() == first

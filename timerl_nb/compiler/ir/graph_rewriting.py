@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point, crosses, r
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS
 from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced, read_symbols
-from timerl_nb.compiler.ir.recorded_pass_decisions import Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import PassChoice
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
     TRUE,
@@ -32,7 +32,7 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 
 @dataclass(frozen=True)
-class Step:
+class RewriteStep:
     """One application of a rule: its name, the operations it took and those it made."""
 
     rule: str
@@ -55,9 +55,9 @@ class Rewritten:
 
     pdg: Pdg
     ids: Mapping[int, tuple[int, ...]]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RewriteStep, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict[int, str])
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[PassChoice, ...] = ()
 
 
 def identity_rewrite(pdg: Pdg) -> Rewritten:
@@ -113,7 +113,7 @@ class Edit:
         self._next = max(self.ops, default=-1) + 1
         self._became: dict[int, set[int]] = {}
         self.orders, self.ordered = pdg.orders, pdg.ordered
-        self.steps: list[Step] = []
+        self.steps: list[RewriteStep] = []
         self.refused: dict[int, str] = {}
 
     # --- changes -----------------------------------------------------------------------------
@@ -215,7 +215,9 @@ class Edit:
             orders += became
             if not became:
                 ends = (order.before, order.after)
-                self.steps.append(Step("order dropped", ends, (), "one of the two is not needed"))
+                self.steps.append(
+                    RewriteStep("order dropped", ends, (), "one of the two is not needed")
+                )
         pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in found}, orders)
         vars(pdg)["order"] = found  # operands come first, so that it is found again as it is
         return Rewritten(

@@ -142,7 +142,7 @@ class Candidate:
 Ask = Callable[[Candidate], Forecast | str]
 
 
-class Choice(Inspectable):
+class PassChoice(Inspectable):
     """The ways that a pass could take at one place, and the one that it took.
 
     Attributes:
@@ -156,10 +156,10 @@ class Choice(Inspectable):
     ) -> None:
         self.what, self.candidates, self.taken, self.why = what, candidates, taken, why
 
-    def asking(self, ask: Ask) -> Choice:
+    def asking(self, ask: Ask) -> PassChoice:
         """The same choice between candidates whose forecasts are asked for."""
         made = tuple(one.asking(ask) for one in self.candidates)
-        return Choice(self.what, made, made[self.candidates.index(self.taken)], self.why)
+        return PassChoice(self.what, made, made[self.candidates.index(self.taken)], self.why)
 
     def __getitem__(self, name: str) -> Candidate:
         """The candidate of that name."""

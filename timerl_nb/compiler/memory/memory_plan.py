@@ -27,7 +27,7 @@ from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
 from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.memory.placement.per_device_memory import Share
 from timerl_nb.compiler.memory.placement.slice_reads import Part
-from timerl_nb.compiler.memory.placement.storage_kinds import Choice, Store, choose, rows
+from timerl_nb.compiler.memory.placement.storage_kinds import StorageChoice, Store, choose, rows
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
 from timerl_nb.compiler.memory.steady_state.period_detection import Fold
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
@@ -430,10 +430,10 @@ class MemoryPlan(Inspectable):
         return found
 
     @cached_property
-    def _choice(self) -> Callable[[Lives, Domain, Block | None], Choice]:
+    def _choice(self) -> Callable[[Lives, Domain, Block | None], StorageChoice]:
         """The store of values that live so; many do alike."""
 
-        def chosen(lives: Lives, domain: Domain, block: Block | None) -> Choice:
+        def chosen(lives: Lives, domain: Domain, block: Block | None) -> StorageChoice:
             if block is None:
                 return choose(lives, domain, smallest=self.smallest)
             return rows(lives, domain, block.axis)

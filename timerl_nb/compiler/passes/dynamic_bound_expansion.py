@@ -14,8 +14,8 @@ from timerl_nb.base.errors import BoundsError, Origin
 from timerl_nb.compiler.ir.dependence_graph import Pdg, crosses
 from timerl_nb.compiler.ir.graph_rewriting import (
     Edit,
+    RewriteStep,
     Rewritten,
-    Step,
     identity_rewrite,
     merges_by_length,
 )
@@ -69,7 +69,7 @@ class _Work:
         return crosses(self.edit.dims, domain, read.index)
 
     def _step(self, rule: str, before: Op, *after: int, note: str = "") -> None:
-        self.edit.steps.append(Step(rule, (before.id,), (*after, before.id), note))
+        self.edit.steps.append(RewriteStep(rule, (before.id,), (*after, before.id), note))
 
     def add_up_in_turn(self, pdg: Pdg) -> None:
         """sum of x[0:I, 0:T] = sum over i of (sum of x[i, 0:T]): each i has its own T."""

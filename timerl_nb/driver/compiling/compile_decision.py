@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from timerl_nb.compiler.ir.recorded_pass_decisions import Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import PassChoice
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 
 # Values of options, by name.
@@ -85,6 +85,6 @@ class Found:
     """
 
     decision: Decision
-    choices: Mapping[str, tuple[Choice, ...]]
+    choices: Mapping[str, tuple[PassChoice, ...]]
     seconds: float = 0.0
     plan: MemoryPlan | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_verifier import verify
-from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, PassChoice
 from timerl_nb.compiler.isl.isl_scheduler import ScheduleTree
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.passes.dynamic_bound_expansion import DynamicBounds
@@ -38,7 +38,7 @@ class Front:
     seconds: float
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
-    apart: tuple[Choice, ...] = ()  # of a search, whose passes have no stage
+    apart: tuple[PassChoice, ...] = ()  # of a search, whose passes have no stage
     beyond: int = 0  # the excess of XLA's figure over the estimate, in bytes
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, PassChoice
 from timerl_nb.compiler.passes.rematerialization.rematerialize import Rematerialize
 from timerl_nb.compiler.passes.tiling.incrementalize_reductions import Incrementalize
 from timerl_nb.compiler.passes.vectorization.vectorize import WAYS, Vectorize
@@ -20,7 +20,7 @@ _FOR_SPEED: Final = "for speed"  # left to the passes
 
 def explain_choices(
     graphs: DecisionGraphs, tried: Tried, budget: int, taken: Decision
-) -> dict[str, tuple[Choice, ...]]:
+) -> dict[str, tuple[PassChoice, ...]]:
     """Return the choices of each pass, with the forecast of each candidate.
 
     Args:
@@ -37,7 +37,7 @@ def explain_choices(
 
     def choose(
         what: str, docs: Mapping[str, str], of: Mapping[str, list[Decision]], way: str
-    ) -> Choice:
+    ) -> PassChoice:
         # the best decision with a candidate is its forecast
         found = [
             Candidate(
@@ -45,9 +45,9 @@ def explain_choices(
             )
             for name, doc in docs.items()
         ]
-        return Choice(what, tuple(found), next(one for one in found if one.name == way), why)
+        return PassChoice(what, tuple(found), next(one for one in found if one.name == way), why)
 
-    vectorize: list[Choice] = []
+    vectorize: list[PassChoice] = []
     for k, dim in enumerate(graphs.dims):
         ways = {way: WAYS[way] for way in WAYS if way in graphs.ways}
         of = {way: [one for one in tried if one.ways[k][1] == way] for way in ways}

@@ -39,7 +39,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Step:
+class LearningStep:
     """A step of learning that waits for its rows.
 
     Its gradient begins with the first of them, and is that of all.
@@ -78,11 +78,11 @@ class Learner:
         self._threads = ThreadPoolExecutor(1 + most, "timerl learner")
         self._coming: Channel[tuple[Mapping[str, Array], Array]] | None = None
 
-    def start(self, state: Any, division: Allocation) -> Step:
+    def start(self, state: Any, division: Allocation) -> LearningStep:
         """Begin a step, of rows that are put into it."""
         coming = Channel[tuple[Mapping[str, Array], Array]]()
         self._coming = coming
-        return Step(coming, self._threads.submit(self._learn, state, coming, division))
+        return LearningStep(coming, self._threads.submit(self._learn, state, coming, division))
 
     def close(self) -> None:
         """End all threads, when what they do is done; a step whose rows have not all come is given up."""

@@ -28,7 +28,7 @@ from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.actor_threads import Actors
 from timerl_nb.replay.training.algorithm import Algorithm
 from timerl_nb.replay.training.environment_group import Block, Death, Group
-from timerl_nb.replay.training.learner_thread import Learner, Learnt, Step
+from timerl_nb.replay.training.learner_thread import Learner, LearningStep, Learnt
 from timerl_nb.replay.training.thread_allocation import Allocation, Latencies, Move, Policy
 from timerl_nb.replay.training.training_curves import Curves
 from timerl_nb.replay.training.training_folder import KeptTraining
@@ -196,7 +196,7 @@ class TrainingCourse(Course):
         self._curves.add(turn, steps, said)
         self._keep(turn + 1)
 
-    def _begin_step(self) -> tuple[Ticket | None, Step | None]:
+    def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
         asked = self._asked
         if len(self._buffer) < asked.least:
             return None, None

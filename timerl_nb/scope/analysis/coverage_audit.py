@@ -40,7 +40,7 @@ class Enough(BaseException):
 
 
 @dataclass(frozen=True)
-class Row:
+class UnwrappedFunction:
     """A native function that is not tapped.
 
     Attributes:
@@ -84,10 +84,10 @@ class audit:
         return sum(self._spent.values())
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[UnwrappedFunction, ...]:
         """Functions, the most time first."""
         found = (pair for pair in self._spent.most_common() if pair[0] != _PYTHON)
-        return tuple(Row(name, self._calls[name], ns) for name, ns in found)
+        return tuple(UnwrappedFunction(name, self._calls[name], ns) for name, ns in found)
 
     def __str__(self) -> str:
         total, rows = max(self.total, 1), self.rows

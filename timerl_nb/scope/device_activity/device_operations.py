@@ -33,7 +33,7 @@ class Sort(IntEnum):
 
 
 @dataclass(frozen=True)
-class Window:
+class TracedWindow:
     """A time in which a tracer looked at the devices of one process, and how well its clock was joined.
 
     Args:
@@ -117,10 +117,10 @@ class Devices:
     window: Array
     lane: Array
     launched: Array
-    windows: tuple[Window, ...] = ()
+    windows: tuple[TracedWindow, ...] = ()
 
     @classmethod
-    def none(cls, windows: tuple[Window, ...] = ()) -> Devices:
+    def none(cls, windows: tuple[TracedWindow, ...] = ()) -> Devices:
         """Nothing, seen in some windows or in none."""
         none = np.zeros(0, np.int64)
         columns = {one.name: none for one in fields(cls) if one.name != "windows"}
@@ -130,7 +130,7 @@ class Devices:
         return len(self.begin)
 
     @property
-    def traced(self) -> tuple[Window, ...]:
+    def traced(self) -> tuple[TracedWindow, ...]:
         """The windows in which there were devices."""
         return tuple(one for one in self.windows if one.devices)
 

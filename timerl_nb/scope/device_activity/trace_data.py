@@ -3,7 +3,7 @@
 10-0.devices    of process 10, the first window: a NumPy archive (`.npz`, no pickles) of
                 `ran`, rows of `devices.RAN`, and `called`, rows of `devices.CALLED`, both by CLOCK_MONOTONIC,
                 and `about`, the bytes of a JSON object: version, tracer, process, begin, end, devices, absent,
-                names (of both, by number), drift and width (as in `devices.Window`)
+                names (of both, by number), drift and width (as in `device_operations.TracedWindow`)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.scope.device_activity.clock_alignment import Joint
-from timerl_nb.scope.device_activity.device_operations import CALLED, RAN, Sort, Window
+from timerl_nb.scope.device_activity.device_operations import CALLED, RAN, Sort, TracedWindow
 from timerl_nb.scope.storage.json_validation import cause, content_of, of_version
 
 VERSION: Final = 1
@@ -55,7 +55,7 @@ class Trace:
         marks: annotations that were set to compare clocks, by name: the thread (0 where it is not said), begin, end.
     """
 
-    window: Window
+    window: TracedWindow
     names: tuple[str, ...]
     ran: Array
     called: Array
@@ -124,7 +124,9 @@ class Rows:
         ran, called = np.array(self.ran, RAN), np.array(self.called, CALLED)
         most = max([-1, *devices, *ran["device"].tolist()])
         names = tuple(devices.get(k, f"device {k}") for k in range(most + 1))
-        window = Window(process, tracer, begin, end, names, absent if not names else "", None, 0)
+        window = TracedWindow(
+            process, tracer, begin, end, names, absent if not names else "", None, 0
+        )
         order = (np.argsort(rows["begin"], kind="stable") for rows in (ran, called))
         ran, called = (rows[at] for rows, at in zip((ran, called), order, strict=True))
         return Trace(window, tuple(self._names), ran, called, self.marks)
@@ -174,4 +176,4 @@ def read_trace(path: Traversable) -> Trace:
             hint="record anew, or remove that file: the rest can be read without it.",
         ) from None
     window["devices"] = tuple(window["devices"])
-    return Trace(Window(**window), tuple(names), ran, called, {})
+    return Trace(TracedWindow(**window), tuple(names), ran, called, {})

@@ -10,7 +10,7 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import LONGEST_TEXT, parse_json, read_regular, user_path
 from timerl_nb.base.errors import ExecutionError, OptionError
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
-from timerl_nb.scope.device_activity.device_operations import Window
+from timerl_nb.scope.device_activity.device_operations import TracedWindow
 from timerl_nb.scope.device_activity.kineto import kineto
 from timerl_nb.scope.device_activity.trace_data import write_trace
 from timerl_nb.scope.device_activity.xplane import xplane
@@ -22,7 +22,7 @@ _WIDTH: Final = 1_000  # nanoseconds: both clocks of a manifest are read one aft
 
 def add_trace(
     folder: str | os.PathLike[str], path: str | os.PathLike[str], process: int | None = None
-) -> Window:
+) -> TracedWindow:
     """Add what a profiler wrote of devices to a recording that went on meanwhile.
 
     Their times are by the wall clock, which the recording has at both of its ends: what this was set by between them

@@ -10,7 +10,7 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.device_activity.api_calls import merge_calls
-from timerl_nb.scope.device_activity.device_operations import Devices, Window, library_of
+from timerl_nb.scope.device_activity.device_operations import Devices, TracedWindow, library_of
 from timerl_nb.scope.device_activity.trace_data import Trace
 from timerl_nb.scope.storage.event_format import NAME_BITS, RENEWED
 
@@ -24,7 +24,7 @@ def merge_traces(
         traces: by CLOCK_MONOTONIC.
         table: numbers for names, to which those of the traces are added.
     """
-    found, parts, windows = list(lanes), list[dict[str, Array]](), list[Window]()
+    found, parts, windows = list(lanes), list[dict[str, Array]](), list[TracedWindow]()
     for number, trace in enumerate(traces):
         names = np.array([table.setdefault(name, len(table)) for name in trace.names], np.int64)
         library = np.array([library_of(name) for name in trace.names], np.int64)

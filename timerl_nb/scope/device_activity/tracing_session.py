@@ -16,7 +16,7 @@ from typing import Final
 
 from timerl_nb.base.errors import OptionError, TimeRLError, warn
 from timerl_nb.scope.device_activity.clock_alignment import Anchor, Joint
-from timerl_nb.scope.device_activity.device_operations import Window
+from timerl_nb.scope.device_activity.device_operations import TracedWindow
 from timerl_nb.scope.device_activity.trace_data import Rows, Trace, write_trace
 from timerl_nb.scope.device_activity.tracer_backends import Tracer, find_tracer, tracer_busy_error
 from timerl_nb.scope.recording.recorder import ThreadLane, each_step, own_process, this_lane
@@ -110,7 +110,9 @@ class devices:
             both[number >= _ANCHORS].append(Anchor.between(before, theirs, after, took))
         first, last = (min(some, key=lambda anchor: anchor.width) for some in both.values())
         joined = trace.joined(Joint(first, last))
-        window: Window = replace(joined.window, process=own_process(), begin=self._begin, end=end)
+        window: TracedWindow = replace(
+            joined.window, process=own_process(), begin=self._begin, end=end
+        )
         return replace(joined, window=window)
 
 

@@ -41,7 +41,7 @@ _SLICE: Final = np.dtype(
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
+class _Track:
     """Slices of a thread or a stream, those that began first, then the longest ahead.
 
     Args:
@@ -54,7 +54,7 @@ class _Row:
     lane: int
     slices: Array
 
-    def within(self, begin: int, end: int) -> _Row:
+    def within(self, begin: int, end: int) -> _Track:
         """What of it lies in a stretch, in order."""
         first, last = self.slices["begin"], self.slices["end"]
         some = self.slices[(first < end) & ((last > begin) | (first >= begin))]
@@ -111,7 +111,7 @@ def perfetto(
             f"{(last - origin) / 1e9:,.3f} seconds.",
             hint="begin with 0 or later, and end after that, both in seconds.",
         )
-    rows, counters = list[_Row](), list[_Counter]()
+    rows, counters = list[_Track](), list[_Counter]()
     moments = np.linspace(since, until, min(_PARTS, until - since) + 1).astype(np.int64)
     names = [*recording.names, *_CATEGORIES]
     called: dict[int, Array] = {}
@@ -147,7 +147,7 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9) if math.isfinite(seconds) else -1
 
 
-def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
+def _thread(lane: Lane, number: int, names: int) -> tuple[_Track, Busy]:
     """Its slices, and when some call was open."""
     calls, hidden = frames(lane, "call"), unobserved_intervals(lane)
     parts = list[Array]()
@@ -158,12 +158,12 @@ def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
     sort, name = (calls.top >> NAME_BITS) + _CALLS, calls.top & NAME_MASK
     parts.append(_slices(calls.begin, calls.end, np.where(name > 0, name, names + sort), sort))
     title = f"{lane.name or 'thread'} ({lane.thread})"
-    row = _Row(lane.process, title, number, np.concatenate(parts))
+    row = _Track(lane.process, title, number, np.concatenate(parts))
     outer = calls.depth == 1
     return row, Busy.of(calls.begin[outer], calls.end[outer])
 
 
-def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Row], Busy]]:
+def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Track], Busy]]:
     """Of each device of a process: a number as if it were a process, what it is called, its rows, and when it was busy."""
     devices = recording.devices
     known = [lane.process for lane in recording.lanes]
@@ -176,14 +176,14 @@ def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Row
             number += 1
             begin, end = np.array([(one.begin, one.end) for one in windows], np.int64).T
             last = len(_CATEGORIES) - 1
-            rows = [_Row(number, "traced", -1, _slices(begin, end, names + last, last))]
+            rows = [_Track(number, "traced", -1, _slices(begin, end, names + last, last))]
             here = of & (devices.device == device)
             for stream in np.unique(devices.stream[here]).tolist():
                 at = np.flatnonzero(here & (devices.stream == stream))
                 columns = "begin", "end", "name", "sort", "lane", "launched"
                 ran = _slices(*(getattr(devices, one)[at] for one in columns))
                 ran["category"] += _RAN
-                rows.append(_Row(number, f"stream {stream}", -1, ran))
+                rows.append(_Track(number, f"stream {stream}", -1, ran))
             title = f"device {device} of {process}: {named.get(device, 'of unknown name')}"
             yield number, title, rows, Busy.of(devices.begin[here], devices.end[here])
 
@@ -192,7 +192,7 @@ def _shares(busy: Busy, moments: Array) -> Array:
     return np.diff(busy.before(moments)) / np.maximum(np.diff(moments), 1)
 
 
-def _longest(rows: Sequence[_Row], most: int) -> tuple[list[_Row], int]:
+def _longest(rows: Sequence[_Track], most: int) -> tuple[list[_Track], int]:
     """The longest slices, of as long ones the outer, and how many others there are."""
     ns = np.concatenate(
         [np.zeros(0, np.int64), *(x.slices["end"] - x.slices["begin"] for x in rows)]
@@ -207,7 +207,7 @@ def _longest(rows: Sequence[_Row], most: int) -> tuple[list[_Row], int]:
 
 
 def _events(
-    rows: Sequence[_Row],
+    rows: Sequence[_Track],
     counters: Sequence[_Counter],
     titles: dict[int, str],
     names: Sequence[str],

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from timerl_nb.base.text_formatting import format_count
-from timerl_nb.compiler.ir.graph_rewriting import Step
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice, Forecast
+from timerl_nb.compiler.ir.graph_rewriting import RewriteStep
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, PassChoice
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import View, shown
@@ -119,7 +119,7 @@ class StepsView(View):
         return "\n".join(lines)
 
 
-def _describe_choice(choice: Choice, *, always: bool) -> Chosen:
+def _describe_choice(choice: PassChoice, *, always: bool) -> Chosen:
     def way(one: Candidate) -> Way:
         found = one.forecast if always or one.is_forecast else None
         told = NoForecast(found) if isinstance(found, str) else found
@@ -128,7 +128,7 @@ def _describe_choice(choice: Choice, *, always: bool) -> Chosen:
     return Chosen(choice.what, choice.taken.name, choice.why, tuple(map(way, choice.candidates)))
 
 
-def step_text(step: Step, about: Collection[int] = ()) -> str:
+def step_text(step: RewriteStep, about: Collection[int] = ()) -> str:
     """A step in a line: the rule, what it took and what it made, the first few of many.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timerl_nb.collecting.strategy_report import Row, Ways
+from timerl_nb.collecting.strategy_report import StrategyRow, Ways
 from timerl_nb.show.view_model import View
 
 
@@ -70,7 +70,7 @@ class WaysView(View):
         return "\n".join([*lines, self.told])
 
 
-def _row(row: Row, chosen: bool) -> WayRow:
+def _row(row: StrategyRow, chosen: bool) -> WayRow:
     speed = None if row.speed is None else WaySpeed(*row.speed)
     counts = row.calls, row.launches, row.copies
     return WayRow(row.name, row.provenance, chosen, speed, *counts, row.why_not or "")

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 
 from timerl_nb.streams.dependence_analysis import Ranges, slots
-from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.scheduling_window import SchedulingWindow
 from timerl_nb.streams.simulator.simulated_run import Course, Server
 
 
@@ -19,7 +19,7 @@ class _Windowed(Course):
     """Kernels enter a window one at a time, in order."""
 
     def begin(self) -> None:
-        self._window = Window(self.size, Ranges())
+        self._window = SchedulingWindow(self.size, Ranges())
         self._held = [0] * self.size  # the kernel in each slot
         self._module = Server(self.clock)
         self._entered = 0

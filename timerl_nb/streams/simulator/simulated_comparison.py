@@ -14,7 +14,7 @@ from timerl_nb.streams.strategies import SIMULATED
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedStrategy:
     """A way of running a stream: µs, occupancy over these µs, and how much faster it is than one queue of a device, and of Accel-Sim's."""
 
     how: str
@@ -32,9 +32,9 @@ class Comparison:
     gpu: Gpu
     size: int
     streams: int
-    rows: Sequence[Row]
+    rows: Sequence[ComparedStrategy]
 
-    def __getitem__(self, how: str) -> Row:
+    def __getitem__(self, how: str) -> ComparedStrategy:
         return next(row for row in self.rows if row.how == how)
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ def compare(
         found.append(("graph, built before", graph.us, graph.occupancy * graph.total / graph.us))
     baselines = [one.us for one in list(runs.values())[:2]]
     rows = [
-        Row(how, us, occupancy, *(of / us if us else 1.0 for of in baselines))
+        ComparedStrategy(how, us, occupancy, *(of / us if us else 1.0 for of in baselines))
         for how, us, occupancy in found
     ]
     return Comparison(stream, gpu, size, streams, tuple(rows))

@@ -104,7 +104,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Choice:
+class StorageChoice:
     """A kind with its places, and the reason."""
 
     kind: StoreKind
@@ -112,7 +112,7 @@ class Choice:
     axes: tuple[Axis, ...] = ()
 
 
-def choose(lives: Lives, domain: Domain, *, smallest: bool) -> Choice:
+def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
     """The smallest store that holds all values while they live.
 
     Args:
@@ -123,20 +123,22 @@ def choose(lives: Lives, domain: Domain, *, smallest: bool) -> Choice:
         # the operands and the results of a kernel are there together
         ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
         if apart((), [ranges]):
-            return Choice("slot", "never two live values")
+            return StorageChoice("slot", "never two live values")
         found = _shortest(ranges, domain)
         if found is not None:
             what = f"{domain[found.coordinate]} % {found.size}"
-            return Choice("ring", f"live values never share {what}", (found,))
+            return StorageChoice("ring", f"live values never share {what}", (found,))
         why = "no ring shorter than a dimension keeps live values apart"
-    return Choice("point", why, fit(LiveRanges.of(lives), range(len(domain))))
+    return StorageChoice("point", why, fit(LiveRanges.of(lives), range(len(domain))))
 
 
-def rows(lives: Lives, domain: Domain, row: Axis) -> Choice:
+def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
     """A store of blocks, of which the rows along one dimension are given; `lives` are the blocks'."""
     axes = fit(LiveRanges.of(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
     moved = [replace(a, coordinate=a.coordinate + (a.coordinate >= row.coordinate)) for a in axes]
-    return Choice("block", f"it is read in slices of {domain[row.coordinate]}", (*moved, row))
+    return StorageChoice(
+        "block", f"it is read in slices of {domain[row.coordinate]}", (*moved, row)
+    )
 
 
 # Beyond the number of live values, few sizes are worth trying: a ring that needs more is sparse.

@@ -28,7 +28,7 @@ from timerl_nb.compiler.memory.placement.buffer_layout import (
 )
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
 from timerl_nb.compiler.memory.placement.slice_reads import Part
-from timerl_nb.compiler.memory.placement.storage_kinds import Choice, Store, choose
+from timerl_nb.compiler.memory.placement.storage_kinds import StorageChoice, Store, choose
 from timerl_nb.compiler.memory.steady_state.extrapolated_points import (
     FoldedPoints,
     is_in_periods,
@@ -124,14 +124,14 @@ class FoldedPlan(MemoryPlan):
             axes=self._extrapolate_axes(tensor, small.axes, large.axes, large.domain),
         )
 
-    def _box(self, store: Store, most: int) -> Choice | None:
+    def _box(self, store: Store, most: int) -> StorageChoice | None:
         """A place for every coordinate, where so many live that no ring is looked for among them."""
         if most <= MOST_VALUES:
             return None
         sizes = [self.pdg.dims[d].count(self.bounds) for d in store.domain]
         check(prod(sizes) <= self._long.period * most)
         axes = tuple(Axis(k, size, ring=False) for k, size in enumerate(sizes))
-        return Choice("point", f"more than {MOST_VALUES:,} values live at once", axes)
+        return StorageChoice("point", f"more than {MOST_VALUES:,} values live at once", axes)
 
     def axes(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from timerl_nb.compiler.ir.analysis.requested_orders import Order
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep, Rewritten, chain
 from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Output, Read
@@ -64,7 +64,7 @@ def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
     edit.orders = tuple(o for o in pdg.orders if not _holds_inside(pdg, grouping, o))
     _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
-        edit.steps.append(Step(rule, parts, (new[grouping.home[parts[0]]],)))
+        edit.steps.append(RewriteStep(rule, parts, (new[grouping.home[parts[0]]],)))
     return _redirect_reads(pdg, edit, made, grouping)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep, Rewritten
 from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs, AxesAttrs, CastAttrs
 from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
 from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced, reached_from
@@ -108,7 +108,7 @@ def _accumulate(edit: Edit, op: Op) -> None:
             where=here.where,
         )
     )
-    edit.steps.append(Step("accumulated", (op.id,), (op.id,), f"over {', '.join(dims)}"))
+    edit.steps.append(RewriteStep("accumulated", (op.id,), (op.id,), f"over {', '.join(dims)}"))
 
 
 def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:

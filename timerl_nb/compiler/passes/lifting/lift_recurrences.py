@@ -15,7 +15,13 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
+from timerl_nb.compiler.ir.graph_rewriting import (
+    Edit,
+    RewriteStep,
+    Rewritten,
+    chain,
+    identity_rewrite,
+)
 from timerl_nb.compiler.ir.operation_attributes import ReindexAttrs, ScanAttrs, SlidingAttrs
 from timerl_nb.compiler.ir.operation_kinds import LAYOUT
 from timerl_nb.compiler.ir.operations import Op, Read
@@ -113,7 +119,9 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence
         rule, made = _linear(edit, found)
     read = edit.own(made)
     edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
-    edit.steps.append(Step(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}"))
+    edit.steps.append(
+        RewriteStep(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}")
+    )
     return found
 
 

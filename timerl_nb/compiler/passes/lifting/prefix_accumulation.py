@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, AxesAttrs, CastAttrs, DiscountAttrs
 from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
 from timerl_nb.compiler.ir.operations import Op, Read
@@ -56,7 +56,9 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
     join = (_JOIN_BOOLEANS if op.dtype == "bool" else _JOIN)[op.kind]
     edit.insert(op.with_(id=total, kind=join, inputs=(past, own), attrs=NO_ATTRS))
     what = "suffix" if backwards else "prefix"
-    edit.steps.append(Step(f"{what} step by step", (op.id,), (before, total), f"over {dim.name}"))
+    edit.steps.append(
+        RewriteStep(f"{what} step by step", (op.id,), (before, total), f"over {dim.name}")
+    )
 
 
 def _ends(edit: Edit, op: Op, dim: Dim) -> tuple[bool, bool]:

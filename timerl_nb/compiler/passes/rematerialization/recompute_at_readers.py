@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep, Rewritten, chain
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, reached_from
 from timerl_nb.compiler.passes.vectorization.vectorize import length_reason, vectorize_over
@@ -135,7 +135,7 @@ def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten
             edit.insert(op.with_(inputs=tuple(reads)))
     for op_id, copy in copies.items():
         edit.became(op_id, (op_id, copy.id))
-        edit.steps.append(Step("compute again", (op_id,), (op_id, copy.id)))
+        edit.steps.append(RewriteStep("compute again", (op_id,), (op_id, copy.id)))
     made = edit.finish()
     return chain(made, vectorize_over(made.pdg, dim, frozenset(c.id for c in copies.values())))
 

@@ -15,7 +15,7 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Blocks
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten, chain, identity_rewrite
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, PassChoice
 from timerl_nb.compiler.passes.pass_pipeline import Bounds
 from timerl_nb.compiler.passes.rematerialization.recompute_at_readers import (
     Recomputable,
@@ -81,7 +81,7 @@ class Rematerialize:
                 taken = Candidate("mixed", doc)
                 reason = "that takes less memory, and little more time if any"
                 ways.append(taken)
-        choice = Choice(f"keep or compute again along {dim.name}", tuple(ways), taken, reason)
+        choice = PassChoice(f"keep or compute again along {dim.name}", tuple(ways), taken, reason)
         return replace(made, refused={**found.why, **why}, choices=(choice,))
 
     def _in_blocks(self, pdg: Pdg, dim: Dim) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import crosses
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, ConstArray, ConstAttrs
 from timerl_nb.compiler.ir.operation_kinds import LAYOUT
 from timerl_nb.compiler.ir.operations import Op, Read, read_symbols
@@ -159,6 +159,6 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
             chosen = (edit.own(empty), edit.own(inner), edit.own(made))
             scaled = op.with_(kind="where", inputs=chosen, attrs=NO_ATTRS)
         edit.insert(scaled)
-        edit.steps.append(Step("factor lifted out of a sum", (op.id,), (op.id, inner.id)))
+        edit.steps.append(RewriteStep("factor lifted out of a sum", (op.id,), (op.id, inner.id)))
         return inner
     return None

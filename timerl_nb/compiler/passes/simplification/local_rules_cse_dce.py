@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, is_own, reached_from
@@ -90,12 +90,12 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
                 if not readers or not edit.replace_all_uses(op_id, answer):
                     continue
                 edit.became(op_id, [answer.source])
-                edit.steps.append(Step(name, (op_id,), (answer.source,)))
+                edit.steps.append(RewriteStep(name, (op_id,), (answer.source,)))
                 edit.remove(op_id)
                 pending.update(dict.fromkeys(readers))
             else:
                 edit.insert(answer)
-                edit.steps.append(Step(name, (op_id,), (op_id,), answer.kind))
+                edit.steps.append(RewriteStep(name, (op_id,), (op_id,), answer.kind))
                 fresh = list(edit.ops)[before:]
                 pending.update(dict.fromkeys([op_id, *fresh, *edit.readers[op_id]]))
             break
@@ -107,7 +107,7 @@ def remove_dead(edit: Edit) -> None:
     alive = reached_from(sinks, lambda k: edit.ops[k].sources)
     dead = [op_id for op_id in edit.ops if op_id not in alive]
     if dead:
-        edit.steps.append(Step("dead code", tuple(dead), ()))
+        edit.steps.append(RewriteStep("dead code", tuple(dead), ()))
     for op_id in dead:
         edit.insert(edit.ops[op_id].with_(inputs=()))
     for op_id in dead:
@@ -132,7 +132,7 @@ def remove_duplicates(edit: Edit) -> None:
                 continue
             kept = first.setdefault(_key(op), op_id)
             if kept != op_id and edit.replace_all_uses(op_id, edit.own(edit.ops[kept])):
-                edit.steps.append(Step("duplicate code", (op_id, kept), (kept,)))
+                edit.steps.append(RewriteStep("duplicate code", (op_id, kept), (kept,)))
                 if op.label and not edit.ops[kept].label:
                     edit.insert(edit.ops[kept].with_(label=op.label))
                 edit.became(op_id, [kept])

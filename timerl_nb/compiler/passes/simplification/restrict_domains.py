@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Step
+from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep
 from timerl_nb.compiler.ir.operation_kinds import SINKS
 from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
@@ -34,7 +34,7 @@ def restrict_domains(edit: Edit) -> None:
         if new and op.kind != "merge":
             edit.insert(op.with_(where=all_of(op.where, *new)))
             note = f"needed where {all_of(*new)}"
-            edit.steps.append(Step("unused points", (op_id,), (op_id,), note))
+            edit.steps.append(RewriteStep("unused points", (op_id,), (op_id,), note))
 
 
 def _parts(cond: Cond) -> Parts:

@@ -14,7 +14,7 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.base.options import Blocks
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten, identity_rewrite
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, PassChoice
 from timerl_nb.compiler.passes.pass_pipeline import Bounds
 from timerl_nb.compiler.passes.tiling.reduction_block_size_model import BandwidthModel
 from timerl_nb.compiler.passes.tiling.reduction_tiling import (
@@ -74,7 +74,7 @@ class IncrementalizeForSpeed:
         doc = f"blocks of {block} along {dim.name}"
         taken = Candidate(f"{dim.name}: {block}", doc)
         why = "the arrays of a block stay in the cache"
-        choice = Choice("incrementalize", (whole, taken), taken, why)
+        choice = PassChoice("incrementalize", (whole, taken), taken, why)
         return replace(made, choices=(choice,))
 
 

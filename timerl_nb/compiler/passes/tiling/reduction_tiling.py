@@ -15,7 +15,13 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
+from timerl_nb.compiler.ir.graph_rewriting import (
+    Edit,
+    RewriteStep,
+    Rewritten,
+    chain,
+    identity_rewrite,
+)
 from timerl_nb.compiler.ir.operation_attributes import (
     AccumulateAttrs,
     ConstAttrs,
@@ -274,7 +280,7 @@ class _Tiler:
         )
         self.edit.became(op.id, (part.id,))
         note = f"in blocks of {self.dim.step} over {self.dim.name}"
-        self.edit.steps.append(Step("cut", (op.id,), (part.id, op.id), note))
+        self.edit.steps.append(RewriteStep("cut", (op.id,), (part.id, op.id), note))
 
     def run(self) -> Rewritten:
         for op_id in self.tiling.axes:  # types first
@@ -288,7 +294,7 @@ class _Tiler:
                 self.accumulate(op)
         if self.tiling.axes:
             ids = tuple(sorted(self.tiling.axes))
-            self.edit.steps.append(Step(f"blocks of {self.tiling.dim.name}", ids, ids))
+            self.edit.steps.append(RewriteStep(f"blocks of {self.tiling.dim.name}", ids, ids))
         return self.edit.finish()
 
 

@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Window:
+class MovingSlice:
     """A slice that moves with the dimension: `window` points ahead of, or back from, the index."""
 
     window: int | None
@@ -72,7 +72,7 @@ class Operand:
 
     read: Read
     axis: int | None
-    moving: Window | None = None
+    moving: MovingSlice | None = None
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,17 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg, read_type
-from timerl_nb.compiler.ir.graph_rewriting import Edit, Rewritten, Step, chain, identity_rewrite
+from timerl_nb.compiler.ir.graph_rewriting import (
+    Edit,
+    RewriteStep,
+    Rewritten,
+    chain,
+    identity_rewrite,
+)
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS, PermAttrs, ReindexAttrs
 from timerl_nb.compiler.ir.operation_kinds import KINDS
 from timerl_nb.compiler.ir.operations import Op, Output, Read, read_symbols
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Choice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, PassChoice
 from timerl_nb.compiler.ir.shapes import TensorType
 from timerl_nb.compiler.passes.simplification.algebra_rules import RULES
 from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
@@ -30,10 +36,10 @@ from timerl_nb.compiler.passes.vectorization.batching_rules import (
     NO_VECTOR,
     VECTOR,
     Made,
+    MovingSlice,
     Operand,
     Refused,
     Site,
-    Window,
     clamp_position,
 )
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components, cycles_of
@@ -53,7 +59,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 # --- operands ------------------------------------------------------------------------------------
 
 
-def _window(entry: Slice, dim: Dim) -> Window:
+def _window(entry: Slice, dim: Dim) -> MovingSlice:
     """What a slice that moves with the dimension reaches.
 
     Raises:
@@ -61,13 +67,13 @@ def _window(entry: Slice, dim: Dim) -> Window:
     """
     lo, hi, var = entry.lo, entry.hi, dim.var
     if lo is var and hi is dim.size:
-        return Window(None, True)
+        return MovingSlice(None, True)
     if lo is var and (n := _limit(hi, "min", dim.size, var)) is not None:
-        return Window(n, True)
+        return MovingSlice(n, True)
     if hi is var + 1 and lo.is_const and lo.const == 0:
-        return Window(None, False)
+        return MovingSlice(None, False)
     if hi is var + 1 and (n := _limit(lo, "max", const(0), var)) is not None:
-        return Window(1 - n, False)
+        return MovingSlice(1 - n, False)
     raise Refused(f"the slice {entry} moves with {dim.name}")
 
 
@@ -103,7 +109,7 @@ class _Vectorizer:
         vectorised = read.source in self.chosen and name in domain
         entries: dict[str, Entry] = {}
         front: str | None = None  # the dimension whose slice becomes axis 0
-        moving: Window | None = None
+        moving: MovingSlice | None = None
         shifted: Op | None = None  # what is read in the source's place, if not at the own point
         own = False  # whether the source's new axis is ours
         for d, entry in zip(domain, read.index, strict=True):
@@ -293,7 +299,7 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
         if reads != op.inputs:
             edit.insert(edit.ops[op.id].with_(inputs=reads))
     edit.steps.append(
-        Step(f"vectorize over {dim.name}", tuple(sorted(chosen)), tuple(sorted(chosen)))
+        RewriteStep(f"vectorize over {dim.name}", tuple(sorted(chosen)), tuple(sorted(chosen)))
     )
     return edit.finish()
 
@@ -477,7 +483,7 @@ class Vectorize:
             why = "no budget is given, and memory need not grow with the bound"
         else:
             why = "no trial is asked for: what cycles allow is vectorised"
-        choice = Choice(f"vectorize over {dim.name}", candidates, taken, why)
+        choice = PassChoice(f"vectorize over {dim.name}", candidates, taken, why)
         return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
 
     def along(self, pdg: Pdg) -> list[Dim]:
