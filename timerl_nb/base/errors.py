@@ -252,7 +252,7 @@ class explain_os_errors:  # used as a function
 
     Args:
         what: a sentence without its end: "the picture p.svg cannot be written".
-        hint: what to do.
+        hint: the remedy.
         origin: the user's line; by default that of the caller.
     """
 

@@ -103,7 +103,7 @@ def measure_in_rounds(
 ) -> None:
     """Measure candidates in interleaved rounds until one leads, or the time is over.
 
-    Every candidate runs at least once, whatever the limits.
+    Every candidate runs at least once, even beyond the limits.
 
     Args:
         candidates: at least one.
