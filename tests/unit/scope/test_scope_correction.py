@@ -200,7 +200,9 @@ def clock(recorder_in: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
         inside = {f"inside {kind}": ns / 2 for kind, ns in costs.items()}
         lane.recorder.say({"costs": {**costs, **silent, **inside}})
 
-    monkeypatch.setattr(sys.modules["timerl_nb.scope.recording.recording_session"], "timed", timed)
+    monkeypatch.setattr(
+        sys.modules["timerl_nb.scope.recording.recording_session"], "measure_call_costs", timed
+    )
     return made
 
 
