@@ -1,7 +1,7 @@
 """The context: symbolic dimensions, and the graph that a program writes into.
 
 Everything a user writes inside `with Context(...)` adds operations here; `pdg()` takes a frozen
-picture of them. `program.Context` adds `compile`.
+picture of them. `driver.compiling_context.Context` adds `compile`.
 """
 
 from __future__ import annotations
