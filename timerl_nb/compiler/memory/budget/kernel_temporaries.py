@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import prod
 
 from timerl_nb.compiler.ir.operation_attributes import ConstAttrs, DotAttrs
-from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, LAYOUT
+from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, LAYOUT, REDUCTIONS
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.compiler.ir.random_bits import MOST_LOOPED
 from timerl_nb.compiler.ir.shapes import TensorType
@@ -23,12 +23,43 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 CONTRACTIONS = ("dot", "conv")
 FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
-# Kinds that read their operands from memory; a gather only the first one.
-_READS_STORED = frozenset(
-    {"argsort", "linear_scan", "sliding_sum", "sliding_max", "scatter_add", "scatter_set"}
+_SCANS = frozenset({"linear_scan", "sliding_sum"})
+_EXTREMA = frozenset({"sliding_max", "sliding_min"})
+_SCATTERS = frozenset({"scatter_add", "scatter_set"})
+# Kinds that read their operands from memory.
+_READS_STORED = _SCANS | _EXTREMA | _SCATTERS | {"argsort"}
+# Float32 arithmetic that XLA computes inside a reduction on a CPU; it stores any other operand.
+_REDUCED = frozenset(
+    [
+        "abs",
+        "add",
+        "copy",
+        "detach",
+        "div",
+        "erf",
+        "exp",
+        "expm1",
+        "floor",
+        "log",
+        "log1p",
+        "max2",
+        "min2",
+        "mul",
+        "neg",
+        "pow",
+        "round",
+        "sigmoid",
+        "sign",
+        "sqrt",
+        "sub",
+        "tanh",
+        "value",
+        "reshape",
+        "transpose",
+        "expand",
+    ]
 )
-# XLA's temporary arrays of the result's size for these kinds, on a CPU.
-_WORKSPACE = {"linear_scan": 1, "sliding_sum": 1, "scatter_add": 1, "scatter_set": 1}
+_POSITIONS = frozenset({"argmax", "argmin"})  # XLA fuses random bits into these
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
 
@@ -59,6 +90,9 @@ def temporaries(
     alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
     # what is made where it is carried
     carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
+    positions = {inner.id for inner in body if inner.kind in _POSITIONS}
+    narrow: dict[int, int] = {}  # by operation, elements that reductions read as they are
+    reduced: set[int] = set()  # what reductions compute themselves
     looped = {inner.id for inner in body if _is_looped(sizes, op, inner)}
     made = {inner.id: inner.outputs for inner in body}
 
@@ -85,13 +119,24 @@ def temporaries(
         until[inner.id] = end if inner.id in returned else last(found, place[inner.id])
         if feeds(found):
             taken.add(inner.id)
+        is_reduced = any(one.id in reduced or one.kind in REDUCTIONS for one in found)
+        if is_reduced and inner.id not in returned:
+            count = prod(sizes.shape(op, inner.shape))
+            # a reduction is part of another one where nothing repeats its result in between
+            if all(o.kind in REDUCTIONS or narrow.get(o.id) == count for o in found):
+                narrow[inner.id] = count
+            nested = inner.kind in REDUCTIONS and inner.dtype == "f32" and len(found) == 1
+            if nested and inner.id in narrow or _is_reduced(inner, found):
+                reduced.add(inner.id)
         into = [roots[one.id] for one in found]
         together = frozenset[int]().union(*into)
         if (
             inner.id in looped
-            or (inner.kind == "rng" and together)
+            or (inner.kind == "rng" and not together <= positions)
+            or (is_reduced and inner.kind in FUSED and inner.id not in reduced)
             or (_is_computed(inner) and len(together) > max(map(len, into), default=0))
-            or _is_stored(sizes, op, inner, found, contracting)
+            or (inner.kind not in REDUCTIONS or inner.id not in reduced)
+            and _is_stored(sizes, op, inner, found, contracting)
         ):
             stored.add(inner.id)
         if inner.id in stored:  # readers of a stored elementwise value read memory
@@ -110,7 +155,9 @@ def temporaries(
                 keep(nbytes, place[inner.id], until[inner.id])
             if inner.id in looped:
                 keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
-            keep(_WORKSPACE.get(inner.kind, 0) * nbytes, place[inner.id], place[inner.id])
+            is_alone = inner.inputs[0].source in stored if inner.inputs else False
+            copies = _workspace(inner, is_alone=is_alone, is_carried=inner.id in carried)
+            keep(copies * nbytes, place[inner.id], place[inner.id])
     for slot, read in enumerate(op.inputs):
         found = readers.get((OPERAND, slot), ())
         if feeds(found) and _is_cut(sizes, op, read, held):
@@ -168,6 +215,29 @@ def _is_computed(inner: Op) -> bool:
     return not isinstance(inner.attrs, ConstAttrs)
 
 
+def _is_reduced(inner: Op, readers: Sequence[Op]) -> bool:
+    """Whether XLA computes an operation within the reduction that reads it, on a CPU."""
+    if inner.kind == "transpose" and any(one.kind not in REDUCTIONS for one in readers):
+        return False
+    return inner.kind in _REDUCED and inner.dtype == "f32"
+
+
+def _workspace(inner: Op, *, is_alone: bool, is_carried: bool) -> int:
+    """XLA's temporary arrays of the result's size besides it, on a CPU.
+
+    Args:
+        is_alone: the first operand is stored within the kernel, so that it may be overwritten.
+        is_carried: the result is made where it is carried.
+    """
+    if inner.kind in _SCANS:  # a scan along an inner axis first copies its operand
+        return 1 + (not is_alone and inner.attrs.axis > 0)
+    if inner.kind == "argsort":  # positions are sorted along with a copy of the values
+        return int(not is_alone)
+    if inner.kind in _SCATTERS:
+        return int(not is_alone and not is_carried)
+    return int(inner.kind in _EXTREMA)
+
+
 def _is_stored(
     sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op], contracting: Container[int]
 ) -> bool:
@@ -179,6 +249,6 @@ def _is_stored(
     return any(
         reader.id in contracting
         or reader.kind in _READS_STORED
-        or (reader.kind == "gather" and reader.inputs[0].source == inner.id)
+        or (reader.kind == "concat" and inner.kind == "reindex")
         for reader in readers
     )
