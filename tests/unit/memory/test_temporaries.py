@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
     assert memory.needed == memory.peak + memory.temporaries + memory.constants
     assert f"temporaries: {memory.temporaries:,} bytes, estimated, the most in y" in str(memory)
     assert f"given arrays: {BYTES:,} bytes" in str(memory)
-    assert "not known: what libraries take of their own for contractions in y" in str(memory)
+    assert "uncertain: temporaries in y, where libraries compute contractions" in str(memory)
     assert memory.to_json()["needed"] == memory.needed
 
 
@@ -54,7 +56,8 @@ def test_a_kernel_whose_values_are_read_twice_each_is_gone_through_once() -> Non
         for _ in range(80):  # of which there are 2**80 ways to the end
             x = x * 0.5 + x.sin()
         ctx.output("y", x.sum() * 2.0)
-    assert ctx.compile({}).memory.temporaries == 4  # the sum: all else is fused
+    # x, its sine, the next x, and 0.5 in their shape: XLA states three arrays for larger ones
+    assert ctx.compile({}).memory.temporaries == 4 * 64 * 4
 
 
 @pytest.mark.parametrize("vectorize", [("b",), True])
@@ -99,7 +102,11 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     lowered = program.executable.lowered
     assert lowered is not None and lowered.needed <= budget == program.options.budget
     np.testing.assert_allclose(result["return"], whole.execute(seed=3)["return"], rtol=1e-4)
-    with pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught:
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught,
+    ):
+        warnings.simplefilter("ignore")  # another decision is tried first
         whole.with_options(device_memory=budget // 3).execute()
     assert caught.value.needed > budget // 3 and "XLA states" in caught.value.evidence[0]
 

@@ -16,7 +16,12 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_text import about
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.compiler.isl.sets_and_relations import Point
-from timerl_nb.compiler.memory.budget.kernel_temporaries import calls_libraries, temporaries
+from timerl_nb.compiler.memory.budget.kernel_temporaries import (
+    UNCERTAIN,
+    calls_libraries,
+    computes_side_by_side,
+    temporaries,
+)
 from timerl_nb.compiler.memory.budget.swapping import NO_SWAPS, Swap, Swapping, Swaps, time_to_copy
 from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
@@ -328,9 +333,13 @@ class MemoryPlan(Inspectable):
 
     @property
     def unknown_in(self) -> tuple[str, ...]:
-        """The kernels that libraries compute some of, whose own memory is not known."""
+        """The kernels whose temporaries are uncertain: of contractions, or of several results."""
         names, ops = self.pdg.names, self.statements.ops.values()
-        return tuple(names[op.id] for op in ops if calls_libraries(op))
+        return tuple(
+            names[op.id]
+            for op in ops
+            if calls_libraries(op) or computes_side_by_side(self.sizes, op)
+        )
 
     @property
     def constants(self) -> int:
@@ -481,7 +490,7 @@ class MemoryPlan(Inspectable):
         lines += self.beside_text()
         if self.unknown_in:
             where = ", ".join(self.unknown_in)
-            lines.append(f"not known: what libraries take of their own for contractions in {where}")
+            lines.append(f"uncertain: temporaries in {where}, where {UNCERTAIN}")
         lines.append("stores:")
         for text in lines:
             yield text, ()

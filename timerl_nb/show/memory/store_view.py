@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.compiler.ir.operations import Tensor
+from timerl_nb.compiler.memory.budget.kernel_temporaries import UNCERTAIN
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout, buffer_name, latest_name
@@ -213,7 +214,7 @@ def predicted_amounts(program: Program) -> Iterator[Amount]:
         yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, all at once{away}")
     where = f"the most in {plan.temporaries_in}" if plan.temporaries else "no kernel stores any"
     if plan.unknown_in:
-        where += f"; what libraries take of their own in {', '.join(plan.unknown_in)} is not known"
+        where += f"; uncertain in {', '.join(plan.unknown_in)}, where {UNCERTAIN}"
     yield Amount("temporaries", plan.temporaries, "estimated", where)
     yield Amount("constants", plan.constants, "given", "arrays that the program was given")
     yield Amount("needed", plan.needed, "estimated", "carried, temporaries and constants")

@@ -1,66 +1,30 @@
 """Estimate of a kernel's temporary memory, besides its operands and results.
 
 XLA fuses elementwise operations into their readers. It stores the operands and results of
-contractions, sorts, scans and scatters, and the results of reductions. It also stores the source of a
-gather, random bits, concatenations, and values read by several reductions. A contraction copies a part
-of a larger array. A contraction without a sum is an elementwise product.
+contractions, sorts, scans and scatters, and the results of reductions. It also stores random bits,
+concatenations, values read by several reductions, and operands of reductions besides arithmetic.
+A contraction copies a part of a larger array. A contraction without a sum is an elementwise product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
 
-from timerl_nb.compiler.ir.operation_attributes import ConstAttrs, DotAttrs
-from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, LAYOUT, REDUCTIONS
+from timerl_nb.compiler.ir.operation_attributes import DotAttrs
+from timerl_nb.compiler.ir.operation_kinds import LAYOUT, REDUCTIONS
 from timerl_nb.compiler.ir.operations import OPERAND, DataflowAttrs, Op, Read, Tensor, is_sliced
-from timerl_nb.compiler.ir.random_bits import MOST_LOOPED
 from timerl_nb.compiler.ir.shapes import TensorType
+from timerl_nb.compiler.memory.budget import cpu_fusion_rules as rules
+from timerl_nb.compiler.memory.budget.cpu_fusion_rules import CONTRACTIONS, FUSED
 from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.symbolic.index_expressions import Slice
 
-CONTRACTIONS = ("dot", "conv")
-FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
-_SCANS = frozenset({"linear_scan", "sliding_sum"})
-_EXTREMA = frozenset({"sliding_max", "sliding_min"})
-_SCATTERS = frozenset({"scatter_add", "scatter_set"})
-# Kinds that read their operands from memory.
-_READS_STORED = _SCANS | _EXTREMA | _SCATTERS | {"argsort"}
-# Float32 arithmetic that XLA computes inside a reduction on a CPU; it stores any other operand.
-_REDUCED = frozenset(
-    [
-        "abs",
-        "add",
-        "copy",
-        "detach",
-        "div",
-        "erf",
-        "exp",
-        "expm1",
-        "floor",
-        "log",
-        "log1p",
-        "max2",
-        "min2",
-        "mul",
-        "neg",
-        "pow",
-        "round",
-        "sigmoid",
-        "sign",
-        "sqrt",
-        "sub",
-        "tanh",
-        "value",
-        "reshape",
-        "transpose",
-        "expand",
-    ]
-)
-_POSITIONS = frozenset({"argmax", "argmin"})  # XLA fuses random bits into these
-_ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
+_NONE = frozenset[int]()
+UNCERTAIN = "libraries compute contractions or XLA computes several results side by side"
+_UNTOLD = 1 << 16  # bytes that do not matter
 
 
 def temporaries(
@@ -76,93 +40,219 @@ def temporaries(
             counts as if it were alone.
         over: the results that take an operand's memory over.
     """
-    if not isinstance(op.attrs, DataflowAttrs):
-        return 0
-    body = op.attrs.body
-    place = {inner.id: n for n, inner in enumerate(body)}
-    end = len(body)
-    readers: dict[tuple[int, int], list[Op]] = {}
-    for inner in body:
-        for read in inner.inputs:
-            readers.setdefault((read.source, read.out), []).append(inner)
-    results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
-    returned = {source for _, source in results if source != OPERAND}
-    alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
-    # what is made where it is carried
-    carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
-    positions = {inner.id for inner in body if inner.kind in _POSITIONS}
-    narrow: dict[int, int] = {}  # by operation, elements that reductions read as they are
-    reduced: set[int] = set()  # what reductions compute themselves
-    looped = {inner.id for inner in body if _is_looped(sizes, op, inner)}
-    made = {inner.id: inner.outputs for inner in body}
+    return _Body(sizes, op, held, over).peak() if isinstance(op.attrs, DataflowAttrs) else 0
 
-    def kind(read: Read) -> TensorType:
+
+def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
+    """Whether XLA may store far more than is estimated, since it computes several results at once."""
+    if not isinstance(op.attrs, DataflowAttrs) or len(op.attrs.results) < 2:
+        return False
+    body = _Body(sizes, op, None, ())
+    return body.total() > 1.5 * body.peak() + _UNTOLD
+
+
+class _Body:
+    """The operations within a kernel: which of them XLA stores, and from when until when."""
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        op: Op,
+        held: Callable[[Tensor], int] | None,
+        over: Container[int],
+    ) -> None:
+        self.sizes, self.op, self.held = sizes, op, held
+        self.body: Sequence[Op] = op.attrs.body
+        self.ops = {inner.id: inner for inner in self.body}
+        self.place = {inner.id: n for n, inner in enumerate(self.body)}
+        self.readers: dict[tuple[int, int], list[Op]] = {}
+        for inner in self.body:
+            for read in inner.inputs:
+                self.readers.setdefault((read.source, read.out), []).append(inner)
+        results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
+        alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
+        self.returned = {source for _, source in results if source != OPERAND}
+        # what is made where it is carried
+        self.carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
+        self.contracting = {k for k, o in self.ops.items() if contracts(sizes, op, o, self.type_of)}
+        self.removed = rules.find_inverse_transposes(self.body)
+        sums = [one for one in self.body if one.kind in REDUCTIONS]
+        # reductions that XLA computes itself, and whatever else reads arrays
+        self.looping = {one.id for one in sums if one.kind == "prod" or one.dtype != "f32"}
+        self.reading = {one.id for one in sums} - self.looping
+        self.stored: set[int] = set()
+        self.reduced: set[int] = set()  # what the library for reductions computes
+        self.narrow: dict[int, int] = {}  # by operation, elements that reductions read as they are
+        self.until: dict[int, int] = {}  # where each is read last, through what is fused
+        self.taken: set[int] = set()  # what a contraction takes as it is
+        self.roots: dict[int, frozenset[int]] = {}  # the stored operations that each is fused into
+        self.ends: dict[int, frozenset[int]] = {}  # the same, with stored elementwise operations
+        self.views: dict[int, frozenset[int]] = {}  # the positions at which those read it
+        self.repeated: list[tuple[Op, Op]] = []  # operands stored in the shape of a reader
+        for inner in reversed(self.body):
+            self._place(inner, self.readers.get((inner.id, 0), ()))
+
+    def type_of(self, read: Read) -> TensorType:
         if read.source == OPERAND:
-            return sizes.pdg.read_type(op.inputs[read.out])
-        return made[read.source][read.out].type
+            return self.sizes.pdg.read_type(self.op.inputs[read.out])
+        return self.ops[read.source].outputs[read.out].type
 
-    contracting = {inner.id for inner in body if contracts(sizes, op, inner, kind)}
-    stored: set[int] = set()
-    until: dict[int, int] = {}  # where each is read last, through what is fused
-    taken: set[int] = set()  # what a contraction takes as it is
+    def _count(self, inner: Op) -> int:
+        return prod(self.sizes.shape(self.op, inner.shape))
 
-    def last(found: Sequence[Op], least: int) -> int:
-        ends = (place[one.id] if one.id in stored else until[one.id] for one in found)
-        return max(ends, default=least)
+    def _last(self, readers: Iterable[Op], least: int) -> int:
+        """Where the last of some readers is computed as an array."""
+        return max(
+            (
+                self.place[o.id]
+                if o.id in self.stored or o.id in self.returned
+                else self.until[o.id]
+                for o in readers
+            ),
+            default=least,
+        )
 
-    def feeds(found: Sequence[Op]) -> bool:
-        return any(u.id in contracting or (u.kind in LAYOUT and u.id in taken) for u in found)
+    def _feeds(self, readers: Iterable[Op]) -> bool:
+        return any(
+            one.id in self.contracting or (one.kind in LAYOUT and one.id in self.taken)
+            for one in readers
+        )
 
-    roots: dict[int, frozenset[int]] = {}  # the stored operations into which each one is fused
-    for inner in reversed(body):
-        found = readers.get((inner.id, 0), ())
-        until[inner.id] = end if inner.id in returned else last(found, place[inner.id])
-        if feeds(found):
-            taken.add(inner.id)
-        is_reduced = any(one.id in reduced or one.kind in REDUCTIONS for one in found)
-        if is_reduced and inner.id not in returned:
-            count = prod(sizes.shape(op, inner.shape))
-            # a reduction is part of another one where nothing repeats its result in between
-            if all(o.kind in REDUCTIONS or narrow.get(o.id) == count for o in found):
-                narrow[inner.id] = count
-            nested = inner.kind in REDUCTIONS and inner.dtype == "f32" and len(found) == 1
-            if nested and inner.id in narrow or _is_reduced(inner, found):
-                reduced.add(inner.id)
-        into = [roots[one.id] for one in found]
-        together = frozenset[int]().union(*into)
-        if (
-            inner.id in looped
-            or (inner.kind == "rng" and not together <= positions)
-            or (is_reduced and inner.kind in FUSED and inner.id not in reduced)
-            or (_is_computed(inner) and len(together) > max(map(len, into), default=0))
-            or (inner.kind not in REDUCTIONS or inner.id not in reduced)
-            and _is_stored(sizes, op, inner, found, contracting)
+    def _place(self, inner: Op, readers: Sequence[Op]) -> None:
+        """Note whether an operation is stored, and until when, after its readers."""
+        key, is_returned = inner.id, inner.id in self.returned
+        self.until[key] = len(self.body) if is_returned else self._last(readers, self.place[key])
+        if self._feeds(readers):
+            self.taken.add(key)
+        is_reduced = any(o.id in self.reduced or o.kind in REDUCTIONS for o in readers)
+        if is_reduced and not is_returned:
+            self._reduce(inner, readers)
+        roots, ends = ([found[o.id] for o in readers] for found in (self.roots, self.ends))
+        self.ends[key] = _NONE.union(*ends)
+        self.views[key] = _NONE.union(*(self.views[o.id] for o in readers))
+        self._repeat(inner, readers)
+        is_operand = is_reduced and inner.kind in FUSED and key not in self.reduced
+        is_shared = key in self.reduced and len(self.ends[key]) > max(map(len, ends), default=0)
+        together = _NONE.union(*roots)
+        if is_operand or self._is_stored(inner, readers, roots, is_shared=is_shared):
+            self.stored.add(key)
+        if (is_operand or is_shared) and not is_returned:
+            if self.looping.isdisjoint(self.ends[key]):  # other readers compute it again
+                storing = [o for o in readers if not self.reading.isdisjoint(self.ends[o.id])]
+                self.until[key] = self._last(storing or readers, self.place[key])
+        if key in self.stored:
+            is_library = key in self.reduced and inner.kind in rules.EXPENSIVE
+            if inner.kind not in rules.POSITIONS and (inner.kind not in FUSED or is_library):
+                self.reading.add(key)
+            # readers of a stored elementwise value read memory
+            together = _NONE if inner.kind in FUSED else frozenset({key})
+        if key in self.stored or inner.kind in rules.VIEWS:
+            self.views[key] = frozenset({key})
+        if key in self.stored or is_returned:
+            self.ends[key] = frozenset({key})
+        self.roots[key] = together
+
+    def _reduce(self, inner: Op, readers: Sequence[Op]) -> None:
+        """Note whether the library for reductions computes it within the reduction that reads it."""
+        count = self._count(inner)
+        # a reduction is part of another one where nothing repeats its result in between
+        if all(
+            o.kind in REDUCTIONS
+            or self.narrow.get(o.id) == count
+            or (o.kind == "expand" and o.id in self.narrow)
+            for o in readers
         ):
-            stored.add(inner.id)
-        if inner.id in stored:  # readers of a stored elementwise value read memory
-            together = frozenset() if inner.kind in FUSED else frozenset({inner.id})
-        roots[inner.id] = together
-    change = [0] * (end + 2)
+            self.narrow[inner.id] = count
+        is_nested = inner.kind in REDUCTIONS and inner.dtype == "f32" and len(readers) == 1
+        if (
+            (is_nested and inner.id in self.narrow)
+            or inner.id in self.removed
+            or rules.is_arithmetic(inner, readers, self.ops, self.type_of)
+        ):
+            self.reduced.add(inner.id)
 
-    def keep(nbytes: int, first: int, last: int) -> None:
-        change[first] += nbytes
-        change[last + 1] -= nbytes
+    def _repeat(self, inner: Op, readers: Sequence[Op]) -> None:
+        """Note whether XLA stores an operand once for all readers, in their greater shape."""
+        count = self._count(inner)
+        by_shape: dict[tuple[object, ...], list[Op]] = {}
+        for one in readers:
+            if self._count(one) > count and not rules.is_rescaling(one, self.ops):
+                by_shape.setdefault(tuple(one.shape), []).append(one)
+        for found in by_shape.values():
+            reader = next((one for one in found if one.id in self.reduced), None)
+            if reader is not None and len({self.ends[one.id] for one in found}) > 1:
+                self.repeated.append((inner, reader))
 
-    for inner in body:
-        if inner.id in stored:
-            nbytes = sizes.type_bytes(op, inner.outputs[0].type)
-            if inner.id not in carried:
-                keep(nbytes, place[inner.id], until[inner.id])
-            if inner.id in looped:
-                keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
-            is_alone = inner.inputs[0].source in stored if inner.inputs else False
-            copies = _workspace(inner, is_alone=is_alone, is_carried=inner.id in carried)
-            keep(copies * nbytes, place[inner.id], place[inner.id])
-    for slot, read in enumerate(op.inputs):
-        found = readers.get((OPERAND, slot), ())
-        if feeds(found) and _is_cut(sizes, op, read, held):
-            keep(sizes.span(op, read) * sizes.point_bytes(read), 0, last(found, 0))
-    return max(accumulate(change))
+    def _is_stored(
+        self,
+        inner: Op,
+        readers: Sequence[Op],
+        roots: Sequence[frozenset[int]],
+        *,
+        is_shared: bool,
+    ) -> bool:
+        together = _NONE.union(*roots)
+        if inner.kind == "rng":
+            positions = (k for k in together if self.ops[k].kind in rules.POSITIONS)
+            if rules.is_looped(self.sizes, self.op, inner) or set(positions) != together:
+                return True
+        if inner.kind in rules.EXPENSIVE and len(self.views[inner.id]) > 1:
+            return True
+        is_split = len(together) > max(map(len, roots), default=0)
+        if (is_shared or is_split) and rules.is_computed(inner):
+            return True
+        if inner.kind in REDUCTIONS and inner.id in self.reduced:
+            return False
+        return rules.is_stored(self.sizes, self.op, inner, readers, self.contracting)
+
+    def peak(self) -> int:
+        """The most bytes that are stored at once."""
+        change = [0] * (len(self.body) + 2)
+        for nbytes, first, last in self._stretches():
+            change[first] += nbytes
+            change[last + 1] -= nbytes
+        return max(accumulate(change))
+
+    def total(self) -> int:
+        """Bytes of all stored arrays."""
+        return sum(nbytes for nbytes, _, _ in self._stretches())
+
+    def _stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Bytes of each stored array, and where it is made and read last."""
+        sizes, op, place = self.sizes, self.op, self.place
+        free = dict.fromkeys(self.carried.intersection(place), -1)
+        for inner in (one for one in self.body if one.id in self.stored):
+            now, is_carried = place[inner.id], inner.id in self.carried
+            nbytes = rules.stored_bytes(sizes, op, inner, self.readers.get((inner.id, 0), ()))
+            if not is_carried and not self._is_made_in_result(inner, nbytes, free):
+                yield nbytes, now, self.until[inner.id]
+            is_alone = bool(inner.inputs) and inner.inputs[0].source in self.stored
+            how = {"is_alone": is_alone, "is_carried": is_carried}
+            yield rules.workspace_bytes(sizes, op, inner, self.type_of, **how), now, now
+        for inner, reader in self.repeated:
+            nbytes = sizes.type_bytes(op, reader.outputs[0].type)
+            first = place[reader.id]
+            yield nbytes, first, max(first, self.until[inner.id])
+        for slot, read in enumerate(op.inputs):
+            readers = self.readers.get((OPERAND, slot), ())
+            if self._feeds(readers) and _is_cut(sizes, op, read, self.held):
+                yield sizes.span(op, read) * sizes.point_bytes(read), 0, self._last(readers, 0)
+
+    def _is_made_in_result(self, inner: Op, nbytes: int, free: dict[int, int]) -> bool:
+        """Whether XLA computes it in a result's memory, which is not used until later.
+
+        Args:
+            free: by result, until when its memory is used so; it is noted there.
+        """
+        for key, used in free.items():
+            one = self.ops[key]
+            room = self.sizes.type_bytes(self.op, one.outputs[0].type)
+            fits = room >= nbytes if one.kind == "concat" else room == nbytes
+            is_over = self.until[inner.id] <= self.place[key]
+            if used < self.place[inner.id] and fits and is_over and rules.takes_memory(one, inner):
+                free[key] = self.until[inner.id]
+                return True
+        return False
 
 
 def contracts(sizes: Sizes, op: Op, inner: Op, kind: Callable[[Read], TensorType]) -> bool:
@@ -204,51 +294,3 @@ def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | No
     if prod(there) <= sizes.span(op, read):
         return False
     return is_sliced(read) or (held is not None and held(read.tensor) > 1)
-
-
-def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
-    """Whether it makes random bits in a loop."""
-    return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
-
-
-def _is_computed(inner: Op) -> bool:
-    return not isinstance(inner.attrs, ConstAttrs)
-
-
-def _is_reduced(inner: Op, readers: Sequence[Op]) -> bool:
-    """Whether XLA computes an operation within the reduction that reads it, on a CPU."""
-    if inner.kind == "transpose" and any(one.kind not in REDUCTIONS for one in readers):
-        return False
-    return inner.kind in _REDUCED and inner.dtype == "f32"
-
-
-def _workspace(inner: Op, *, is_alone: bool, is_carried: bool) -> int:
-    """XLA's temporary arrays of the result's size besides it, on a CPU.
-
-    Args:
-        is_alone: the first operand is stored within the kernel, so that it may be overwritten.
-        is_carried: the result is made where it is carried.
-    """
-    if inner.kind in _SCANS:  # a scan along an inner axis first copies its operand
-        return 1 + (not is_alone and inner.attrs.axis > 0)
-    if inner.kind == "argsort":  # positions are sorted along with a copy of the values
-        return int(not is_alone)
-    if inner.kind in _SCATTERS:
-        return int(not is_alone and not is_carried)
-    return int(inner.kind in _EXTREMA)
-
-
-def _is_stored(
-    sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op], contracting: Container[int]
-) -> bool:
-    if isinstance(inner.attrs, ConstAttrs):
-        whole = sizes.type_bytes(op, inner.outputs[0].type) == inner.attrs.value.array.nbytes
-        return not whole and any(reader.id in contracting for reader in readers)
-    if inner.kind not in FUSED:
-        return inner.kind not in CONTRACTIONS or inner.id in contracting
-    return any(
-        reader.id in contracting
-        or reader.kind in _READS_STORED
-        or (reader.kind == "concat" and inner.kind == "reindex")
-        for reader in readers
-    )
