@@ -16,7 +16,7 @@ import timerl_nb as trl
 from timerl_nb.base.errors import DomainError, ShapeError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
-# XLA draws from all distributions of one kernel side by side, where estimates take one after another
+# XLA draws from a kernel's distributions side by side; estimates take one after another
 pytestmark = pytest.mark.filterwarnings("ignore:the program took .* bytes on the device")
 D = trl.distributions
 RNG = np.random.default_rng(0)

@@ -20,7 +20,7 @@ TypeOf = Callable[[Read], TensorType]
 
 CONTRACTIONS = ("dot", "conv")
 FUSED = ELEMENTWISE | LAYOUT | {"gather", "merge", "rng", "value"}
-# XLA computes these once, and stores them where they are read at several positions.
+# XLA computes these once, and stores them for readers at several positions.
 EXPENSIVE = frozenset(
     ["exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "sigmoid", "erf", "erf_inv"]
 )
@@ -139,7 +139,7 @@ def is_stored(
 
 
 def stored_bytes(sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op]) -> int:
-    """Bytes of a stored operation. XLA first casts what it adds up as integers."""
+    """Bytes of a stored operation. XLA casts the operand of an integer sum first."""
     nbytes = sizes.type_bytes(op, inner.outputs[0].type)
     if any(one.kind == "sum" and one.dtype == "i32" for one in readers):
         nbytes *= max(1, 4 // NUMPY[inner.dtype].itemsize)

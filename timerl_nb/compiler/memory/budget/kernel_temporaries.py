@@ -24,7 +24,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 _NONE = frozenset[int]()
 UNCERTAIN = "libraries compute contractions or XLA computes several results side by side"
-_UNTOLD = 1 << 16  # bytes that do not matter
+_UNTOLD = 1 << 16  # negligible bytes
 
 
 def temporaries(
@@ -52,7 +52,7 @@ def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
 
 
 class _Body:
-    """The operations within a kernel: which of them XLA stores, and from when until when."""
+    """The operations within a kernel, and the stretches over which XLA stores them."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class _Body:
         results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
         alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
         self.returned = {source for _, source in results if source != OPERAND}
-        # what is made where it is carried
+        # results made in their own buffers
         self.carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
         self.contracting = {k for k, o in self.ops.items() if contracts(sizes, op, o, self.type_of)}
         self.removed = rules.find_inverse_transposes(self.body)
         sums = [one for one in self.body if one.kind in REDUCTIONS]
-        # reductions that XLA computes itself, and whatever else reads arrays
+        # reductions in loops of XLA's, and operations that read arrays
         self.looping = {one.id for one in sums if one.kind == "prod" or one.dtype != "f32"}
         self.reading = {one.id for one in sums} - self.looping
         self.stored: set[int] = set()
-        self.reduced: set[int] = set()  # what the library for reductions computes
-        self.narrow: dict[int, int] = {}  # by operation, elements that reductions read as they are
-        self.until: dict[int, int] = {}  # where each is read last, through what is fused
-        self.taken: set[int] = set()  # what a contraction takes as it is
-        self.roots: dict[int, frozenset[int]] = {}  # the stored operations that each is fused into
+        self.reduced: set[int] = set()  # operations computed within a reduction
+        self.narrow: dict[int, int] = {}  # elements read by reductions, by operation
+        self.until: dict[int, int] = {}  # the place of each operation's last reader
+        self.taken: set[int] = set()  # operands of contractions
+        self.roots: dict[int, frozenset[int]] = {}  # stored readers of each operation
         self.ends: dict[int, frozenset[int]] = {}  # the same, with stored elementwise operations
-        self.views: dict[int, frozenset[int]] = {}  # the positions at which those read it
-        self.repeated: list[tuple[Op, Op]] = []  # operands stored in the shape of a reader
+        self.views: dict[int, frozenset[int]] = {}  # the positions at which readers look
+        self.repeated: list[tuple[Op, Op]] = []  # operands stored in a reader's shape
         for inner in reversed(self.body):
             self._place(inner, self.readers.get((inner.id, 0), ()))
 
@@ -101,7 +101,7 @@ class _Body:
         return prod(self.sizes.shape(self.op, inner.shape))
 
     def _last(self, readers: Iterable[Op], least: int) -> int:
-        """Where the last of some readers is computed as an array."""
+        """The place of the last reader, or of the array into which it is fused."""
         return max(
             (
                 self.place[o.id]
