@@ -156,7 +156,7 @@ def test_what_cannot_be_evaluated_is_said() -> None:
             ({"every": 2.5}, ShapeError, "every must be an integer"),
             ({"env": "MountainCar"}, EnvError, "there is no environment"),
             ({"env": 3}, EnvError, "is no environment"),
-            ({"max_steps": 0}, EnvError, "max_steps must be at least 1"),
+            ({"max_steps": 0}, EnvError, "max_steps must be an integer of at least 1"),
         ):
             with pytest.raises(error, match=text):
                 ctx.evaluate(**{"env": "CartPole-v1", **given})
