@@ -66,10 +66,14 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def count(root: Path) -> Counter[str]:
-    """Lines of code of a checkout by package: a folder in `timerl_nb` or `widgets`, or its own files."""
+    """Return the lines of code of a checkout by package.
+
+    A package is a folder in `timerl_nb`, `timerl_nb/compiler` or `widgets`, or the files of one of these.
+    """
     found: Counter[str] = Counter()
     for path in _files(root):
-        package = "/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]
+        depth = 3 if path.parts[:2] == ("timerl_nb", "compiler") else 2
+        package = "/".join(path.parts[: min(depth, len(path.parts) - 1)])
         found[package] += code_lines((root / path).read_text(encoding="utf-8"), path.suffix)
     return found
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import timerl_nb.base.errors
 from timerl_nb.base.errors import MissingPartError, OptionError, one_of
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.stream_file import load
 
-_STORED: Final = Path(timerl_nb.base.errors.__file__).parents[2] / "datasets" / "streams"
+_STORED: Final = Path(__file__).parents[2] / "datasets" / "streams"
 _SUFFIX: Final = ".stream.gz"
 
 

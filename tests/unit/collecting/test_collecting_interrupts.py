@@ -88,7 +88,7 @@ def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: i
             finally:
                 sys.settrace(before)
             if notes:  # within a step of the environments
-                assert "env/" in interrupts.at or "host.py" in interrupts.at
+                assert "env/" in interrupts.at or "host_stepping.py" in interrupts.at
                 assert "all of them begin new episodes" in notes[0]
                 first, second = one.next(), one.next()
                 np.testing.assert_array_equal(first.last_obs, second.obs[0])

@@ -33,7 +33,7 @@ def test_a_table_is_measured_and_chosen_from() -> None:
         assert (device.manager is None) == (name in beside)
     assert table.devices["CPU"].learner.spread >= 0  # type: ignore[union-attr]
     head, titles, *lines = repr(table).splitlines()
-    assert head.startswith("batches of 16, 8 rows") and titles.split()[-1] == "learner"
+    assert head.startswith("batches of 16, 8 new rows") and titles.split()[-1] == "learner"
     assert [line.split(" (")[0].split("  ")[0] for line in lines] == devices
     choice = trl.compose.choose(table, links)
     assert len(choice.all) == len(devices) ** 2

@@ -160,8 +160,8 @@ def test_lines_of_code_are_those_with_code(tmp_path: Path, capsys) -> None:
     page = 'const a = "// kept"; // why\n/* why\n   not */ const b = 1;\n\n// why\n'
     assert lines.code_lines(page, ".ts") == 2
     assert lines.code_lines("a {\n  color: red; /* why */\n}\n", ".css") == 3
-    (tmp_path / "timerl_nb" / "ir").mkdir(parents=True)
-    (tmp_path / "timerl_nb" / "ir" / "one.py").write_text("x = 1\n")
+    (tmp_path / "timerl_nb/compiler/ir").mkdir(parents=True)
+    (tmp_path / "timerl_nb/compiler/ir/one.py").write_text("x = 1\n")
     assert lines.count(tmp_path) == {"timerl_nb/compiler/ir": 1}
     here = lines.count(lines.ROOT)
     lines.main(str(tmp_path))

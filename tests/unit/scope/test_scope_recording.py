@@ -651,7 +651,7 @@ def test_an_interrupt_at_any_line_leaves_no_recording_open(tmp_path: Path) -> No
     ahead = inspect.getsourcelines(trl.scope.record.__exit__)[1] + 1
     for line in visited:
         raised = interrupted(recorded, line, *parts, "scope/recording/recorder.py")
-        if line[1] != ahead or Path(line[0]).name != "record.py":
+        if line[1] != ahead or Path(line[0]).name != "recording_session.py":
             assert joining.handed_on() == variables, line
         recorded()  # another recording begins and ends
         assert joining.handed_on() == variables, line

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import timerl_nb.base.errors
-
 
 def in_checkout(part: str) -> Path | None:
     """A part of the checkout; None where there is none."""
-    root = Path(timerl_nb.base.errors.__file__).parents[2]
+    root = Path(__file__).parents[3]
     is_checkout = (root / "pyproject.toml").is_file() and (root / "timerl_nb").is_dir()
     return root / part if is_checkout and (root / part).exists() else None
 
