@@ -60,7 +60,8 @@ def clipped_ppo(
         max_norm: the most that gradients may measure.
     """
     env = made(env, autoreset="same_step")
-    lam, clip = number("lam", lam, least=0, most=1), number("clip", clip, least=0)
+    gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
+    clip = number("clip", clip, least=0)
     if env.autoreset != "same_step":
         raise EnvError("episodes go on here.", hint="make it with autoreset='same_step'.")
     if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):

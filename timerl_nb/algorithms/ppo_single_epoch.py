@@ -39,7 +39,7 @@ def ppo(
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
         lr: Adam's learning rate.
     """
-    lam = number("lam", lam, least=0, most=1)
+    gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     with Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):

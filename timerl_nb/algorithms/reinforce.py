@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
+from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.inputs.tensor_sources import like
 from timerl_nb.compiler.language.inputs.tensor_sources import minimum as min
 from timerl_nb.driver.compiling_context import Context
@@ -48,7 +49,7 @@ def reinforce(
             o[b, i, t + 1], r, _ = step
             r.named("r")
         with ctx.region("learning"):
-            end = T if steps is None else min(t + steps, T)
+            end = T if steps is None else min(t + integer("steps", steps), T)
             g = r[b, i, t:end].discounted_sum(gamma).named("g")
             advantage = g - g.mean(over=b) if baseline else g
             loss = step.masked(-dnn.log_prob(a) * advantage).mean(over=(b, t))

@@ -52,7 +52,7 @@ class Dqn:
     def __post_init__(self) -> None:
         number("gamma", self.gamma, least=0, most=1)
         numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
-        if self.activation not in _ACTIVATIONS:
+        if not isinstance(self.activation, str) or self.activation not in _ACTIVATIONS:
             raise OptionError(
                 f"activation={self.activation!r} is none.",
                 hint=one_of(str(self.activation), [*_ACTIVATIONS]),

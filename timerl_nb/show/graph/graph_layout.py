@@ -23,7 +23,6 @@ class LayoutTimeout(DrawingError):
     """A graph that is too large to be laid out in the time there is."""
 
 
-@lru_cache(maxsize=64)
 def layout_svg(dot: str, seconds: float = SECONDS) -> str:
     """The picture of a Graphviz graph as one `<svg>` element, with a background and no script.
 
@@ -36,6 +35,11 @@ def layout_svg(dot: str, seconds: float = SECONDS) -> str:
     """
     expect_type(dot, str, "the text of a graph", "view.to_dot() gives one.")
     number("seconds", seconds, least=0)
+    return _render_svg(dot, seconds)
+
+
+@lru_cache(maxsize=64)
+def _render_svg(dot: str, seconds: float) -> str:
     try:
         text = offline_rendering.call("layout", dot, seconds=seconds)
     except offline_rendering.TooLong:
