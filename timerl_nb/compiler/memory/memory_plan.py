@@ -174,7 +174,7 @@ class MemoryPlan(Inspectable):
         Args:
             layout: their `Layout`.
             given: bytes of given arrays that are among these buffers.
-            share: what each device has of them.
+            share: the part on each device.
         """
         known = nbytes, is_lowered, given, share
         if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):

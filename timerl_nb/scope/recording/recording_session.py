@@ -125,7 +125,7 @@ class record(Recorded):
             record.__exit__(self)  # an interrupt came ahead of it
 
     def read(self) -> Recording:
-        """What was recorded, so far or in all."""
+        """Return the recording, so far or in all."""
         return read(self.folder)
 
 

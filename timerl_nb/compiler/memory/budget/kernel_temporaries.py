@@ -260,7 +260,7 @@ def contracts(sizes: Sizes, op: Op, inner: Op, kind: Callable[[Read], TensorType
 
     Args:
         op: the kernel that it is in, or itself.
-        kind: what a read of it yields.
+        kind: returns the type of a read.
     """
     if inner.kind not in CONTRACTIONS or not isinstance(inner.attrs, DotAttrs):
         return inner.kind in CONTRACTIONS

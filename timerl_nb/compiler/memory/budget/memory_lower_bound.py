@@ -78,8 +78,8 @@ def extra_kernel_bytes(statements: Statements, sizes: Sizes) -> int:
 def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
     """Bytes below which no plan of a graph comes, however it is fused.
 
-    What a contraction takes and gives is stored by XLA (`compiler/memory/budget/kernel_temporaries`), though two operands may be
-    of one value; what is read by an operation over another domain is a kernel's result.
+    XLA stores the operands and the result of a contraction (`kernel_temporaries`); two operands may be one
+    value. A value that an operation over another domain reads is the result of a kernel.
     """
     sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
     stored = {op.id for op in pdg if contracts(sizes, op, op, pdg.read_type)}

@@ -1,7 +1,7 @@
-"""Uses of values by number: who makes or reads each, when, and for how long nobody does in between.
+"""Numbered uses of values: writer, readers, their times, and the gaps between uses.
 
-What `compiler/isl/reuse_intervals` says of classes of gaps as relations, for every gap of a run under actual bounds;
-which takes no isl, and so is done for all values, where relations are made for what is swapped.
+`compiler/isl/reuse_intervals` describes classes of gaps as relations, for swapped values alone. This module lists
+every gap under actual bounds for all values, without isl.
 """
 
 from __future__ import annotations
