@@ -7,7 +7,8 @@ from timerl_nb.base.errors import DomainError, OptionError, TimeRLError
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.tensor_sources import like, value
-from timerl_nb.compiler.language.policy.policy_slice import InProgram, Slicer, policy_of
+from timerl_nb.compiler.language.policy.policy_in_program import InProgram
+from timerl_nb.compiler.language.policy.policy_slice import Slicer, policy_of
 from timerl_nb.compiler.language.program_context import current
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.index_expressions import sym

@@ -32,13 +32,9 @@ from timerl_nb.compiler.language.foreign_names import LEARNT, all_asked, missing
 from timerl_nb.compiler.language.inputs.dynamic_bound_inputs import until
 from timerl_nb.compiler.language.inputs.tensor_sources import Parameter, constant, data, like, where
 from timerl_nb.compiler.language.policy.environment_and_action_record import FROZEN, Actor
-from timerl_nb.compiler.language.policy.policy_slice import (
-    How,
-    InProgram,
-    PolicyGraph,
-    Slicer,
-    policy_of,
-)
+from timerl_nb.compiler.language.policy.policy_graph import How, PolicyGraph
+from timerl_nb.compiler.language.policy.policy_in_program import InProgram
+from timerl_nb.compiler.language.policy.policy_slice import Slicer, policy_of
 from timerl_nb.compiler.language.program_context import Context as Frontend
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.distributions import Distribution

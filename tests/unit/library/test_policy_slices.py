@@ -17,7 +17,8 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.compiler.ir.dependence_graph import at_own_point
 from timerl_nb.compiler.ir.reference.evaluation_rules import Env
 from timerl_nb.compiler.ir.reference.evaluator import Reference
-from timerl_nb.compiler.language.policy.policy_slice import How, policy_of
+from timerl_nb.compiler.language.policy.policy_graph import How
+from timerl_nb.compiler.language.policy.policy_slice import policy_of
 from timerl_nb.rl import LearntPolicy
 from timerl_nb.runtime.jax_backend import graph_function as rules
 

@@ -18,7 +18,9 @@ from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.language.inputs.iteration_inputs import given
 from timerl_nb.compiler.language.inputs.tensor_sources import constant
 from timerl_nb.compiler.language.policy.environment_and_action_record import Actor
-from timerl_nb.compiler.language.policy.policy_slice import How, InProgram, PolicyGraph, Slicer
+from timerl_nb.compiler.language.policy.policy_graph import How, PolicyGraph
+from timerl_nb.compiler.language.policy.policy_in_program import InProgram
+from timerl_nb.compiler.language.policy.policy_slice import Slicer
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import Domain

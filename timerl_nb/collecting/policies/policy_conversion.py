@@ -9,7 +9,7 @@ from timerl_nb.collecting.policies.collecting_policy import Acting, own
 from timerl_nb.collecting.policies.function_policy import function_of
 from timerl_nb.collecting.policies.network_policy import Network, beginning, check_network
 from timerl_nb.collecting.policies.ready_policies import Random, random
-from timerl_nb.compiler.language.policy.policy_slice import How
+from timerl_nb.compiler.language.policy.policy_graph import How
 from timerl_nb.compiler.language.program_context import Context
 from timerl_nb.nn.module import Module
 from timerl_nb.rl.exported_policy import LearntPolicy

@@ -9,7 +9,8 @@ from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.collecting.policies.network_policy import beginning
-from timerl_nb.compiler.language.policy.policy_slice import How, policy_of
+from timerl_nb.compiler.language.policy.policy_graph import How
+from timerl_nb.compiler.language.policy.policy_slice import policy_of
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.rl.exported_policy import LearntPolicy

@@ -13,7 +13,7 @@ from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
 from timerl_nb.collecting.strategy import APART, Counts, Weights
 from timerl_nb.compiler.language.inputs.tensor_sources import like, tensor, where
-from timerl_nb.compiler.language.policy.policy_slice import broadcast_over
+from timerl_nb.compiler.language.policy.policy_in_program import broadcast_over
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS
 from timerl_nb.driver.compiling_context import Context
