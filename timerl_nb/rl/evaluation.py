@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import DomainError, OptionError, TimeRLError
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.indexing.index_parsing import Index
@@ -74,6 +73,3 @@ def evaluated(
         if often == 1:
             return returns
         return returns[(Index(ctx, sym(outer)) + 1) % often == 0]
-
-
-register_entry_point("program.evaluate", evaluated)

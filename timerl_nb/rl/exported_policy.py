@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.base.array_conversion import Array, narrow_array
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import (
     EnvError,
     ExecutionError,
@@ -568,6 +567,3 @@ def _select_checkpoint(kept: Sequence[Kept], step: Any) -> Kept:
         f"no checkpoint was kept of step {step!r}.",
         hint=f"there are the steps {', '.join(shown)}; without one it is the last.",
     )
-
-
-register_entry_point("program.policy", learnt)

@@ -4,7 +4,6 @@ Input: stages, runs, recordings. Output: `view_model.View` values for notebook w
 static pages, and Plotly figures.
 """
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.show.artifact_renderers import register
 from timerl_nb.show.comparison.argument_sweep import SweepView
@@ -35,7 +34,6 @@ from timerl_nb.show.systems.run_view import RunView
 from timerl_nb.show.view_model import View
 
 register()
-register_entry_point("program.export_html", export_html)
 
 __all__ = [
     "ComparisonView",

@@ -2,7 +2,6 @@
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.display_registry import bundle
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import DrawingError, ExecutionError, OptionError, TimeRLError, one_of
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.text_formatting import format_count

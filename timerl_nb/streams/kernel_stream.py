@@ -121,7 +121,7 @@ class Stream(Inspectable):
         return {"name": self.name, "kernels": [{**k.to_json(), "upstream": u} for k, u in kernels]}
 
     def to_svg(self) -> str:
-        return entry_point("streams.picture")(self)
+        return entry_point("streams.layout")(self.to_dot())
 
     def to_dot(self) -> str:
         dot = Dot(self.name, many=len(self) > 300)
@@ -133,7 +133,7 @@ class Stream(Inspectable):
 
 
 def _way(verb: str, how: str) -> Any:
-    ways = entry_point("streams.ways")(verb)
+    ways = entry_point("streams.ways")[verb]
     if how not in ways:
         raise OptionError(f"a stream does not {verb} by {how!r}.", hint=one_of(how, tuple(ways)))
     return ways[how]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.streams.baselines import run_graph, run_serial
 from timerl_nb.streams.cuda_execution import run_cuda_graph, run_events, run_stream_sync
 from timerl_nb.streams.simulator.acs_hardware import Hardware
@@ -33,5 +32,3 @@ WAYS: Final[Mapping[str, Mapping[str, Callable[..., Any]]]] = {
     },
 }
 SIMULATED: Final = tuple(WAYS["simulate"])
-
-register_entry_point("streams.ways", WAYS.__getitem__)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from timerl_nb.show.widget_api import register_entry_point
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.magic import load
 from timerl_widgets.mapping_explorer import MappingExplorer
@@ -12,12 +11,6 @@ from timerl_widgets.run_monitor import RunMonitor
 from timerl_widgets.scope_view import ScopeView
 from timerl_widgets.stream_view import StreamView
 from timerl_widgets.ways_explorer import WaysExplorer
-
-register_entry_point("program.explore", Explorer)
-register_entry_point("recording.explore", ScopeView)
-register_entry_point("collector.explore", WaysExplorer)
-register_entry_point("compose.explore", MappingExplorer)
-register_entry_point("streams.explore", StreamView)
 
 __all__ = [
     "Explorer",

@@ -1,4 +1,4 @@
-"""What parts above a program add to it: registered by them, asked for by name."""
+"""Functions of parts above a program, by the names of one table."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from timerl_nb.base.errors import MissingPartError
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> trl.Program:
-    """A program whose explorer has not been registered."""
-    monkeypatch.setattr(entry_points, "_REGISTERED", {})
+def program() -> trl.Program:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         ctx.output("y", trl.data(np.arange(4.0), domain=(t,)) * 2)
     return ctx.compile({"T": 4})
 
 
-def test_an_entry_point_passes_the_program_and_the_arguments(program: trl.Program) -> None:
-    entry_points.register_entry_point(
-        "program.explore", lambda program, other, **options: (program, other, options)
-    )
+@pytest.mark.parametrize("name", entry_points._FUNCTIONS)
+def test_every_name_has_a_function(name: str) -> None:
+    assert entry_points.entry_point(name) is not None
+
+
+def test_an_entry_point_passes_the_program_and_the_arguments(
+    program: trl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part: Any = ModuleType("timerl_widgets")
+    part.Explorer = lambda program, other, **options: (program, other, options)
+    monkeypatch.setitem(sys.modules, "timerl_widgets", part)
     assert program.explore(height=300) == (program, None, {"height": 300})
 
 
@@ -47,7 +52,7 @@ def test_the_part_is_imported_when_it_is_asked_for(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "timerl_widgets.py").write_text(
-        "from timerl_nb.base.entry_points import register_entry_point\nregister_entry_point('program.explore', lambda program, other: 'opened')\n"
+        "def Explorer(program, other):\n    return 'opened'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.collecting.policies.network_policy import beginning
@@ -60,6 +59,3 @@ def _size(program: Program, dims: tuple[str, ...]) -> int | None:
     bounds = [program.bounds.get(program.pdg.dims[name].bound) for name in dims]
     known = [n for n in bounds if isinstance(n, int) and n > 0]
     return prod(known) if known and len(known) == len(bounds) else None
-
-
-register_entry_point("program.collector", collector)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.program_runs.run_observation import run_observed
 from timerl_nb.scope.recording.recording_session import record
@@ -23,6 +22,3 @@ def scope(
     with record(folder, taps=False, devices=devices) as rec:
         run_observed(program, seed, turns, waits=False)
     return rec
-
-
-register_entry_point("program.scope", scope)

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.scope import Recording
 from timerl_nb.show.comparison.plotly_figures import THEME
@@ -101,6 +100,3 @@ _FIGURES: Final[Mapping[str, Callable[[ScopeView, go.Figure], None]]] = {
     "transitions": _transitions,
     "processes": _processes,
 }
-
-register_entry_point("recording.figure", scope_figure)
-register_entry_point("recording.view", ScopeView.of)

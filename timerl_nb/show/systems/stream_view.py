@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from timerl_nb.base.entry_points import register_entry_point
 from timerl_nb.compiler.language.foreign_names import expect_type
-from timerl_nb.show.graph.graph_layout import layout_svg
 from timerl_nb.show.view_model import View
 from timerl_nb.streams.run_report import Report
 
@@ -105,7 +103,3 @@ def _convert_report(report: Any) -> StreamRun:
     return StreamRun(
         *(found.how, found.streams, found.size, found.us, found.utilization, launches, left_out)
     )
-
-
-register_entry_point("streams.view", StreamView.of)
-register_entry_point("streams.picture", lambda stream: layout_svg(stream.to_dot()))
