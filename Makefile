@@ -106,7 +106,7 @@ torture: setup  ## kill runs, fill disks, compile a thousand times: the PARTS of
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks
 
-bench-full: setup  ## all works, with the hand-made limits; depth, peaks, and what the interpreter costs
+bench-full: setup  ## all works, with the hand-made limits; launches, and stock PPO until it has learnt
 	$(BIN)/python -m benchmarks full
 
 acs: setup  ## simulate paper 004's figures, into docs/acs.md

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.interpreter import replaced
+from benchmarks.compiler.interpreter import replaced
 from timerl_nb.runtime.fused_kernel import Kernel
 
 

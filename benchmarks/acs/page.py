@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from benchmarks.acs import on_gpu
 from benchmarks.acs.figures import FIGURES
 
 PAGE = Path(__file__).parents[2] / "docs" / "acs.md"
@@ -17,11 +18,13 @@ def places() -> list[str]:
 
 
 def main(*names: str) -> None:
-    """All figures, or those of these names; the text between them stays.
+    """All figures, or those of these names; the text between them stays. `gpu` runs the streams on a GPU.
 
     Raises:
         SystemExit: the page has no place of that name, or names one that is not there.
     """
+    if names[:1] == ("gpu",):
+        return on_gpu.main(*names[1:])
     if sorted(places()) != sorted(FIGURES):
         raise SystemExit(f"{PAGE} has other places than figures: {set(places()) ^ set(FIGURES)}")
     if not {*names} <= {*FIGURES}:

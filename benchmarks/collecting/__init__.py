@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks import report
 from benchmarks.collecting import choices, learner, targets
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import found
@@ -16,6 +15,7 @@ from benchmarks.collecting.fitting import fitted
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
 from benchmarks.collecting.table import BRAX, SIMULATIONS, TABLE
 from benchmarks.finding import table
+from benchmarks.training.report import machine
 
 ROOT: Final = Path(__file__).parents[2]
 BATCHED: Final = ("NumPy, batched", "PyTorch, batched", "JAX, a call a step", "JAX, scan")
@@ -77,7 +77,7 @@ _TABLES: Final = {
 }
 
 
-def main(words: Sequence[str], rounds: int = 5) -> None:
+def main(*words: str, rounds: int = 5) -> None:
     """Measure some sweeps, or all; print tables and findings, and write `runs/collect.csv`.
 
     "choices" is what `trl.collect` chooses beside what is fastest; "targets" are figures beside what is asked of them;
@@ -159,7 +159,7 @@ def _speed(m: Measured | None) -> str:
 
 def write(path: Path, rows: Sequence[Measured]) -> None:
     """The figures as CSV, with the machine in each line."""
-    about = report.machine()
+    about = machine()
     parts = ("python", "simulator", "backend", "waiting")
     with path.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import timerl_nb as trl
-from benchmarks.learning import EPISODES, GOAL
+from benchmarks.training.learning import EPISODES, GOAL
 
 ENVS, STEPS = 16, 64
 EPOCHS, ROWS = 10, 256  # passes over a batch, and rows of a minibatch

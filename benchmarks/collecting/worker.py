@@ -19,7 +19,7 @@ import timerl_nb as trl
 from benchmarks.collecting import equations
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.table import SIMULATIONS, TABLE
-from benchmarks.race import resident_bytes
+from benchmarks.training.race import resident_bytes
 
 SLICE: Final = 0.02  # seconds for which batches are collected in a round, at least
 MEASURED: Final = "measured"

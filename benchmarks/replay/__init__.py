@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from benchmarks.replay import buffers, learning, moves, protocol, trees
 
 PARTS = {
@@ -15,7 +13,7 @@ PARTS = {
 }
 
 
-def main(names: Sequence[str]) -> None:
+def main(*names: str) -> None:
     for name in names or PARTS:
         print(f"## {name}\n")
         PARTS[name]()

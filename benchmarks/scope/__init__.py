@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from benchmarks.finding import Finding, table
-from benchmarks.scope import devices, inside, on_gpu, overhead, selfplay
+from benchmarks.scope import devices, inside, on_gpu, overhead
 from benchmarks.scope.findings import FINDINGS
 
 # By name, what prints a table, and the packages that it needs.
@@ -15,13 +15,12 @@ TABLES: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
     "devices": (devices.main, ()),
     "gpu": (on_gpu.main, ("torch", "stable_baselines3")),
     "inside": (inside.main, ("torch", "stable_baselines3")),
-    "selfplay": (selfplay.main, ()),
     "overhead": (overhead.main, ("torch", "stable_baselines3")),
 }
 PARTS: Final = (*FINDINGS, *TABLES)
 
 
-def main(names: Sequence[str]) -> None:
+def main(*names: str) -> None:
     """Print the findings and tables of some names, or all; of what cannot be shown, why."""
     chosen = names or PARTS
     found = list[Finding]()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks import toggles
+from benchmarks.compiler import toggles
 from tests.browser.conftest import Lab, Watched
 from tests.browser.opened import change_theme, open_and_run, run_cell, write
 

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 
-from benchmarks.race import resident_bytes
+from benchmarks.training.race import resident_bytes
 
 FIRST: Final = 10  # tries after which it is not to grow any more,
 ALLOWED: Final = 0.05  # than by this share

@@ -11,7 +11,7 @@ from timerl_nb.cli.support.argument_parser import Parser
 from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 
 _EXAMPLES: Final = """  timerl bench                 three works against hand-written JAX (under 5 minutes)
-  timerl bench full            all works; depth, peaks, and what the interpreter costs
+  timerl bench full            all works, launches, and stock PPO until it has learnt
   timerl bench race S 10 ours jitted
 """
 

@@ -12,12 +12,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from benchmarks import collecting, report
+from benchmarks import collecting
 from benchmarks.collecting import choices, equations, findings, simulated
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
 from benchmarks.collecting.table import BRAX, PEERS, SIMULATIONS, TABLE, Row
 from benchmarks.finding import table
+from benchmarks.training.report import machine
 
 
 def advanced(row: Row, cell: Cell) -> tuple[Any, int]:
@@ -123,7 +124,7 @@ def test_a_sweep_is_measured_by_turns_and_written(
     monkeypatch.setattr(collecting, "sweeps", lambda full: {"few": sweep})
     monkeypatch.setattr(collecting, "ROOT", _root(tmp_path))
     monkeypatch.chdir(tmp_path)
-    collecting.main([], rounds=3)
+    collecting.main(rounds=3)
     text = capsys.readouterr().out
     assert "| NumPy, batched | " in text and "N 2, K 10" in text
     assert "- PyTorch, batched, from N 1, K 10 on: torch is not installed (make torch-env)" in text
@@ -132,7 +133,7 @@ def test_a_sweep_is_measured_by_turns_and_written(
     assert [row["name"] for row in rows] == [*names, *names[:2]]
     assert all(float(r["least"]) <= float(r["median"]) <= float(r["greatest"]) for r in rows[:2])
     assert {r["rounds"] for r in rows} == {"3", "0"} and float(rows[0]["python_ns"]) > 0
-    assert {r["cores"] for r in rows} == {str(report.machine()["cores"])}
+    assert {r["cores"] for r in rows} == {str(machine()["cores"])}
 
 
 def _root(tmp_path: Path) -> Path:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from benchmarks.peers import jitted
-from benchmarks.peers.parts import adam, adam_state, of_ours
-from benchmarks.probe import probe, probed
+from benchmarks.training.peers import jitted
+from benchmarks.training.peers.parts import adam, adam_state, of_ours
 from benchmarks.works import Work
+from tests.probe import probe, probed
 from tests.unit.checks import assert_same
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from benchmarks.peers import stock
-from benchmarks.peers.parts import adam_state
+from benchmarks.training.peers import stock
+from benchmarks.training.peers.parts import adam_state
 from benchmarks.works import Stock
 from tests.unit.checks import assert_same
 from timerl_nb.compiler.ir.dependence_graph import at_own_point

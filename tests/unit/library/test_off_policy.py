@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from benchmarks.off_policy import tenths
+from benchmarks.training.off_policy import tenths
 from tests.unit.checks import assert_same
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.rl.episode_returns import episode_returns

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from benchmarks.interpreter import replaced
+from benchmarks.compiler.interpreter import replaced
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb.base.runtime_events import Event

@@ -4,37 +4,19 @@ import csv
 import json
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import timerl_nb as trl
 from benchmarks import __main__ as face
-from benchmarks import (
-    budgets,
-    compiling,
-    depth,
-    interpreter,
-    lines,
-    overlap,
-    peaks,
-    race,
-    report,
-    taps,
-    temporaries,
-    works,
-)
-from benchmarks.systems import SYSTEMS
+from benchmarks import lines, works
+from benchmarks.compiler import compiling
+from benchmarks.memory import budgets, temporaries
+from benchmarks.scope import overlap, taps
+from benchmarks.training import race, report
+from benchmarks.training.systems import SYSTEMS
 from benchmarks.works import Work
-
-
-def test_the_interpreter_is_measured_three_ways() -> None:
-    program = compiling.compiled("5-step").with_bounds({"B": 2, "I": 1, "T": 10})
-    before = program.execute(progress=False)["return"]
-    found = interpreter.measure(program, repeats=1)
-    # init, reset, 10 × acting, 10 × learning, update and the mean return
-    assert found["instructions, of which Execute"].endswith(", 24")
-    assert float(found["run / bare"]) > 0
-    assert (program.execute(progress=False)["return"] == before).all(), "kernels are put back"
 
 
 def test_compile_times_name_every_stage(capsys) -> None:
@@ -42,20 +24,6 @@ def test_compile_times_name_every_stage(capsys) -> None:
     text = capsys.readouterr().out
     for stage in ("simplify", "vectorize", "fuse", "schedule", "memory", "ast", "total"):
         assert f"| {stage} |" in text
-
-
-def test_depth_names_operations_and_the_share_of_isl(capsys) -> None:
-    depth.main(depths=(1,), repeats=1)
-    text = capsys.readouterr().out
-    assert text.count("| of which isl schedules |") == len(depth.PROGRAMS)
-    assert re.search(r"\| simplify \| [\d.]+ \(\d+ -> \d+ operations", text)
-    assert re.search(r"\| schedule \| [\d.]+ \(\d+ statements", text)
-
-
-def test_predicted_peaks_are_the_ledger_s(capsys) -> None:
-    peaks.main(most=2)
-    rows = [line for line in capsys.readouterr().out.splitlines() if "bytes" not in line][1:]
-    assert len(rows) == 2 and all(row.endswith("| yes |") for row in rows)
 
 
 def test_temporaries_are_told_of_all_and_counted_of_what_takes_more_than_any_call(
@@ -89,7 +57,7 @@ def test_what_keeps_to_its_budget_is_told_from_what_does_not(
         return {**known, "resident": own, "seconds": 1.0}
 
     monkeypatch.setattr(budgets, "_asked", asked)
-    budgets.main(["kept", "beyond", "interpreted"], [1, 0.1])
+    budgets.main("kept", "beyond", "interpreted", shares=[1, 0.1])
     text = capsys.readouterr().out
     assert "| kept, 1 | 256.0 KiB | 256.0 KiB | 256.0 KiB | 0 B | 64.0 KiB |" in text
     assert text.count("refused: 64.0 KiB would do") == 3
@@ -149,9 +117,22 @@ def test_resident_memory_is_that_of_a_process_of_its_own(
 
 
 def test_words_that_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["fast"], ["race"], ["race", "Z"], ["race", "S", "theirs"]):
+    for words in (["race"], ["race", "Z"], ["race", "S", "theirs"]):
         with pytest.raises(SystemExit, match="systems: 'jitted'"):
             face.main(*words)
+    with pytest.raises(SystemExit, match="# Benchmarks"):
+        face.main("fast")
+
+
+@pytest.mark.parametrize("command", sorted({*face.COMMANDS.values(), *face.QUIET.values()}))
+def test_every_command_has_a_function(command: str) -> None:
+    assert callable(resolve_name(f"benchmarks.{command}"))
+
+
+def test_the_table_lists_every_command() -> None:
+    internal = {"short", "held", "overlapping", "recorded", "resident"}
+    listed = set(re.findall(r"^\| `([\w-]+)", face.README.read_text(), re.M))
+    assert listed | internal == {*face.COMMANDS, *face.QUIET}
 
 
 def test_lines_of_code_are_those_with_code(tmp_path: Path, capsys) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import learning
+from benchmarks.training import learning
 from benchmarks.works import Stock
 
 RETURNS = np.array([10.0, 0.0, 470.0, 490.0])

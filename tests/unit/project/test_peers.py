@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.peers import jitted, kept, online
-from benchmarks.peers.parts import Iteration, start
+from benchmarks.training.peers import jitted, kept, online
+from benchmarks.training.peers.parts import Iteration, start
 from benchmarks.works import Work
 
 PPO = Work("ppo", 6, 20, width=8, obs_shape=(2, 2, 2))

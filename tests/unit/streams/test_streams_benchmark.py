@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import streams
+from benchmarks.acs import streams
 from timerl_nb.streams import Kernel, Segment
 
 

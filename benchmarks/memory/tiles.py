@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.race import WARM
+from benchmarks.training.race import WARM
 from timerl_nb.compiler.loops.cache_tile_size_model import TileModel
 from timerl_nb.compiler.loops.loop_nodes import Execute, subtree_nodes
 from timerl_nb.compiler.passes.vectorization.axis_independence import axis_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.race import resident_bytes
-from benchmarks.temporaries import OWN
+from benchmarks.memory.temporaries import OWN
+from benchmarks.training.race import resident_bytes
 from benchmarks.works import WORKS, Stock, Work
 from timerl_nb.base.errors import BudgetError
 from timerl_nb.base.options import Options
@@ -31,13 +31,13 @@ NAMES = ("s", "R-8", "R-mc", "C", "S", "L4", *UNSEEN)
 TURNS = 2
 
 
-def main(names: Sequence[str] = NAMES, shares: Sequence[float] = SHARES) -> None:
+def main(*names: str, shares: Sequence[float] = SHARES) -> None:
     """Print a table: for each work, budgets that are shares of what it needs without one; and which are kept to."""
     head = "work, share|budget|needed|carried|temporaries estimated|stated|resident, measured|compiled in"
     print(f"| {head.replace('|', ' | ')} |\n|{'---|' * 8}")
     kept = dict[str, bool]()
     refused = 0
-    for name in names:
+    for name in names or NAMES:
         whole = _asked(name, None)["needed"]
         for share in shares:
             budget = int(whole * share)

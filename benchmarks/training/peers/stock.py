@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from benchmarks.peers.parts import Array, Carry, Iteration, Params, adam_state
+from benchmarks.training.peers.parts import Array, Carry, Iteration, Params, adam_state
 from benchmarks.works import CRITIC, ENTROPY, GAMMA, Stock
 
 

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.peers import stock
+from benchmarks.training.peers import stock
 from benchmarks.works import Stock
 
 GOAL: Final = 475.0  # where CartPole-v1 counts as solved

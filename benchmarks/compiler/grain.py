@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 
 import timerl_nb as trl
-from benchmarks.compiling import compiled
-from benchmarks.interpreter import Recording, whole
+from benchmarks.compiler.compiling import compiled
+from benchmarks.compiler.interpreter import Recording, whole
 from timerl_nb.compiler.loops.loop_nodes import Execute, If, Loop, Node
 from timerl_nb.compiler.symbolic.expression_evaluation import python_source
 from timerl_nb.driver.program import Program

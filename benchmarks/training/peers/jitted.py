@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from benchmarks.peers.parts import (
+from benchmarks.training.peers.parts import (
     Array,
     Carry,
     Iteration,

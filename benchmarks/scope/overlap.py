@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 import timerl_nb as trl
-from benchmarks.race import resident_bytes
+from benchmarks.training.race import resident_bytes
 from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.scope.analysis.recording_queries import Recording
 from timerl_nb.scope.analysis.thread_timelines import Lane

@@ -15,8 +15,8 @@ from typing import Any, Final
 import jax
 
 import timerl_nb as trl
-from benchmarks.peers import floor, jitted, kept, online, stock
-from benchmarks.peers.parts import Carry, Iteration, start
+from benchmarks.training.peers import floor, jitted, kept, online, stock
+from benchmarks.training.peers.parts import Carry, Iteration, start
 from benchmarks.works import Stock, Work
 from timerl_nb.compiler.loops.loop_nodes import Loop, Sequence, children
 from timerl_nb.runtime.interpreter.interpreter import Run
@@ -132,7 +132,10 @@ class Ours(Runner):
 # What another checkout's process does: its own benchmarks, an iteration for each line that it is sent.
 _SERVED: Final = """
 import json, sys, time
-from benchmarks.systems import first
+try:
+    from benchmarks.training.systems import first
+except ImportError:  # of a checkout before benchmarks had folders
+    from benchmarks.systems import first
 from benchmarks.works import WORKS
 system, work, most = sys.argv[1:]
 runner, to_first = first(system, WORKS[work], int(most))

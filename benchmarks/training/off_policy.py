@@ -7,7 +7,7 @@ that is left then. The first run, which compiles, is not among those that are ti
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
@@ -64,7 +64,7 @@ def tenths(returns: np.ndarray, episodes: np.ndarray) -> list[float]:
     return [float((r * n).sum() / n.sum()) if n.sum() else float("nan") for r, n in parts]
 
 
-def main(names: Sequence[str] = (), seeds: int = 3) -> None:
+def main(*names: str, seeds: int = 3) -> None:
     """Print a row per seed, and whether the median of what they came to is what counts as learnt."""
     print("| task | seed | s | steps/s | return by tenths |")
     print("|---|---|---|---|---|")

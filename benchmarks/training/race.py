@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
-from benchmarks.systems import SYSTEMS, Elsewhere, Runner, first
+from benchmarks.training.systems import SYSTEMS, Elsewhere, Runner, first
 from benchmarks.works import WORKS, Work
 
 WARM = 3  # rounds that do not count

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.peers.kept import backward, forward
-from benchmarks.peers.parts import (
+from benchmarks.training.peers.kept import backward, forward
+from benchmarks.training.peers.parts import (
     Array,
     Carry,
     Iteration,

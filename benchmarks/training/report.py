@@ -1,17 +1,20 @@
-"""Figures of a race as a table in Markdown and as lines of CSV."""
+"""Races at all works, at some, or at one: a table in Markdown, and lines of CSV."""
 
 from __future__ import annotations
 
 import csv
 import os
 import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
 import jaxlib
 
-from benchmarks.race import Row
+from benchmarks.compiler import compiling, grain
+from benchmarks.training import learning, race
+from benchmarks.training.race import Row
 
 REFERENCE = "jitted"
 MIB = 2**20
@@ -86,3 +89,40 @@ def write(path: Path, rows: Iterable[Row]) -> None:
                 + [round(row.to_first, 2), row.predicted, row.temp, row.arguments, *resident]
                 + list(about.values())
             )
+
+
+def _print(rows: Sequence[Row]) -> None:
+    """Print the table, and write the figures to `runs/bench.csv`."""
+    print("\n".join([table(rows), *race.compared(rows)]) + "\n")
+    path = Path("runs/bench.csv")
+    path.parent.mkdir(exist_ok=True)
+    write(path, rows)
+
+
+def raced(work: str = "", *names: str) -> None:
+    """Race at one work: so many rounds, if the first name is a number, of the named systems.
+
+    Raises:
+        SystemExit: there is no such work or system.
+    """
+    rounds, names = (int(names[0]), names[1:]) if names[:1] and names[0].isdigit() else (10, names)
+    systems = {race.parted(name)[0] for name in names}
+    if work not in race.WORKS or not systems <= {*race.SYSTEMS}:
+        known = ", ".join(f"{name!r}" for name in race.SYSTEMS)
+        sys.exit(f"works: {', '.join(race.WORKS)}; systems: {known}")
+    chosen = names or list(race.entrants(work, full=True))
+    _print(race.race(work, chosen, rounds, resident=True))
+
+
+def short() -> None:
+    """Race at three works, and measure the stages of compilations."""
+    _print(race.main())
+    compiling.main()
+
+
+def full() -> None:
+    """Race at all works; measure stages, launches, and stock PPO until it has learnt."""
+    _print(race.main(full=True))
+    for run in (compiling.main, grain.main, learning.main):
+        run()
+        print()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from benchmarks.peers.parts import Array, Carry, Iteration, observation_size
+from benchmarks.training.peers.parts import Array, Carry, Iteration, observation_size
 from benchmarks.works import Work
 
 

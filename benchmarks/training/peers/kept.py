@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.peers.parts import (
+from benchmarks.training.peers.parts import (
     Array,
     Carry,
     Iteration,

@@ -1,0 +1,1 @@
+"""Predicted memory against stated and measured, and tiles that fit the cache."""
