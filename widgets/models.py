@@ -24,7 +24,7 @@ from timerl_nb.show.view_model import View, parts
 WRITTEN = Path(__file__).parent / "src/models.ts"
 HEAD = """\
 // View-models as Python sends them; widgets/models.py writes this from its dataclasses.
-import type { Numbers } from "./buffers";
+import type { Numbers } from "./shared/buffers";
 """
 PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", type(None): "null"}
 

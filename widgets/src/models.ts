@@ -1,5 +1,5 @@
 // View-models as Python sends them; widgets/models.py writes this from its dataclasses.
-import type { Numbers } from "./buffers";
+import type { Numbers } from "./shared/buffers";
 
 export interface Amount {
   part: "carried" | "temporaries" | "constants" | "needed" | "process";

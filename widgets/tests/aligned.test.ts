@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { aligned } from "../src/aligned";
+import { aligned } from "../src/run/aligned";
 
 test("each curve keeps its own places", () => {
   const often = { at: new Float64Array([0, 1, 2, 3]), values: new Float64Array([5, 6, NaN, 8]) };

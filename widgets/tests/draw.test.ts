@@ -6,7 +6,7 @@ import { shape, titled, written } from "../src/draw/shapes";
 import { arranged, told } from "../src/draw/sheet";
 import { runIn, runText } from "../src/draw/whole_run";
 import type { Stretch, WholeRun } from "../src/models";
-import { counts, ticks } from "../src/plot";
+import { counts, ticks } from "../src/shared/plot";
 
 test("ticks are round", () => {
   assert.deepEqual(ticks(0, 500), [0, 100, 200, 300, 400, 500]);

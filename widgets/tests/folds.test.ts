@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { foldKeys } from "../src/folds";
+import { foldKeys } from "../src/shared/folds";
 
 const line = (depth: number, text: string) => ({ depth, text });
 

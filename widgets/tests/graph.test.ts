@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes } from "../src/plot";
-import { difference, Graph, isAnother, origins, readText, typeText } from "../src/graph_model";
-import type { GraphEdge, GraphModel, GraphNode } from "../src/graph_model";
+import { bytes } from "../src/shared/plot";
+import {
+  difference,
+  Graph,
+  isAnother,
+  origins,
+  readText,
+  typeText,
+} from "../src/graph/graph_model";
+import type { GraphEdge, GraphModel, GraphNode } from "../src/graph/graph_model";
 
 function node(id: string, label: string, ...op_ids: number[]): GraphNode {
   const values = [{ name: "g", domain: ["b", "t"], shape: ["4", "T"], dtype: "f32", bytes: null }];

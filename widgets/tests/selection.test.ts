@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Selection } from "../src/selection";
+import { Selection } from "../src/shared/selection";
 
 // 1 and 2 were written; 3 came from 1; kernel 9 was fused from 3 and 2; 4 is a copy of 1
 const PARENTS = { 3: [1], 4: [1], 9: [3, 2] };

@@ -1,7 +1,7 @@
 // Lines over numbers in a row of charts: what a run brought, and what a sweep came to.
-import type { Numbers } from "../buffers";
+import type { Numbers } from "../shared/buffers";
 import type { RunView, SweepView } from "../models";
-import { axes, bytes, colour, counts, Scale, ticks } from "../plot";
+import { axes, bytes, colour, counts, Scale, ticks } from "../shared/plot";
 import { SOFT } from "./looks";
 import { page, text } from "./sheet";
 import { type Shape, shape } from "./shapes";

@@ -1,7 +1,7 @@
 // Two programs beside each other, their axes locked, and what differs.
 import type { ComparisonView } from "../models";
-import { bytes, seconds, counted } from "../plot";
-import { shown } from "../values";
+import { bytes, seconds, counted } from "../shared/plot";
+import { shown } from "../shared/values";
 import { memory } from "./memory";
 import { arranged, told } from "./sheet";
 import { space } from "./space";

@@ -1,6 +1,6 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and what moves.
 import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
-import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../plot";
+import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../shared/plot";
 import { INK, LIMIT, SOFT } from "./looks";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";

@@ -1,6 +1,6 @@
 // The stages of a compilation: a bar for the time of each, with what it did.
 import type { PipelineView, StageRow } from "../models";
-import { seconds, SERIES } from "../plot";
+import { seconds, SERIES } from "../shared/plot";
 import { INK, SOFT } from "./looks";
 import { sheet, text } from "./sheet";
 import { shape } from "./shapes";

@@ -1,5 +1,5 @@
 // Where the time of a recording went: processes, operations by library, transitions, and lanes.
-import type { Numbers } from "../buffers";
+import type { Numbers } from "../shared/buffers";
 import type {
   ScopeDevice,
   ScopeKey,
@@ -10,7 +10,7 @@ import type {
   Spans,
   StretchView,
 } from "../models";
-import { type Box, counted, ticks } from "../plot";
+import { type Box, counted, ticks } from "../shared/plot";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";

@@ -1,6 +1,6 @@
 // The iteration space: time across, one dimension up, a mark for every executed point of a turn.
 import type { IterationSpaceView, Statement } from "../models";
-import { axes, type Box, counts, mark, Scale } from "../plot";
+import { axes, type Box, counts, mark, Scale } from "../shared/plot";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 

@@ -1,5 +1,5 @@
 // Runs of a stream of kernels: a lane for each stream, the window's slots under them, all runs on one scale.
-import { counted } from "../plot";
+import { counted } from "../shared/plot";
 import type { StreamLaunch, StreamRun, StreamView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { sheet, text } from "./sheet";

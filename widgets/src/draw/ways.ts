@@ -1,7 +1,7 @@
 // The ways of collecting as bars: how fast each is, over how its batches spread, or why it does not apply.
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
-import { counted } from "../plot";
+import { counted } from "../shared/plot";
 import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 

@@ -1,6 +1,6 @@
 // Live bytes of a whole run: what repeats is drawn once, ahead of a break that says how often.
 import type { Stretch, WholeRun } from "../models";
-import { type Box, bytes } from "../plot";
+import { type Box, bytes } from "../shared/plot";
 import { INK, LIMIT, PAPER, SOFT } from "./looks";
 import { type Shape, shape, titled } from "./shapes";
 

@@ -1,7 +1,7 @@
 // `Explorer`: all panes in one widget.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { ExplorerView, type ExplorerTraits } from "../explorer";
+import { live } from "../shared/ended";
+import { ExplorerView, type ExplorerTraits } from "../explorer/explorer";
 
 function render({ model, el }: RenderProps<ExplorerTraits>): () => void {
   el.style.containerType = "inline-size";

@@ -1,8 +1,8 @@
 // `IterationSpaceView`: the iteration space, with its scrubber.
-import { Instants } from "../instants";
-import { lone } from "../lone";
-import { Scrubber } from "../scrubber";
-import { SpacePane } from "../space";
+import { Instants } from "../shared/instants";
+import { lone } from "../shared/lone";
+import { Scrubber } from "../scrubber/scrubber";
+import { SpacePane } from "../space/space";
 import type { IterationSpaceView } from "../models";
 
 export default lone<IterationSpaceView>((host, selection, send) => {

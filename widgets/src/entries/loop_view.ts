@@ -1,6 +1,6 @@
 // `LoopView`: the loop nest alone.
-import { lone } from "../lone";
-import { LoopPane } from "../loops";
+import { lone } from "../shared/lone";
+import { LoopPane } from "../loops/loops";
 import type { LoopView } from "../models";
 
 export default lone<LoopView>((host, selection, send) => {

@@ -1,11 +1,11 @@
 // `MappingExplorer`: which primitive runs where.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { unpack, type Packed } from "../buffers";
-import { MappingPane } from "../mapping";
+import { live } from "../shared/ended";
+import { unpack, type Packed } from "../shared/buffers";
+import { MappingPane } from "../mapping/mapping";
 import type { MappingView } from "../models";
-import { Selection } from "../selection";
-import { follow, sendTo } from "../widget";
+import { Selection } from "../shared/selection";
+import { follow, sendTo } from "../shared/widget";
 
 interface Traits {
   view: Packed;

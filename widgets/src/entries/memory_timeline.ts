@@ -1,6 +1,6 @@
 // `MemoryTimeline`: predicted live bytes alone.
-import { lone } from "../lone";
-import { MemoryPane } from "../memory";
+import { lone } from "../shared/lone";
+import { MemoryPane } from "../memory/memory";
 import type { MemoryView } from "../models";
 
 export default lone<MemoryView>((host, selection, send) => {

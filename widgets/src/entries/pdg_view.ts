@@ -1,8 +1,8 @@
 // `PdgView`: the graph pane alone.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { GraphPane, type GraphModel } from "../graph";
-import { follow, onRefused, selectionOf, sendTo } from "../widget";
+import { live } from "../shared/ended";
+import { GraphPane, type GraphModel } from "../graph/graph";
+import { follow, onRefused, selectionOf, sendTo } from "../shared/widget";
 
 interface PdgView {
   view: GraphModel;

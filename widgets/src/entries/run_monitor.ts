@@ -1,10 +1,10 @@
 // `RunMonitor`: the run alone.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { unpack, type Packed } from "../buffers";
-import { RunPane } from "../run";
-import { Selection } from "../selection";
-import { follow, sendTo } from "../widget";
+import { live } from "../shared/ended";
+import { unpack, type Packed } from "../shared/buffers";
+import { RunPane } from "../run/run";
+import { Selection } from "../shared/selection";
+import { follow, sendTo } from "../shared/widget";
 import type { RunView } from "../models";
 
 interface RunMonitor {

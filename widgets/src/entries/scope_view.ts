@@ -1,11 +1,11 @@
 // `ScopeView`: a recording alone.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { unpack, type Packed } from "../buffers";
-import { followed, type Lone } from "../lone";
+import { live } from "../shared/ended";
+import { unpack, type Packed } from "../shared/buffers";
+import { followed, type Lone } from "../shared/lone";
 import type { ScopeView, StretchView } from "../models";
-import { ScopePane } from "../scope";
-import { follow, selectionOf, sendTo } from "../widget";
+import { ScopePane } from "../scope/scope";
+import { follow, selectionOf, sendTo } from "../shared/widget";
 
 interface Traits extends Lone {
   stretch: Packed;

@@ -1,11 +1,11 @@
 // `StreamView`: runs of a stream of kernels.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { unpack, type Packed } from "../buffers";
+import { live } from "../shared/ended";
+import { unpack, type Packed } from "../shared/buffers";
 import type { StreamView } from "../models";
-import { Selection } from "../selection";
-import { StreamPane } from "../streams";
-import { follow, sendTo } from "../widget";
+import { Selection } from "../shared/selection";
+import { StreamPane } from "../streams/streams";
+import { follow, sendTo } from "../shared/widget";
 
 interface Traits {
   view: Packed;

@@ -1,11 +1,11 @@
 // `WaysExplorer`: the ways of collecting alone.
 import type { RenderProps } from "@anywidget/types";
-import { live } from "../ended";
-import { unpack, type Packed } from "../buffers";
+import { live } from "../shared/ended";
+import { unpack, type Packed } from "../shared/buffers";
 import type { WaysView } from "../models";
-import { Selection } from "../selection";
-import { WaysPane } from "../ways";
-import { follow, sendTo } from "../widget";
+import { Selection } from "../shared/selection";
+import { WaysPane } from "../ways/ways";
+import { follow, sendTo } from "../shared/widget";
 
 interface Traits {
   view: Packed;

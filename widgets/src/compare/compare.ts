@@ -1,0 +1,119 @@
+// Two programs side by side: their spaces and memory on the same axes, and a table of what differs.
+import css from "./compare.css";
+import { type Row, rowsOf } from "../draw/comparison";
+import { draw } from "../draw/draw";
+import { Instants } from "../shared/instants";
+import { html } from "../shared/markup";
+import { MemoryPane } from "../memory/memory";
+import type { Send } from "../shared/pane";
+import { Panel } from "../shared/panel";
+import { Selection } from "../shared/selection";
+import { SpacePane } from "../space/space";
+import type { ComparisonView } from "../models";
+
+interface Column {
+  readonly title: HTMLElement;
+  readonly space: SpacePane;
+  readonly memory: MemoryPane;
+}
+
+export class ComparePane extends Panel<ComparisonView | null> {
+  #columns: Column[] = [];
+  #box = html("div", { class: "trl-columns" });
+  #table = html("tbody");
+  #loops = html("div", { class: "trl-diff" });
+  #nests = html("summary");
+  #heads = [html("th", { scope: "col" }), html("th", { scope: "col" })] as const;
+  #rows: Row[] = [];
+  #model: ComparisonView | null = null;
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "compare", "Comparison", css);
+    const close = html("button", { class: "trl-quiet" }, "close");
+    close.addEventListener("click", () => send({ kind: "compare", close: true }));
+    this.offerPictures();
+    this.tools.append(close);
+    const heads = html("tr", {}, html("th"), ...this.#heads);
+    const table = html("table", {}, html("thead", {}, heads), this.#table);
+    const nests = html("details", {}, this.#nests, this.#loops);
+    this.body.append(this.#box, table, nests);
+  }
+
+  override draw(model: ComparisonView | null): void {
+    this.#model = model;
+    this.root.hidden = !model;
+    if (!model) {
+      this.#clear();
+      return;
+    }
+    if (!this.#columns.length) this.#columns = this.#made();
+    const { axes } = model;
+    this.#columns.forEach(({ title, space, memory }, k) => {
+      const instants = new Instants(model.spaces[k]!);
+      title.textContent = model.titles[k]!;
+      space.follow(instants);
+      memory.follow(instants);
+      space.lock(axes.time, axes.up);
+      memory.lock(axes.time, axes.bytes);
+      space.draw(model.spaces[k]!);
+      memory.draw(model.memories[k]!);
+    });
+    this.#heads.forEach((head, k) => (head.textContent = model.titles[k]!));
+    this.#rows = rowsOf(model);
+    this.#table.replaceChildren(...this.#rows.map((row, k) => this.#row(row, this.#rows[k - 1])));
+    const lines = model.loops.map(({ sign, text }) =>
+      html("div", { class: SIGNS[sign] }, `${sign} ${text}`),
+    );
+    this.#loops.replaceChildren(...lines);
+    const differ = model.loops.filter(({ sign }) => sign !== " ").length;
+    this.#nests.textContent = `loop nests, line by line: ${differ || "none"} differ`;
+  }
+
+  override picture(): string | null {
+    return this.#model && draw(this.#model, "");
+  }
+
+  protected override leave(): void {
+    this.#columns.forEach(({ space }) => space.selection.choose([]));
+    super.leave();
+  }
+
+  override dispose(): void {
+    this.#clear();
+    super.dispose();
+  }
+
+  #clear(): void {
+    for (const { space, memory } of this.#columns.splice(0)) {
+      space.dispose();
+      memory.dispose();
+    }
+    this.#box.replaceChildren();
+  }
+
+  /** The columns of both programs; an instant of the one is that of the other. */
+  #made(): Column[] {
+    const selections = [new Selection(), new Selection()];
+    return selections.map((own) => {
+      own.subscribe((change) => {
+        if (change === "instant") selections.forEach((other) => other.at(own.instant));
+      });
+      const title = html("h4");
+      const column = html("div", {}, title);
+      this.#box.append(column);
+      const space = new SpacePane(column, own, this.send);
+      return { title, space, memory: new MemoryPane(column, own, this.send) };
+    });
+  }
+
+  #row({ group, name, texts }: Row, before: Row | undefined): HTMLElement {
+    return html(
+      "tr",
+      { class: group === before?.group ? undefined : "trl-begins", title: group },
+      html("th", { scope: "row" }, name),
+      ...texts.map((text) => html("td", {}, text)),
+    );
+  }
+}
+
+const SIGNS: Record<string, string> = { "+": "trl-plus", "-": "trl-minus", " ": "trl-both" };

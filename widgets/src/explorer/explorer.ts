@@ -1,0 +1,294 @@
+// The explorer: all views of a program in one widget, around one selection and one axis of time.
+import type { AnyModel } from "@anywidget/types";
+import { unpack, type Packed } from "../shared/buffers";
+import { ComparePane } from "../compare/compare";
+import css from "./explorer.css";
+import { GraphPane, type GraphModel } from "../graph/graph";
+import { InspectorPane, type InspectorModel } from "../inspector/inspector";
+import { Instants } from "../shared/instants";
+import { descend } from "../shared/lineage";
+import { LoopPane } from "../loops/loops";
+import { html } from "../shared/markup";
+import { MemoryPane } from "../memory/memory";
+import { RunPane } from "../run/run";
+import { OutlinePane, type DetailModel } from "../outline/outline";
+import { Scrubber } from "../scrubber/scrubber";
+import type { Selection } from "../shared/selection";
+import { Settings, type Foreseen, type Status } from "../settings/settings";
+import { SpacePane } from "../space/space";
+import { StepsPane } from "../steps/steps";
+import { StoresPane } from "../stores/stores";
+import { Strip } from "../strip/strip";
+import { SweepPane, type Argument, type SweepModel } from "../sweep/sweep";
+import { onRefused, selectionOf, sendTo } from "../shared/widget";
+import type {
+  ComparisonView,
+  IterationSpaceView,
+  Lineage,
+  LoopView,
+  MemoryView,
+  OutlineView,
+  PipelineView,
+  RunView,
+  SearchView,
+  StepsView,
+  StoresView,
+} from "../models";
+
+/** The widget's traits; views are packed (`unpack`). */
+export interface ExplorerTraits {
+  pipeline: Packed;
+  lineage: Packed;
+  graph: Packed;
+  steps: Packed;
+  outline: Packed;
+  stores: Packed;
+  source: Packed;
+  told: Packed;
+  loops: Packed;
+  space: Packed;
+  memory: Packed;
+  inspector: Packed;
+  search: Packed;
+  comparison: Packed;
+  run: Packed;
+  arguments: { arguments?: Argument[] };
+  sweeping: Packed;
+  acknowledged: number;
+  stage: string;
+  selected: number[];
+  instant: number | null;
+  status: Status;
+  foreseen: Foreseen;
+}
+
+// In this order they are drawn: what others need comes first, and the graph before panes that it would
+// have the browser lay out, in order to see where its nodes were.
+const TRAITS = [
+  "lineage",
+  "pipeline",
+  "arguments",
+  "sweeping",
+  "stage",
+  "graph",
+  "steps",
+  "outline",
+  "stores",
+  "source",
+  "told",
+  "space",
+  "memory",
+  "loops",
+  "inspector",
+  "search",
+  "comparison",
+  "run",
+  "acknowledged",
+  "instant",
+  "status",
+  "foreseen",
+] as const;
+type Trait = (typeof TRAITS)[number];
+
+const CHANGES = ["options", "bounds", "argument"]; // what is asked for by these is timed
+const SAID = 100; // milliseconds between two instants that Python hears of, at least
+
+export class ExplorerView {
+  readonly #style = html("style", {}, css);
+  readonly #root = html("div", { class: "trl-explorer" });
+  readonly #release: (() => void)[] = [];
+  readonly #dirty = new Set<Trait>(TRAITS);
+  #asked: number | null = null;
+  #sought = "";
+  #saying: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    readonly model: AnyModel<ExplorerTraits>,
+    host: HTMLElement,
+  ) {
+    const { selection, release } = selectionOf(model);
+    const toPython = sendTo(model);
+    const send: typeof toPython = (message) => {
+      if (CHANGES.includes(message.kind)) this.#asked = performance.now();
+      toPython(message);
+    };
+    const cell = (name: string) => {
+      const made = html("div", { class: `trl-cell trl-at-${name}` });
+      this.#root.append(made);
+      return made;
+    };
+    const show = (stage: string) => this.#show(stage);
+    const settings = new Settings(cell("settings"), selection, send);
+    const sweep = new SweepPane(cell("sweep"), selection, send);
+    const strip = new Strip(cell("strip"), selection, send, show);
+    const graphCell = cell("graph");
+    const steps = new StepsPane(graphCell, selection, send);
+    const graph = new GraphPane(graphCell, selection, send);
+    const outline = new OutlinePane(graphCell, selection, send);
+    // the plan of the memory has a pane of its own, and its text where that is asked for
+    const turn = () =>
+      (outline.root.hidden = !get("outline") || (!!get("stores") && !stores.isText));
+    const stores = new StoresPane(graphCell, selection, send, turn);
+    const source = new OutlinePane(cell("source"), selection, send, "source-pane", "Source");
+    const inspector = new InspectorPane(cell("inspector"), selection, send, show);
+    const loops = new LoopPane(cell("loops"), selection, send);
+    const time = cell("time");
+    const scrubber = new Scrubber(time, selection, send);
+    const space = new SpacePane(time, selection, send);
+    const memory = new MemoryPane(time, selection, send);
+    const run = new RunPane(cell("run"), selection, send);
+    const compare = new ComparePane(cell("compare"), selection, send);
+    const panes = [
+      settings,
+      sweep,
+      strip,
+      steps,
+      graph,
+      outline,
+      stores,
+      source,
+      inspector,
+      loops,
+      scrubber,
+      space,
+      memory,
+      run,
+      compare,
+    ];
+
+    const get = <Model>(trait: Trait) => unpack<Model>(model.get(trait) as Packed);
+    const some = <Model>(trait: Trait, draw: (view: Model) => void) => {
+      const view = get<Model>(trait);
+      if (view) draw(view);
+    };
+    const draws: Record<Trait, () => void> = {
+      lineage: () => some<Lineage>("lineage", (view) => descend(selection, view)),
+      pipeline: () =>
+        some<PipelineView>("pipeline", (view) => {
+          strip.draw(view);
+          settings.draw(view);
+        }),
+      arguments: () => sweep.draw(model.get("arguments").arguments ?? []),
+      sweeping: () => sweep.sweep(get<SweepModel>("sweeping")),
+      stage: () => {
+        strip.stage(model.get("stage"));
+        inspector.stage(model.get("stage"));
+      },
+      space: () =>
+        some<IterationSpaceView>("space", (view) => {
+          const instants = new Instants(view);
+          for (const pane of [space, memory, loops]) pane.follow(instants);
+          selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
+          scrubber.draw(instants);
+          space.draw(view);
+        }),
+      memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
+      loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
+      graph: () => some<GraphModel>("graph", (view) => graph.draw(view)),
+      steps: () => steps.draw(get<StepsView>("steps")),
+      outline: () => {
+        const view = get<OutlineView>("outline");
+        outline.draw(view);
+        graph.root.hidden = view !== null;
+        turn();
+      },
+      stores: () => {
+        stores.draw(get<StoresView>("stores"));
+        turn();
+      },
+      source: () => source.draw(get<OutlineView>("source")),
+      told: () => some<DetailModel>("told", (view) => outline.detail(view)),
+      inspector: () => inspector.draw(get<InspectorModel>("inspector")),
+      search: () =>
+        some<SearchView>("search", (view) => {
+          settings.filters(view);
+          const asks = view.query || view.kind || view.region || view.changed;
+          const hits = asks ? view.stages : [];
+          strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
+          const here = hits.find(({ stage }) => stage === model.get("stage"));
+          const sought = JSON.stringify([view.query, view.kind, view.region, view.changed]);
+          // the same search in another program leaves what is selected
+          if (here && sought !== this.#sought) selection.choose(here.op_ids);
+          this.#sought = sought;
+        }),
+      comparison: () => compare.draw(get<ComparisonView>("comparison")),
+      run: () => {
+        const view = get<RunView>("run");
+        run.draw(view);
+        memory.measure(view && view.over);
+        stores.measure(view?.amounts ?? []);
+      },
+      acknowledged: () => run.acknowledge(model.get("acknowledged")),
+      instant: () => selection.at(model.get("instant")),
+      foreseen: () => settings.foreseen(model.get("foreseen")),
+      status: () => {
+        const status = model.get("status");
+        settings.status(status);
+        if (status.state === "ready" && this.#asked !== null) this.#drawn(settings, status);
+        if (status.state !== "failed") return;
+        this.#asked = null;
+        sweep.settle();
+        some<PipelineView>("pipeline", (view) => strip.draw(view)); // its switches turn back
+      },
+    };
+    const draw = () => {
+      const dirty = TRAITS.filter((trait) => this.#dirty.has(trait));
+      this.#dirty.clear();
+      dirty.forEach((trait) => draws[trait]());
+    };
+    for (const trait of TRAITS) {
+      const changed = () => {
+        if (!this.#dirty.size) queueMicrotask(draw);
+        this.#dirty.add(trait);
+      };
+      model.on(`change:${trait}`, changed);
+      this.#release.push(() => model.off(`change:${trait}`, changed));
+    }
+    this.#release.push(
+      release,
+      onRefused(model, "fold", () => graph.refuse()),
+      selection.subscribe((change) => {
+        if (change === "instant") this.#say(selection);
+      }),
+      () => this.#tell(selection),
+      ...panes.map((pane) => () => pane.dispose()),
+    );
+    host.append(this.#style, this.#root);
+    draw();
+    send({ kind: "shown" });
+  }
+
+  dispose(): void {
+    this.#release.splice(0).forEach((act) => act());
+    this.#style.remove();
+    this.#root.remove();
+  }
+
+  #show(stage: string): void {
+    if (stage === this.model.get("stage")) return;
+    this.model.set("stage", stage);
+    this.model.save_changes();
+  }
+
+  /** Python hears of instants now and then, of the last always; the page's views of all. */
+  #say(selection: Selection): void {
+    this.#saying ??= setTimeout(() => this.#tell(selection), SAID);
+  }
+
+  #tell({ instant }: Selection): void {
+    clearTimeout(this.#saying);
+    this.#saying = undefined;
+    if (this.model.get("instant") === instant) return;
+    this.model.set("instant", instant);
+    this.model.save_changes();
+  }
+
+  /** Say how long a change took, until the browser had drawn it. */
+  #drawn(settings: Settings, status: Status): void {
+    const since = this.#asked!;
+    this.#asked = null;
+    requestAnimationFrame(() =>
+      setTimeout(() => settings.status(status, performance.now() - since)),
+    );
+  }
+}

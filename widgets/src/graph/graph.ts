@@ -1,0 +1,515 @@
+// The graph pane: a dependence graph as Python laid it out, to look around in and to select from.
+//
+// Python lays out again when a cluster is opened or folded (message `fold`); everything else happens
+// here: moving, searching, isolating a neighbourhood, and showing how one graph became another.
+import { counted } from "../shared/plot";
+import { Card } from "./card";
+import { mark, move, showRemoved, unmark, type Carry } from "./change";
+import { Drawing } from "./drawing";
+import css from "./graph.css";
+import {
+  difference,
+  Graph,
+  isAnother,
+  isSame,
+  origins,
+  title,
+  type GraphModel,
+} from "./graph_model";
+import { GraphTable } from "./graph_table";
+import { html } from "../shared/markup";
+import { Minimap } from "./minimap";
+import { Pane, type Send } from "../shared/pane";
+import { pictureButtons } from "../shared/picture";
+import type { Selection } from "../shared/selection";
+import { Viewport, type Box } from "./viewport";
+
+export type { GraphModel } from "./graph_model";
+
+const HELP =
+  "click selects, shift adds; arrows follow edges, Enter selects, F opens or folds, I isolates, " +
+  "/ searches, + − 0 zoom";
+const NEARER = 0.8;
+
+type Side = "up" | "down" | "left" | "right";
+
+export class GraphPane extends Pane<GraphModel> {
+  readonly #search = html("input", {
+    type: "search",
+    placeholder: "search",
+    "aria-label": "search the graph's nodes",
+  });
+  readonly #hits = html("span", { class: "trl-soft", "aria-live": "polite" });
+  readonly #buttons: Record<"isolate" | "table", HTMLButtonElement>;
+  readonly #stage = html("div", { class: "trl-stage", "data-roves": true });
+  readonly #said = html("span", { "aria-live": "polite" });
+  readonly #clear = html("button", { class: "trl-quiet", hidden: true }, "clear marks");
+  readonly #card = new Card();
+  readonly #minimap = new Minimap();
+  readonly #table: GraphTable;
+  #drawing: Drawing | null = null;
+  #viewport: Viewport | null = null;
+  #focused = ""; // the node or cluster that has the roving focus
+  #found: string[] = [];
+  #isolated: ReadonlySet<string> | null = null;
+  #asked = ""; // the cluster whose fold Python was asked to change
+  #news = ""; // what differs from the graph before
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "graph", css);
+    this.#table = new GraphTable(selection);
+    const button = (label: string, hint: string, act: () => void) => {
+      const made = html("button", { type: "button", title: hint, "aria-label": hint }, label);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.#buttons = {
+      isolate: button("isolate", "show a neighbourhood alone (I)", () => this.#isolate()),
+      table: button("table", "show the graph as a table", () => this.#tabulate()),
+    };
+    const bar = html(
+      "div",
+      { class: "trl-graph-tools", role: "toolbar", "aria-label": "graph" },
+      this.#search,
+      this.#hits,
+      html("span", { class: "trl-space" }),
+      this.#buttons.isolate,
+      button("−", "zoom out (−)", () => this.#viewport?.zoom(1 / NEARER)),
+      button("+", "zoom in (+)", () => this.#viewport?.zoom(NEARER)),
+      button("fit", "show everything (0)", () => this.#viewport?.fit()),
+      this.#buttons.table,
+      ...pictureButtons("graph", () => this.#drawing?.graph.model.svg || null),
+    );
+    const status = html("div", { class: "trl-status" }, this.#said, this.#clear);
+    this.root.append(bar, this.#stage, this.#table.root, status);
+    this.#clear.addEventListener("click", () => this.#forget());
+    this.#search.addEventListener("input", () => this.#find());
+    this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
+    this.onResize(this.#stage, () => this.#resize());
+  }
+
+  override draw(model: GraphModel): void {
+    const before = this.#drawing;
+    if (before && model.against && isSame(model, before.graph.model)) {
+      this.#forget(model.against);
+      return;
+    }
+    const [folding, box] = [this.#asked, this.#viewport?.box];
+    const scale = this.#viewport?.scale ?? 1;
+    const places = new Map<string, [number, number]>();
+    if (before?.isShown) {
+      for (const id of [...before.nodes.keys(), ...before.clusters.keys()]) {
+        places.set(id, before.middle(id));
+      }
+    }
+    const hadFocus = this.#stage.contains(document.activeElement);
+    const graph = new Graph(model);
+    const drawing = (this.#drawing = new Drawing(graph));
+    const wasHome = this.#viewport?.isHome ?? true;
+    this.#asked = this.#news = "";
+    this.#isolated = null;
+    this.root.removeAttribute("aria-busy");
+    this.#card.hide();
+    this.#stage.replaceChildren(drawing.svg, this.#minimap.root, this.#card.root);
+    this.#viewport = new Viewport(drawing.svg, (shown) => {
+      this.#minimap.follow(shown);
+      this.#card.hide();
+    });
+    this.#name(drawing);
+    this.#listen(drawing.svg);
+    this.#table.draw(graph);
+    this.#viewport.start(() => this.#beginning(drawing));
+    this.#resize();
+    if (folding && box && !wasHome) this.#keep(folding, places, box);
+    if (before && box) {
+      const carry = carrying(box, scale, this.#viewport);
+      if (model.against) this.#tell(before, drawing, carry);
+      for (const [id, from] of origins(before.graph, graph)) {
+        if (places.size) places.set(id, mean(from.map((one) => places.get(one)!)));
+      }
+      if (places.size) move(drawing, places, carry);
+    }
+    this.#find();
+    this.select();
+    this.instant();
+    if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
+  }
+
+  /** Nothing is opened or folded: what was asked for could not be. */
+  refuse(): void {
+    this.#asked = "";
+    this.root.removeAttribute("aria-busy");
+    this.select();
+  }
+
+  override select(): void {
+    const drawing = this.#drawing;
+    if (!drawing) return;
+    const { graph } = drawing;
+    const marked = graph.model.nodes.filter((node) => this.selection.marks(node.op_ids));
+    const ids = new Set(marked.map(({ id }) => id));
+    const read = graph.around(ids);
+    for (const [id, element] of drawing.nodes) {
+      const node = graph.nodes.get(id)!;
+      const reads = read.has(id) && this.selection.reads(node.op_ids);
+      element.classList.toggle("trl-reads", reads);
+      element.classList.toggle("trl-selected", ids.has(id));
+      element.setAttribute("aria-pressed", String(ids.has(id)));
+    }
+    for (const [id, element] of drawing.clusters) {
+      const own = this.selection.isExactly(graph.clusters.get(id)!.op_ids);
+      element.classList.toggle("trl-selected", own);
+      element.setAttribute("aria-pressed", String(own));
+    }
+    this.#table.select();
+    const said = marked
+      .slice(0, 4)
+      .map((node) => [title(node), node.detail].filter(Boolean).join(" — "));
+    if (marked.length > 4) said.push(`${marked.length - 4} more`);
+    this.#say(said.join("; "));
+  }
+
+  override instant(): void {
+    if (!this.#drawing) return;
+    const { graph, nodes } = this.#drawing;
+    for (const [id, element] of nodes) {
+      const runs = this.selection.runs(graph.nodes.get(id)!.op_ids);
+      element.classList.toggle("trl-running", runs);
+    }
+  }
+
+  // --- what is on the page ---------------------------------------------------------------------
+
+  #name(drawing: Drawing): void {
+    const { graph, svg } = drawing;
+    svg.setAttribute("role", "group");
+    const what = `${counted(graph.nodes.size, "node")}, ${counted(graph.edges.size, "edge")}`;
+    svg.setAttribute("aria-label", `dependence graph: ${what}`);
+    for (const [id, element] of [...drawing.clusters, ...drawing.nodes]) {
+      const node = graph.nodes.get(id);
+      const lines = (node ?? graph.clusters.get(id)!).label.replaceAll("\n", ", ");
+      const state = node
+        ? node.folded
+          ? ", folded"
+          : ""
+        : `, open ${graph.clusters.get(id)!.sort}`;
+      element.setAttribute("role", "button");
+      element.setAttribute("tabindex", "-1");
+      element.setAttribute("aria-label", lines + state);
+    }
+    if (!drawing.item(this.#focused)) this.#focused = drawing.nodes.keys().next().value ?? "";
+    drawing.item(this.#focused)?.setAttribute("tabindex", "0");
+  }
+
+  #resize(): void {
+    const [drawing, viewport] = [this.#drawing, this.#viewport];
+    if (!drawing?.isShown || !viewport) return;
+    if (viewport.isHome) viewport.refit();
+    this.#minimap.draw(drawing, viewport);
+  }
+
+  /** What to look at first: the middle of what is selected, or the first node. */
+  #beginning(drawing: Drawing): [number, number] {
+    const { nodes } = drawing.graph.model;
+    const chosen = nodes.filter((node) => this.selection.marks(node.op_ids));
+    if (chosen.length) {
+      const [x, y, width, height] = drawing.hull(chosen.map(({ id }) => id));
+      return [x + width / 2, y + height / 2];
+    }
+    const tops = nodes.map(({ id }) => drawing.box(id));
+    const [x, y, width] = tops.reduce((a, b) => (b[1] < a[1] ? b : a), tops[0] ?? [0, 0, 0, 0]);
+    return [x + width / 2, y];
+  }
+
+  /** Let what was opened or folded stay where it is on the screen. */
+  #keep(id: string, places: ReadonlyMap<string, [number, number]>, box: Box): void {
+    const was = places.get(id);
+    if (!was || !this.#drawing?.isShown) return;
+    const [x, y] = this.#drawing.middle(id);
+    const [bx, by, width, height] = box;
+    this.#viewport?.show([bx + x - was[0], by + y - was[1], width, height]);
+  }
+
+  #tell(before: Drawing, drawing: Drawing, carry: Carry): void {
+    const change = difference(before.graph, drawing.graph);
+    const { added, removed, changed } = change;
+    if (!isAnother(drawing.graph, change)) {
+      mark(drawing, change);
+      if (drawing.isShown) showRemoved(before, drawing, change, carry);
+    }
+    const counts = { "+ # added": added, "− # removed": removed, "~ # changed": changed };
+    const told = Object.entries(counts)
+      .filter(([, nodes]) => nodes.length)
+      .map(([text, nodes]) => text.replace("#", String(nodes.length)));
+    this.#news = `${told.join(", ") || "nothing changed"}, against: ${drawing.graph.model.against}`;
+  }
+
+  /** Take the marks of a difference away; where there is none to something else, say that. */
+  #forget(against = ""): void {
+    unmark(this.#drawing!);
+    this.#news = against && `nothing changed, against: ${against}`;
+    this.select();
+  }
+
+  #say(text: string): void {
+    this.#clear.hidden = !this.#news;
+    this.#said.textContent = [this.#news, text || (this.#news ? "" : HELP)]
+      .filter(Boolean)
+      .join(" · ");
+  }
+
+  // --- what the user does ----------------------------------------------------------------------
+
+  #listen(svg: SVGSVGElement): void {
+    svg.addEventListener("click", (event) => {
+      const id = this.#at(event);
+      if (!id || this.#viewport!.dragged) return;
+      if ((event.target as Element).closest(".trl-fold")) this.#toggle(id);
+      else if (event.detail < 2) this.#click(id, event);
+    });
+    svg.addEventListener("dblclick", (event) => {
+      const id = this.#at(event);
+      if (id && !(event.target as Element).closest(".trl-fold")) this.#toggle(id);
+    });
+    svg.addEventListener("pointermove", (event) => this.#hover(event));
+    svg.addEventListener("pointerover", (event) => this.#light(this.#at(event)));
+    svg.addEventListener("pointerleave", () => {
+      this.#light("");
+      this.#card.hide();
+    });
+    svg.addEventListener("focusin", (event) => {
+      const id = this.#at(event);
+      if (id && id !== this.#focused) this.#rove(id);
+    });
+    svg.addEventListener("focusout", () => this.#card.hide());
+    svg.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** The id of the node or cluster that an event is about, or none. */
+  #at(event: Event): string {
+    const id = (event.target as Element).closest("g.node, g.cluster")?.id ?? "";
+    return this.#drawing?.item(id) ? id : "";
+  }
+
+  #click(id: string, event: MouseEvent | KeyboardEvent): void {
+    const more = event.shiftKey || event.ctrlKey || event.metaKey;
+    this.selection.click(this.#drawing!.graph.item(id)!.op_ids, more);
+  }
+
+  /** Open a folded node, fold an open cluster or the one around a node; Python answers with a layout. */
+  #toggle(id: string): void {
+    const { graph } = this.#drawing!;
+    const node = graph.nodes.get(id);
+    const cluster = node && !node.folded ? node.cluster : id;
+    if (!cluster) return;
+    this.#asked = cluster;
+    this.root.setAttribute("aria-busy", "true");
+    this.#said.textContent = "laying out…";
+    this.send({ kind: "fold", id: cluster, folded: !node?.folded });
+  }
+
+  #key(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const id = this.#at(event);
+    const viewport = this.#viewport!;
+    const acts: Record<string, () => void> = {
+      Enter: () => id && this.#click(id, event),
+      " ": () => id && this.#click(id, event),
+      ArrowDown: () => this.#step(id, "down"),
+      ArrowUp: () => this.#step(id, "up"),
+      ArrowLeft: () => this.#step(id, "left"),
+      ArrowRight: () => this.#step(id, "right"),
+      Home: () => this.#focus([...this.#drawing!.nodes.keys()][0] ?? ""),
+      End: () => this.#focus([...this.#drawing!.nodes.keys()].at(-1) ?? ""),
+      f: () => id && this.#toggle(id),
+      i: () => this.#isolate(id),
+      "/": () => this.#search.focus(),
+      "+": () => viewport.zoom(NEARER),
+      "=": () => viewport.zoom(NEARER),
+      "-": () => viewport.zoom(1 / NEARER),
+      0: () => viewport.fit(),
+    };
+    const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation(); // the notebook has its own meaning for these keys
+    act();
+  }
+
+  /** Take back what was done last: a neighbourhood, a search, marks of a difference, a selection. */
+  protected override leave(): void {
+    if (this.#isolated) this.#isolate();
+    else if (this.#search.value) this.#seek("");
+    else {
+      this.#forget();
+      super.leave();
+    }
+  }
+
+  // --- the keyboard's way through the graph ----------------------------------------------------
+
+  /** Down to a reader and up to a source, the nearest first; sideways, and without an edge, by place. */
+  #step(id: string, side: Side): void {
+    const drawing = this.#drawing!;
+    const { graph } = drawing;
+    const linked = { down: graph.readers, up: graph.sources, left: null, right: null }[side];
+    const near = [...(linked?.get(id) ?? [])];
+    const next = near.length ? this.#nearest(id, near) : this.#beside(id, side);
+    if (next) this.#focus(next);
+  }
+
+  #nearest(id: string, others: readonly string[]): string {
+    const [x, y] = this.#drawing!.middle(id);
+    const far = (other: string) => {
+      const [ox, oy] = this.#drawing!.middle(other);
+      return Math.hypot(ox - x, oy - y);
+    };
+    return [...others].sort((a, b) => far(a) - far(b))[0]!;
+  }
+
+  /** The nearest item in a direction, within a right angle. */
+  #beside(id: string, side: Side): string {
+    const drawing = this.#drawing!;
+    const [x, y] = drawing.middle(id);
+    const ahead = (other: string) => {
+      const [ox, oy] = drawing.middle(other);
+      const [along, across] =
+        { down: [oy - y, ox - x], up: [y - oy, ox - x] }[side as "up"] ??
+        {
+          right: [ox - x, oy - y],
+          left: [x - ox, oy - y],
+        }[side as "left"]!;
+      return other !== id && along! > 0 && Math.abs(across!) <= along!;
+    };
+    const found = [...drawing.nodes.keys()].filter(ahead);
+    return found.length ? this.#nearest(id, found) : "";
+  }
+
+  #rove(id: string): void {
+    const drawing = this.#drawing!;
+    drawing.item(this.#focused)?.setAttribute("tabindex", "-1");
+    drawing.item(id)?.setAttribute("tabindex", "0");
+    this.#focused = id;
+  }
+
+  #focus(id: string): void {
+    const [drawing, viewport] = [this.#drawing, this.#viewport];
+    const element = drawing?.item(id);
+    if (!drawing || !viewport || !element) return;
+    this.#rove(id);
+    element.focus({ preventScroll: true });
+    this.#light(id);
+    if (!drawing.isShown) return;
+    viewport.reveal(drawing.box(id));
+    const node = drawing.graph.nodes.get(id);
+    const area = this.#stage.getBoundingClientRect();
+    const { right, bottom } = element.getBoundingClientRect();
+    if (node) this.#card.node(node, right - area.left, bottom - area.top);
+  }
+
+  // --- what is brought out ---------------------------------------------------------------------
+
+  #hover(event: PointerEvent): void {
+    const { graph } = this.#drawing!;
+    const area = this.#stage.getBoundingClientRect();
+    const [x, y] = [event.clientX - area.left, event.clientY - area.top];
+    const target = event.target as Element;
+    const node = graph.nodes.get(target.closest("g.node")?.id ?? "");
+    const edge = graph.edges.get(target.closest("g.edge")?.id ?? "");
+    if (event.buttons || (!node && !edge)) this.#card.hide();
+    else if (node) this.#card.node(node, x, y);
+    else if (edge) this.#card.edge(edge, graph, x, y);
+  }
+
+  #light(id: string): void {
+    const drawing = this.#drawing!;
+    const near = drawing.graph.nodes.has(id) ? drawing.graph.around([id]) : null;
+    this.#dim("trl-dim", near, (edge) => edge.tail === id || edge.head === id);
+  }
+
+  /** Show a node (or what is selected) with its neighbours alone, or everything again. */
+  #isolate(id = ""): void {
+    const drawing = this.#drawing;
+    if (!drawing) return;
+    const { graph } = drawing;
+    const chosen = graph.model.nodes.filter((node) => this.selection.marks(node.op_ids));
+    const selected = chosen.length ? chosen.map((node) => node.id) : [this.#focused];
+    const from = graph.nodes.has(id) ? [id] : selected;
+    this.#isolated = this.#isolated ? null : graph.around(from);
+    const own = new Set(from);
+    this.#dim("trl-away", this.#isolated, ({ tail, head }) => own.has(tail) || own.has(head));
+    this.#buttons.isolate.setAttribute("aria-pressed", String(this.#isolated !== null));
+    if (!drawing.isShown) return;
+    if (this.#isolated) this.#viewport!.frame(drawing.hull(this.#isolated));
+    else this.#viewport!.fit();
+  }
+
+  #dim(
+    name: string,
+    keep: ReadonlySet<string> | null,
+    keeps: (edge: { tail: string; head: string }) => boolean,
+  ): void {
+    const { graph, nodes, edges } = this.#drawing!;
+    for (const [id, element] of nodes) element.classList.toggle(name, !!keep && !keep.has(id));
+    for (const [id, element] of edges) {
+      element.classList.toggle(name, !!keep && !keeps(graph.edges.get(id)!));
+    }
+  }
+
+  // --- search ----------------------------------------------------------------------------------
+
+  #seek(text: string): void {
+    this.#search.value = text;
+    this.#find();
+  }
+
+  #find(): void {
+    const drawing = this.#drawing;
+    if (!drawing) return;
+    this.#found = drawing.graph.find(this.#search.value);
+    const found = new Set(this.#found);
+    for (const [id, element] of drawing.nodes) {
+      element.classList.toggle("trl-found", found.has(id));
+      element.classList.toggle("trl-unfound", found.size > 0 && !found.has(id));
+    }
+    const count = `${found.size} of ${drawing.nodes.size}`;
+    this.#hits.textContent = this.#search.value.trim() ? count : "";
+  }
+
+  #searchKey(event: KeyboardEvent): void {
+    if (event.key === "Escape") this.#focus(this.#focused);
+    else if (event.key === "Enter" && this.#found.length) {
+      const at = this.#found.indexOf(this.#focused) + (event.shiftKey ? -1 : 1);
+      const next = this.#found.at(at % this.#found.length)!;
+      this.#rove(next);
+      this.#light(next);
+      if (this.#drawing!.isShown) this.#viewport!.reveal(this.#drawing!.box(next));
+      this.#say(title(this.#drawing!.graph.nodes.get(next)!));
+    }
+  }
+
+  #tabulate(): void {
+    const open = this.#table.root.hidden === true;
+    this.#table.toggle(open);
+    this.#stage.hidden = open;
+    this.#buttons.table.setAttribute("aria-pressed", String(open));
+    this.#resize();
+  }
+}
+
+function mean(places: readonly (readonly [number, number])[]): [number, number] {
+  const sum = (axis: 0 | 1) => places.reduce((total, place) => total + place[axis], 0);
+  return [sum(0) / places.length, sum(1) / places.length];
+}
+
+/** What is seen at some spot while `box` is shown at a scale, is carried to the same spot now. */
+function carrying(box: Box, scale: number, { box: now, scale: shown }: Viewport): Carry {
+  const middle = (one: Box) => [one[0] + one[2] / 2, one[1] + one[3] / 2] as const;
+  const [from, to] = [middle(box), middle(now)];
+  const ratio = shown / scale;
+  const carry = ([x, y]: readonly [number, number]): [number, number] => [
+    to[0] + (x - from[0]) * ratio,
+    to[1] + (y - from[1]) * ratio,
+  ];
+  return Object.assign(carry, { scale: ratio });
+}

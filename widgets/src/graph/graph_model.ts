@@ -1,0 +1,145 @@
+// A dependence graph as `GraphView` describes it (docs/view-models.md), with its picture.
+import type { Edge, GraphView, Node, OpenCluster, Value } from "../models";
+
+export type { OpenCluster as GraphCluster, Edge as GraphEdge, Node as GraphNode } from "../models";
+
+/** A view with the picture that Python laid out. */
+export type GraphModel = GraphView & {
+  svg: string;
+  /** What the graph that was shown before is, where the two are to be compared. */
+  against?: string;
+};
+
+/** What one graph has that another has not; keyed by id. */
+export interface Difference {
+  added: Node[];
+  removed: Node[];
+  changed: Node[];
+}
+
+/** A model with its items by id, and who reads whom. */
+export class Graph {
+  readonly nodes: ReadonlyMap<string, Node>;
+  readonly clusters: ReadonlyMap<string, OpenCluster>;
+  readonly edges: ReadonlyMap<string, Edge>;
+  /** Of each node, those that read it, and those that it reads; itself left out. */
+  readonly readers = new Map<string, Set<string>>();
+  readonly sources = new Map<string, Set<string>>();
+
+  constructor(readonly model: GraphModel) {
+    this.nodes = byId(model.nodes);
+    this.clusters = byId(model.clusters);
+    this.edges = byId(model.edges);
+    for (const { id } of model.nodes) {
+      this.readers.set(id, new Set());
+      this.sources.set(id, new Set());
+    }
+    for (const { tail, head } of model.edges) {
+      if (tail === head) continue;
+      this.readers.get(tail)?.add(head);
+      this.sources.get(head)?.add(tail);
+    }
+  }
+
+  /** A node or open cluster. */
+  item(id: string): Node | OpenCluster | undefined {
+    return this.nodes.get(id) ?? this.clusters.get(id);
+  }
+
+  /** These nodes with all that they read and are read by. */
+  around(ids: Iterable<string>): Set<string> {
+    const found = new Set<string>();
+    for (const id of ids) {
+      for (const near of [id, ...(this.readers.get(id) ?? []), ...(this.sources.get(id) ?? [])]) {
+        found.add(near);
+      }
+    }
+    return found;
+  }
+
+  /** The nodes that have a text in them, ignoring case; `%12` is operation 12 and no other. */
+  find(query: string): string[] {
+    const text = query.trim().replace(/\s+/g, " ").toLowerCase();
+    if (!text) return [];
+    const op = /^%(\d+)$/.exec(text);
+    const has = (node: Node) =>
+      op ? node.op_ids.includes(Number(op[1])) : words(node).includes(text);
+    return this.model.nodes.filter(has).map((node) => node.id);
+  }
+}
+
+/** Whether two graphs are alike to the last byte, whatever they are compared with. */
+export function isSame(a: GraphModel, b: GraphModel): boolean {
+  const text = (one: GraphModel) => JSON.stringify({ ...one, against: "" });
+  return a.svg === b.svg && text(a) === text(b);
+}
+
+/** What has come, gone and changed between two graphs: a node is known by its id, or by its name. */
+export function difference(before: Graph, after: Graph): Difference {
+  const gone = before.model.nodes.filter(({ id }) => !after.nodes.has(id));
+  const names = new Map(gone.map((node) => [title(node), node]));
+  const was = new Map<string, Node>(); // by the id that it has now
+  for (const node of after.model.nodes) {
+    const old = before.nodes.get(node.id) ?? names.get(title(node));
+    if (!old) continue;
+    was.set(node.id, old);
+    names.delete(title(old));
+  }
+  const stays = new Set([...was.values()].map(({ id }) => id));
+  return {
+    added: after.model.nodes.filter(({ id }) => !was.has(id)),
+    removed: before.model.nodes.filter(({ id }) => !stays.has(id)),
+    changed: after.model.nodes.filter((node) => {
+      const old = was.get(node.id);
+      return old !== undefined && look(old, node) !== look(node, node);
+    }),
+  };
+}
+
+/** Whether so little stays that it is another graph rather than the same one after a change. */
+export function isAnother(after: Graph, { added }: Difference): boolean {
+  return added.length > 0.75 * after.nodes.size;
+}
+
+/** For each node that is new, the former nodes of which it has operations. */
+export function origins(before: Graph, after: Graph): Map<string, string[]> {
+  const home = new Map<number, string>();
+  for (const { id, op_ids } of before.model.nodes) for (const op of op_ids) home.set(op, id);
+  const found = new Map<string, string[]>();
+  for (const { id, op_ids } of after.model.nodes) {
+    if (before.nodes.has(id)) continue;
+    const from = new Set(op_ids.map((op) => home.get(op)).filter((one) => one !== undefined));
+    if (from.size) found.set(id, [...from]);
+  }
+  return found;
+}
+
+/** The first line of a label, or the whole name that it shortens. */
+export function title(item: { label: string; name?: string }): string {
+  return item.name ?? item.label.split("\n", 1)[0]!;
+}
+
+/** `f32[64,4] @ (b, i, t)`. */
+export function typeText({ dtype, shape, domain }: Value): string {
+  return `${dtype}[${shape.join(",")}] @ (${domain.join(", ")})`;
+}
+
+/** `[b, i, t - 1] if t >= 1`; what is read at the reader's own point has no index. */
+export function readText({ index, cond }: { index: string; cond: string }): string {
+  return [index, cond && `if ${cond}`].filter(Boolean).join(" ") || "at its own point";
+}
+
+function byId<T extends { id: string }>(items: readonly T[]): Map<string, T> {
+  return new Map(items.map((item) => [item.id, item]));
+}
+
+function words({ label, name, kind, region, place, text, values }: Node): string {
+  const named = values.map(({ name }) => name);
+  const all = [label, name, kind, region.join(" / "), place, text, ...named].join(" ");
+  return all.replace(/\s+/g, " ").toLowerCase();
+}
+
+/** What a change is seen by; ids tell only of one and the same node. */
+function look({ id, label, kind, op_ids }: Node, now: Node): string {
+  return JSON.stringify([label, kind, id === now.id ? op_ids : now.op_ids]);
+}

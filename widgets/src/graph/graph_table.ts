@@ -1,0 +1,73 @@
+// The graph as a table, for whoever would rather read it than look at it.
+import { readText, title, typeText, type Graph, type GraphNode } from "./graph_model";
+import { html } from "../shared/markup";
+import type { Selection } from "../shared/selection";
+
+export class GraphTable {
+  readonly root = html("div", { class: "trl-table", hidden: true });
+  #graph: Graph | null = null;
+  #rows: { node: GraphNode; row: HTMLTableRowElement; name: HTMLButtonElement }[] = [];
+
+  constructor(private readonly selection: Selection) {}
+
+  /** Take a graph; it is written when it is to be seen. */
+  draw(graph: Graph): void {
+    this.#graph = graph;
+    if (!this.root.hidden) this.#write(graph);
+  }
+
+  /** Show or hide the table. */
+  toggle(open: boolean): void {
+    this.root.hidden = !open;
+    if (open && this.#graph) this.#write(this.#graph);
+  }
+
+  #write(graph: Graph): void {
+    const reads = new Map<string, HTMLElement[]>();
+    for (const { kind, tail, head, reads: found } of graph.model.edges) {
+      const source = title(graph.nodes.get(tail) ?? { label: tail });
+      const texts = found.filter(({ index, cond }) => index || cond).map(readText);
+      const line = html("div", {}, [kind === "order" ? "after" : "", source, ...texts].join(" "));
+      reads.set(head, [...(reads.get(head) ?? []), line]);
+    }
+    this.#rows = graph.model.nodes.map((node) => {
+      const name = html("button", { type: "button" }, title(node));
+      const values = node.values.map((value) =>
+        html("div", {}, `${value.name}: ${typeText(value)}`),
+      );
+      const row = html(
+        "tr",
+        {},
+        html("th", { scope: "row" }, name),
+        html("td", {}, node.region.join(" / ")),
+        html("td", {}, node.kind),
+        html("td", {}, ...values),
+        html("td", {}, ...(reads.get(node.id) ?? [])),
+        html("td", {}, node.detail),
+      );
+      name.addEventListener("click", (event) =>
+        this.selection.click(node.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),
+      );
+      return { node, row, name };
+    });
+    const heads = ["node", "region", "kind", "makes", "reads", "line"];
+    this.root.replaceChildren(
+      html(
+        "table",
+        {},
+        html("caption", { class: "trl-hidden" }, "nodes of the graph"),
+        html("thead", {}, html("tr", {}, ...heads.map((h) => html("th", { scope: "col" }, h)))),
+        html("tbody", {}, ...this.#rows.map(({ row }) => row)),
+      ),
+    );
+    this.select();
+  }
+
+  select(): void {
+    for (const { node, row, name } of this.#rows) {
+      const marked = this.selection.marks(node.op_ids);
+      row.classList.toggle("trl-selected", marked);
+      name.setAttribute("aria-pressed", String(marked));
+    }
+  }
+}

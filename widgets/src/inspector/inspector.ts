@@ -1,0 +1,225 @@
+// The inspector: what there is to know of what is selected, from the user's own line to its store.
+import css from "./inspector.css";
+import { html } from "../shared/markup";
+import type { Send } from "../shared/pane";
+import { Panel } from "../shared/panel";
+import { told } from "../draw/sheet";
+import { bytes } from "../shared/plot";
+import type { Selection, Tensor } from "../shared/selection";
+import type { Chapter, Inspected, InspectorView, Neighbour, Stored } from "../models";
+
+/** What is known of the first of the operations that were asked for; of how many `more` nothing is said. */
+export type InspectorModel = InspectorView & {
+  asked: [ids: number[], tensors: Tensor["tensor"][]];
+  more: number;
+};
+
+const PATIENCE = 40; // milliseconds for which a selection must last before Python is asked
+const MANY = 6; // neighbours that are listed before the rest is folded away
+
+export class InspectorPane extends Panel<InspectorModel | null> {
+  #model: InspectorModel | null = null;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #stage = "";
+
+  /** `jump` shows another stage. */
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    private readonly jump: (stage: string) => void,
+  ) {
+    super(host, selection, send, "inspector", "Inspector", css);
+    this.offerPictures();
+    this.onDispose(() => clearTimeout(this.#timer));
+    this.select();
+  }
+
+  override draw(model: InspectorModel | null): void {
+    this.#model = model;
+    this.#show();
+    if (!model) this.#ask(); // of another program, although the same is selected
+  }
+
+  /** The stage that is shown elsewhere; operations are taken from it where they are in it. */
+  stage(name: string): void {
+    if (name === this.#stage) return;
+    this.#stage = name;
+    this.#ask();
+  }
+
+  override select(): void {
+    this.#show();
+    this.#ask();
+  }
+
+  override picture(): string | null {
+    return this.#model?.ops.length ? told(this.body.innerText) : null;
+  }
+
+  /** What is selected, as Python is asked for it. */
+  get #asks(): InspectorModel["asked"] {
+    return [[...this.selection.ids], [...this.selection.tensors]];
+  }
+
+  #ask(): void {
+    clearTimeout(this.#timer);
+    const [ids, tensors] = this.#asks;
+    if (!ids.length) return;
+    this.#timer = setTimeout(
+      () => this.send({ kind: "inspect", ids, tensors, stage: this.#stage }),
+      PATIENCE,
+    );
+  }
+
+  #show(): void {
+    if (!this.selection.ids.size) {
+      this.note.textContent = "";
+      const help =
+        "Select a node, a line, a mark or a tensor: it is marked in every view, and told of here.";
+      this.body.replaceChildren(html("p", { class: "trl-empty" }, help));
+      return;
+    }
+    const model = this.#model;
+    if (!model || JSON.stringify(model.asked) !== JSON.stringify(this.#asks)) {
+      this.note.textContent = "asking the kernel …";
+      return;
+    }
+    this.note.textContent = model.more ? `and ${model.more} more` : "";
+    this.body.replaceChildren(...model.ops.map((op) => this.#operation(op)));
+    this.body.scrollTop = 0;
+  }
+
+  #operation(op: Inspected): HTMLElement {
+    const of = op.tensor === null ? op.kind : `tensor, by ${op.name}`;
+    const where = [of, op.region.join(" / "), `in ${op.stage}`].filter(Boolean).join(" · ");
+    const parts = [
+      html("h4", {}, op.tensor ?? op.name, html("span", { class: "trl-where" }, where)),
+      html(
+        "p",
+        { class: "trl-doc" },
+        op.attrs ? `${op.doc.replace(/\.$/, "")}: ${op.attrs}` : op.doc,
+      ),
+      ...this.#types(op),
+      this.#source(op),
+    ];
+    if (op.schedule) parts.push(this.#time(op.schedule));
+    parts.push(...op.stores.map((store) => storeOf(store)));
+    parts.push(this.#edges("reads", op.reads), this.#edges("readers", op.readers));
+    parts.push(this.#history(op.history));
+    return html("article", {}, ...parts);
+  }
+
+  #types(op: Inspected): HTMLElement[] {
+    return op.outputs.map((out) => {
+      const type = `${out.dtype}[${out.shape.join(", ")}] @ (${out.domain.join(", ")})`;
+      const size =
+        out.points > 1
+          ? `${bytes(out.point_bytes)} at each of ${out.points.toLocaleString("en")} points, ${bytes(out.bytes)} in all`
+          : bytes(out.bytes);
+      const name = html("b", {}, out.name);
+      return html(
+        "p",
+        {},
+        name,
+        ": ",
+        html("code", {}, type),
+        html("span", { class: "trl-soft" }, ` ${size}`),
+      );
+    });
+  }
+
+  #source({ source }: Inspected): HTMLElement {
+    const lines = source.lines.map(({ number, text, marked }) =>
+      html(
+        "div",
+        { class: marked ? "trl-marked" : undefined, "aria-current": marked ? "true" : undefined },
+        html("span", { class: "trl-number" }, String(number)),
+        text || " ",
+      ),
+    );
+    return html(
+      "figure",
+      { class: "trl-source", "aria-label": `source, ${source.place}` },
+      html("figcaption", {}, source.place),
+      ...lines,
+    );
+  }
+
+  #time(schedule: NonNullable<Inspected["schedule"]>): HTMLElement {
+    const at = schedule.time.length ? ` at time (${schedule.time.join(", ")})` : "";
+    return html(
+      "p",
+      {},
+      html("span", { class: "trl-soft" }, "runs as "),
+      this.#link(schedule.statement, [schedule.op_id]),
+      at,
+    );
+  }
+
+  #edges(title: string, edges: readonly Neighbour[]): HTMLElement {
+    const item = ({ op_id, name, index, cond }: Neighbour) =>
+      html(
+        "li",
+        {},
+        this.#link(name, [op_id]),
+        html("code", {}, index),
+        cond ? html("span", { class: "trl-soft" }, ` if ${cond}`) : "",
+      );
+    const few = edges.slice(0, MANY).map(item);
+    const rest = edges.slice(MANY).map(item);
+    const list = html("ul", {}, ...few);
+    const box = html("section", {}, html("h5", {}, `${title} (${edges.length})`), list);
+    if (rest.length) {
+      const more = html("summary", {}, `${rest.length} more`);
+      box.append(html("details", {}, more, html("ul", {}, ...rest)));
+    }
+    return box;
+  }
+
+  #history(chapters: readonly Chapter[]): HTMLElement {
+    const rows = chapters.map((chapter) => {
+      const { stage, op_ids: ids, kernels, reason } = chapter;
+      const shown = kernels.length ? kernels : ids;
+      const few = shown.slice(0, 5).map((id) => `%${id}`);
+      const text =
+        few.join(" ") + (shown.length > few.length ? ` +${shown.length - few.length}` : "");
+      const jump = html("button", { class: "trl-link", title: `show ${stage}` }, stage);
+      jump.addEventListener("click", () => {
+        this.jump(stage);
+        if (ids.length) this.selection.choose(kernels.length ? kernels : ids);
+      });
+      const steps = chapter.steps.map(({ text: step }) => html("li", {}, step));
+      if (chapter.more) steps.push(html("li", {}, `and ${chapter.more} more`));
+      const told = steps.length ? html("ul", {}, ...steps) : "";
+      const why = reason ? html("p", { class: "trl-why" }, `left alone: ${reason}`) : "";
+      const dim = steps.length || reason ? undefined : "trl-quietly";
+      return html(
+        "tr",
+        { class: dim },
+        html("th", { scope: "row" }, jump),
+        html("td", {}, html("code", {}, text || "gone"), told, why),
+      );
+    });
+    const table = html("table", {}, html("tbody", {}, ...rows));
+    return html("section", {}, html("h5", {}, "through the stages"), table);
+  }
+
+  #link(text: string, ids: readonly number[]): HTMLElement {
+    const link = html("button", { class: "trl-link", title: "select" }, text);
+    link.addEventListener("click", () => this.selection.choose(ids));
+    return link;
+  }
+}
+
+function storeOf(store: Stored): HTMLElement {
+  const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "nobody: it stays"}`;
+  return html(
+    "p",
+    {},
+    html("span", { class: "trl-soft" }, "kept as "),
+    html("code", {}, store.name),
+    ` in ${store.kind}, ${bytes(store.bytes)}; ${life}`,
+    store.why ? html("span", { class: "trl-soft" }, ` (${store.why})`) : "",
+  );
+}

@@ -1,0 +1,75 @@
+// The loop nest, like code: foldable, coloured, with the lines marked that run and that are selected.
+import { counted } from "../shared/plot";
+import { nest } from "../draw/nest";
+import type { Instants } from "../shared/instants";
+import css from "./loops.css";
+import { html } from "../shared/markup";
+import type { Line, LoopView } from "../models";
+import type { Send } from "../shared/pane";
+import type { Selection } from "../shared/selection";
+import { TreePane } from "../shared/tree";
+
+export class LoopPane extends TreePane<LoopView, Line> {
+  #instants: Instants | null = null;
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "loops", "Loop nest", css);
+  }
+
+  override draw(model: LoopView): void {
+    this.fill(model.lines);
+    const loops = model.lines.filter((line) => line.sort === "loop").length;
+    this.note.textContent = `${counted(model.lines.length, "line")}, ${counted(loops, "loop")}`;
+    this.instant();
+  }
+
+  protected override runs(k: number): boolean {
+    return this.lines[k]!.statement !== null;
+  }
+
+  override picture(): string | null {
+    return this.lines.length ? nest({ view: "loop", lines: [...this.lines] }) : null;
+  }
+
+  /** Take over which line runs at which instant. */
+  follow(instants: Instants | null): void {
+    this.#instants = instants;
+    this.instant();
+  }
+
+  override instant(): void {
+    const at = this.selection.instant;
+    const line = at === null ? -1 : (this.#instants?.line(at) ?? -1);
+    for (const [k, row] of this.rows.entries()) {
+      row.classList.toggle("trl-running", k === line);
+      if (k === line) row.setAttribute("aria-current", "step");
+      else row.removeAttribute("aria-current");
+    }
+    if (line >= 0) this.reveal(this.rows[line]);
+  }
+
+  protected override shown(line: Line) {
+    const title = [line.region.join(" / "), line.tensors.join(", ")].filter(Boolean).join(" · ");
+    const content = [html("span", { class: "trl-text" }, ...coloured(line))];
+    return { content, classes: `trl-${line.sort}`, title };
+  }
+
+  protected override choose(k: number, more: boolean): void {
+    const { op_ids, inside } = this.lines[k]!;
+    this.selection.click(op_ids.length ? op_ids : inside, more);
+    const first = this.#instants?.firstOfLine(k) ?? -1;
+    if (first >= 0 && this.selection.instant !== null) this.selection.at(first);
+  }
+}
+
+function coloured(line: Line): (Node | string)[] {
+  const parts: (Node | string)[] = [];
+  let at = 0;
+  for (const [start, end, sort] of line.tokens) {
+    if (start > at) parts.push(line.text.slice(at, start));
+    parts.push(html("span", { class: `trl-of-${sort}` }, line.text.slice(start, end)));
+    at = end;
+  }
+  if (at < line.text.length) parts.push(line.text.slice(at));
+  return parts;
+}

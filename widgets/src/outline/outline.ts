@@ -1,0 +1,138 @@
+// A stage as foldable text: what a line stands for is marked with it, figures stand beside it, and
+// what takes long to make is asked for when it is opened.
+import { told } from "../draw/sheet";
+import { html, type Child } from "../shared/markup";
+import type { OutlineLine, OutlineView } from "../models";
+import css from "./outline.css";
+import type { Send } from "../shared/pane";
+import { bytes, counted, seconds } from "../shared/plot";
+import type { Selection } from "../shared/selection";
+import { TreePane } from "../shared/tree";
+
+/** What Python found of what was asked for, or why it did not. */
+export interface DetailModel extends OutlineView {
+  problem: string;
+}
+
+export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
+  #model: OutlineView | null = null;
+  #details = new Map<string, readonly OutlineLine[]>(); // by what was asked for; empty while it is
+  #asked = -1;
+  #find = html("input", { type: "search", placeholder: "find", "aria-label": "find in the text" });
+
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    name = "outline",
+    title = "Stage",
+  ) {
+    super(host, selection, send, name, title, css);
+    this.tools.prepend(this.#find);
+    this.#find.addEventListener("input", () => this.#seek(0));
+    this.#find.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.#seek(event.shiftKey ? -1 : 1);
+    });
+  }
+
+  override draw(model: OutlineView | null): void {
+    this.root.hidden = !model;
+    if (!model) return;
+    if (this.name === "outline") this.root.querySelector("h3")!.textContent = model.stage;
+    this.#model = model;
+    this.#details.clear();
+    this.#show();
+    model.lines.forEach((line, k) => line.folded && this.foldLine(k, true));
+    this.#show();
+  }
+
+  /** Put what was asked for where it was. */
+  detail(found: DetailModel): void {
+    if (!this.#details.has(found.stage)) return;
+    const text = found.problem || "nothing";
+    this.#details.set(found.stage, found.lines.length ? found.lines : [said(text)]);
+    this.#show();
+  }
+
+  protected override shown(line: OutlineLine) {
+    const isLit = line.op_ids.length > 0;
+    const content: Child[] = [html("span", { class: "trl-text" }, line.text || " ")];
+    if (line.number) content.unshift(html("span", { class: "trl-number" }, String(line.number)));
+    if (this.#model?.columns.length && line.number) content.unshift(...this.#figures(line));
+    if (line.note) content.push(html("span", { class: "trl-soft" }, line.note));
+    return { content, classes: isLit ? "trl-lit" : line.detail ? "trl-asks" : "", title: "" };
+  }
+
+  /** Titles over the figures. */
+  protected override above(): Child[] {
+    const columns = this.#model?.columns ?? [];
+    return columns.map(({ name }) =>
+      html("span", { class: "trl-figure", style: "--share: 0" }, name),
+    );
+  }
+
+  protected override choose(k: number, more: boolean): void {
+    const { detail, op_ids } = this.lines[k]!;
+    if (detail && !this.#details.has(detail)) {
+      this.#details.set(detail, [said("being made …")]);
+      this.#show();
+      this.send({ kind: "detail", name: detail });
+    } else if (op_ids.length) this.selection.click(op_ids, more);
+  }
+
+  #show(): void {
+    const lines = this.#model!.lines.flatMap((line) => {
+      const more = (line.detail && this.#details.get(line.detail)) || [];
+      return [line, ...more.map((one) => ({ ...one, depth: one.depth + line.depth + 1 }))];
+    });
+    this.fill(lines);
+    this.#seek(0);
+  }
+
+  override picture(): string | null {
+    const lines = this.lines.map((line) => {
+      const { number, depth, text, note } = line;
+      const figures = this.#texts(line).filter(Boolean).join(", ");
+      const said = [number || "", "  ".repeat(depth) + text, note, figures];
+      return said.filter((part) => part !== "").join("  ");
+    });
+    return lines.length ? told(lines.join("\n")) : null;
+  }
+
+  #texts(line: OutlineLine): string[] {
+    return this.#model!.columns.map(({ unit }, k) => {
+      const text = { bytes, seconds }[unit] ?? ((n: number) => n.toLocaleString("en"));
+      return line.figures[k] ? text(line.figures[k]) : "";
+    });
+  }
+
+  /** The figures of a line, the greatest of each column with a full bar. */
+  #figures(line: OutlineLine): Child[] {
+    const texts = this.#texts(line);
+    return this.#model!.columns.map(({ name }, k) => {
+      const all = this.#model!.lines.map(({ figures }) => figures[k] ?? 0);
+      const value = line.figures[k];
+      const share = value ? value / Math.max(...all) : 0;
+      const shown = texts[k]!;
+      const attributes = { class: "trl-figure", style: `--share: ${share}`, title: shown && name };
+      return html("span", attributes, shown);
+    });
+  }
+
+  #seek(by: number): void {
+    const wanted = this.#find.value.toLowerCase();
+    const hits = this.lines.flatMap(({ text }, k) =>
+      wanted && text.toLowerCase().includes(wanted) ? [k] : [],
+    );
+    this.rows.forEach((row, k) => row.classList.toggle("trl-found", hits.includes(k)));
+    const at = hits.indexOf(this.#asked);
+    if (by) this.#asked = hits.at((Math.max(at, by > 0 ? -1 : 0) + by) % hits.length) ?? -1;
+    if (by && this.#asked >= 0) this.go(this.#asked);
+    this.note.textContent = wanted ? counted(hits.length, "line") : "";
+  }
+}
+
+function said(text: string): OutlineLine {
+  const nothing = { op_ids: [], note: "", number: 0, figures: [], folded: false, detail: "" };
+  return { text, depth: 0, ...nothing };
+}

@@ -1,0 +1,335 @@
+// The run: its controls, its figures, its learning curves, and what it holds against what was predicted.
+import uPlot from "uplot";
+import sheet from "uplot/dist/uPlot.min.css";
+import { aligned } from "./aligned";
+import type { Numbers } from "../shared/buffers";
+import { DASHES } from "../draw/charts";
+import { draw } from "../draw/draw";
+import { html } from "../shared/markup";
+import type { Send } from "../shared/pane";
+import { Panel } from "../shared/panel";
+import { bytes, colour, counted } from "../shared/plot";
+import css from "./run.css";
+import type { Selection } from "../shared/selection";
+import type { HeldBytes, RunView } from "../models";
+
+type Command = "start" | "pause" | "resume" | "step" | "stop";
+
+const SPEEDS: readonly [string, number | null][] = [
+  ["full speed", null],
+  ["10 turns/s", 10],
+  ["3 turns/s", 3],
+  ["1 turn/s", 1],
+];
+const ENDED = new Set(["stopped", "finished", "failed"]);
+const COUNTS = Array.from({ length: 24 }, (_, k) => [1, 2, 5][k % 3]! * 10 ** Math.floor(k / 3));
+const POWERS = Array.from({ length: 50 }, (_, k) => 2 ** k); // steps between ticks of bytes
+const ARRAYS = "arrays on the device";
+
+export class RunPane extends Panel<RunView | null> {
+  #state = html("output", { class: "trl-state", role: "status" });
+  #bar = html("progress", { max: 1, value: 0, "aria-label": "turns done" });
+  #figures = html("dl", { class: "trl-figures-of-run" });
+  #buttons = new Map<Command, HTMLButtonElement>();
+  #speed = html("select", { "aria-label": "speed" });
+  #charts: Chart[];
+  #asked: { command: Command; number: number } | null = null;
+  #number = 0;
+  #model: RunView | null = null;
+  #frame = 0;
+  #problem = "";
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "run", "Run", sheet + css);
+    this.tools.prepend(
+      this.#button("start", "▶ run"),
+      this.#button("pause", "❚❚ pause"),
+      this.#button("step", "▸| step"),
+      this.#button("stop", "■ stop"),
+      this.#speed,
+    );
+    SPEEDS.forEach(([name], k) => this.#speed.append(html("option", { value: k }, name)));
+    this.#speed.addEventListener("change", () => {
+      const value = SPEEDS[Number(this.#speed.value)]![1];
+      send({ kind: "run", command: "speed", value, number: ++this.#number });
+    });
+    const charts = html("div", { class: "trl-charts" });
+    this.body.append(
+      html("div", { class: "trl-progress" }, this.#state, this.#bar),
+      charts,
+      this.#figures,
+    );
+    this.#charts = [
+      new Chart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
+      new Chart(charts, "live bytes by executed point", "point", bytes, 0),
+      new Chart(charts, "memory, by second", "s", bytes, 0),
+      new Chart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
+    ];
+    this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
+    this.onDispose(() => {
+      cancelAnimationFrame(this.#frame);
+      this.#charts.forEach((chart) => chart.dispose());
+    });
+    this.offerPictures();
+    this.draw(null);
+  }
+
+  override draw(model: RunView | null): void {
+    this.#model = model;
+    this.#control();
+    // however many frames come, the page draws one at a time
+    if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#paint());
+  }
+
+  /** Python has taken up the commands up to a number; while it is busy they are pending. */
+  acknowledge(number: number): void {
+    this.#number = Math.max(this.#number, number);
+    if (this.#asked && this.#asked.number <= number) this.#asked = null;
+    this.#control();
+  }
+
+  /** Say why a command could not be obeyed; nothing where it was. */
+  problem(text: string): void {
+    this.#problem = text;
+    this.#annotate();
+  }
+
+  /** The kernel has ended, and the run with it. */
+  protected override ended(): void {
+    this.#asked = null;
+    for (const button of this.#buttons.values()) button.disabled = true;
+    this.#state.textContent = this.#state.dataset.state = "kernel ended";
+  }
+
+  override theme(): void {
+    this.#charts.forEach((chart) => chart.redraw());
+  }
+
+  override picture(): string | null {
+    return this.#model && draw(this.#model, "");
+  }
+
+  #button(command: Command, text: string): HTMLButtonElement {
+    const button = html("button", { "data-command": command }, text);
+    button.addEventListener("click", () => {
+      const paused = this.#model?.frame.state === "paused";
+      const meant = command === "start" && paused ? "resume" : command;
+      this.#asked = { command: meant, number: ++this.#number };
+      this.#control();
+      this.send({ kind: "run", command: meant, number: this.#number });
+    });
+    this.#buttons.set(command, button);
+    return button;
+  }
+
+  #control(): void {
+    const state = this.#model?.frame.state ?? "";
+    const ended = !state || ENDED.has(state);
+    const paused = state === "paused";
+    const enabled: Record<Command, boolean> = {
+      start: ended || paused,
+      pause: !ended && !paused,
+      resume: paused,
+      step: ended || paused,
+      stop: !ended,
+    };
+    for (const [command, button] of this.#buttons) button.disabled = !enabled[command];
+    this.#buttons.get("start")!.textContent = paused ? "▶ resume" : "▶ run";
+    const shown = this.#asked ? `pending: ${this.#asked.command}` : state || "not started";
+    const waits = this.#asked ? null : (this.#model?.frame.compiling ?? null);
+    const compiling = `compiling with XLA, ${waits?.toFixed(0)} s so far`;
+    this.#state.textContent = waits === null ? shown : compiling;
+    this.#state.dataset.state = shown;
+  }
+
+  #annotate(): void {
+    this.note.textContent = this.note.title = this.#problem || this.#model?.frame.error || "";
+  }
+
+  #paint(): void {
+    this.#frame = 0;
+    const model = this.#model;
+    this.body.classList.toggle("trl-idle", !model);
+    if (!model) return;
+    const began = performance.now();
+    const { frame } = model;
+    this.#bar.max = frame.turns ?? 1;
+    const goes = !ENDED.has(frame.state);
+    if (frame.turns === null && goes) this.#bar.removeAttribute("value");
+    else if (frame.turns === null) this.#bar.value = 1;
+    else this.#bar.value = frame.turn;
+    this.#figures.replaceChildren(...figures(model));
+    const [curves, held, memory, load] = this.#charts as [Chart, Chart, Chart, Chart];
+    const known = aligned(Object.values(frame.curves));
+    const names = Object.keys(frame.curves);
+    const lines = names.map((name, k) => ({ name, values: known.values[k]! }));
+    curves.shown = lines.length > 0;
+    curves.draw(known.at, lines);
+    held.shown = !!model.held;
+    memory.shown = !model.held;
+    if (model.held) live(held, model.held);
+    const { at, resident, on_device } = model.load;
+    const device = frame.process.on_device === null ? [] : [{ name: ARRAYS, values: on_device }];
+    memory.draw(at, [{ name: "process", values: resident }, ...device]);
+    load.draw(model.load.at, [
+      { name: "kernels", values: model.load.busy },
+      { name: "host cores", values: model.load.host },
+    ]);
+    this.#annotate();
+    const cost = performance.now() - began;
+    this.root.dataset.frames = String(Number(this.root.dataset.frames ?? 0) + 1);
+    this.root.dataset.cost = cost.toFixed(2);
+  }
+}
+
+/** Draw live bytes over what was predicted, in equal parts of executed points. */
+function live(chart: Chart, { first, last, bytes, predicted }: HeldBytes): void {
+  if (!bytes.length && chart.filled) return; // a last frame may bring no points
+  const part = (last - first) / Math.max(bytes.length, 1);
+  const edges = bytes.length === 1; // one part alone is drawn from end to end
+  const at = edges ? [first, last] : Array.from(bytes, (_, k) => first + (k + 0.5) * part);
+  const drawn = (values: Numbers) => (edges ? [values[0]!, values[0]!] : values);
+  chart.draw(at, [
+    { name: "predicted", values: drawn(predicted), fill: true },
+    { name: "measured", values: drawn(bytes) },
+  ]);
+}
+
+function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
+  const { process, held } = frame;
+  const percent = (x: number | null) => (x === null ? "–" : `${(x * 100).toFixed(0)} %`);
+  const rate = (x: number | null) =>
+    x === null ? "–" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
+  const turns = frame.turns === null ? `${frame.turn}` : `${frame.turn} / ${frame.turns}`;
+  const hasTurns = frame.turns !== null || frame.turn > 0;
+  const shown: [string, string][] = [
+    ...(hasTurns ? [["turn", turns] as [string, string]] : []),
+    ["elapsed", `${frame.elapsed.toFixed(1)} s`],
+    ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
+    ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
+    ["in kernels", percent(frame.busy)],
+    ["host", `${process.cpu.toFixed(2)} of ${counted(process.cores, "core")}`],
+    ["planned peak", bytes(predicted_peak)],
+  ];
+  const live =
+    held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured by the run's ledger`;
+  if (live) shown.push(["live", live]);
+  if (frame.buffers !== null) shown.push(["XLA's buffers", bytes(frame.buffers)]);
+  if (process.on_device !== null) shown.push([ARRAYS, bytes(process.on_device)]);
+  if (process.resident !== null) shown.push(["process", bytes(process.resident)]);
+  for (const device of frame.devices) {
+    const watts = device.watts === null ? "" : `, ${device.watts.toFixed(0)} W`;
+    const memory = `${bytes(device.memory)} of ${bytes(device.total)}`;
+    shown.push([device.name, `${percent(device.busy)}, ${memory}${watts}`]);
+  }
+  for (const [name, { values, is_late }] of Object.entries(frame.curves)) {
+    const value = values.at(-1);
+    if (value !== undefined) shown.push([name, value.toPrecision(4)]);
+    else if (is_late) shown.push([name, "at the end"]);
+  }
+  shown.push(...Object.entries(frame.outputs));
+  return shown.map(([term, text]) => html("div", {}, html("dt", {}, term), html("dd", {}, text)));
+}
+
+interface Line {
+  readonly name: string;
+  readonly values: ArrayLike<number | undefined>; // undefined: the line goes on across
+  readonly fill?: boolean;
+}
+
+/** A small chart whose lines may change. */
+class Chart {
+  readonly #box: HTMLElement;
+  #plot: uPlot | null = null;
+  #names = "";
+  readonly #height = 138;
+
+  constructor(
+    host: HTMLElement,
+    readonly title: string,
+    private readonly across: string,
+    private readonly format: (value: number) => string,
+    /** Amounts are drawn from zero, and so high at least; null for what may be anything. */
+    private readonly least: number | null,
+  ) {
+    const heading = html("figcaption", {}, title);
+    this.#box = html("figure", { class: "trl-chart", "aria-label": title }, heading);
+    host.append(this.#box);
+  }
+
+  set shown(shown: boolean) {
+    this.#box.hidden = !shown;
+  }
+
+  get filled(): boolean {
+    return !this.#box.hidden && (this.#plot?.data[0]?.length ?? 0) > 0;
+  }
+
+  draw(at: ArrayLike<number>, lines: readonly Line[]): void {
+    const names = lines.map((line) => line.name).join("\n");
+    if (!this.#plot || names !== this.#names) this.#make(lines);
+    this.#names = names;
+    const numbers = (values: Line["values"]) =>
+      Array.from(values, (x) => (x === undefined || Number.isFinite(x) ? x : null));
+    const rows = [Array.from(at), ...lines.map((line) => numbers(line.values))];
+    this.#plot!.setData(rows as uPlot.AlignedData);
+  }
+
+  fit(): void {
+    const width = this.#box.clientWidth;
+    if (this.#plot && width) this.#plot.setSize({ width, height: this.#height });
+  }
+
+  redraw(): void {
+    this.#plot?.redraw(false, true);
+  }
+
+  dispose(): void {
+    this.#plot?.destroy();
+  }
+
+  #make(lines: readonly Line[]): void {
+    this.#plot?.destroy();
+    const { least } = this;
+    const ink = (name: string, other: string) => () =>
+      getComputedStyle(this.#box).getPropertyValue(name).trim() || other;
+    const axis = {
+      stroke: ink("--jp-ui-font-color2", "#666"),
+      grid: { stroke: ink("--jp-border-color2", "#ccc"), width: 1 },
+      ticks: { show: false },
+      font: "10px sans-serif",
+    };
+    const series = lines.map((line, k) => ({
+      label: line.name,
+      stroke: colour(k),
+      width: line.fill ? 1 : 1.7,
+      dash: DASHES[k % DASHES.length]!,
+      fill: line.fill ? `${colour(k)}30` : undefined,
+      ...(least === null ? {} : { points: { show: false } }), // one output alone is a point
+      value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),
+    }));
+    const amounts = (_: uPlot, __: number, most: number | null): [number, number] => [
+      0,
+      Math.max((most ?? 0) * 1.05, least ?? 0) || 1,
+    ];
+    const options: uPlot.Options = {
+      width: this.#box.clientWidth || 280,
+      height: this.#height,
+      scales: { x: { time: false }, ...(least === null ? {} : { y: { range: amounts } }) },
+      axes: [
+        { ...axis, size: 22, space: 60, ...(this.across === "s" ? {} : { incrs: COUNTS }) },
+        {
+          ...axis,
+          size: 56,
+          space: 26,
+          ...(this.format === bytes ? { incrs: POWERS } : {}),
+          values: (_: uPlot, at: number[]) => at.map((value) => this.format(value)),
+        },
+      ],
+      series: [{ label: this.across }, ...series],
+      cursor: { drag: { x: true, y: false } },
+      legend: { live: true },
+    };
+    this.#plot = new uPlot(options, [[], ...lines.map(() => [])] as uPlot.AlignedData, this.#box);
+  }
+}

@@ -1,0 +1,65 @@
+// Elements from plain values, and pictures from Python. What comes from a program, names above all,
+// is text: nothing here parses HTML, and SVG is stripped of everything that could run or load.
+
+import { attribute, type Attributes, type Shape } from "../draw/shapes";
+
+export type { Attributes };
+
+const FORBIDDEN =
+  "script, style, foreignObject, iframe, object, embed, use, image, animate, animateMotion, " +
+  "animateTransform, set";
+const SVG = "http://www.w3.org/2000/svg";
+
+export type Child = Node | string;
+
+/** An HTML element; strings among the children become text. `undefined` and `false` leave an attribute out. */
+export function html<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element; see `html`. */
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): SVGElementTagNameMap[K] {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
+  for (const [name, given] of Object.entries(attributes)) {
+    const value = attribute(given);
+    if (value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** A drawing as an element. */
+export function made({ tag, attributes, children }: Shape): SVGElement {
+  return svg(
+    tag,
+    attributes,
+    ...children.map((one) => (typeof one === "string" ? one : made(one))),
+  );
+}
+
+/** The `<svg>` element of a picture that Python made; throws where the text is not SVG. */
+export function picture(text: string): SVGSVGElement {
+  const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  if (!(root instanceof SVGSVGElement)) throw new Error("a picture that is not SVG");
+  root.querySelectorAll(FORBIDDEN).forEach((element) => element.remove());
+  root.querySelectorAll("a").forEach((link) => link.replaceWith(...link.childNodes));
+  for (const element of [root, ...root.querySelectorAll("*")]) {
+    for (const { name, value } of [...element.attributes]) {
+      const runs = /^on/i.test(name) || /javascript:/i.test(value);
+      const loads = /href$/i.test(name) || /url\s*\(\s*(?!["']?#)/i.test(value);
+      if (runs || loads) element.removeAttribute(name);
+    }
+  }
+  return document.importNode(root, true);
+}

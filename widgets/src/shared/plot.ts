@@ -1,0 +1,159 @@
+// A little plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
+import { LINE, SOFT } from "../draw/looks";
+import { type Shape, shape } from "../draw/shapes";
+import type { Statement } from "../models";
+
+/** Okabe and Ito's colours, in the order in which series take them. */
+export const SERIES = [
+  "#0072b2",
+  "#e69f00",
+  "#009e73",
+  "#cc79a7",
+  "#56b4e9",
+  "#d55e00",
+  "#b8a800",
+  "#777777",
+] as const;
+
+export function colour(k: number): string {
+  return SERIES[k % SERIES.length]!;
+}
+
+/** Where a plot is, in pixels. */
+export interface Box {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The area of a plot in pixels, and the data that its edges stand for. */
+export class Scale {
+  constructor(
+    readonly box: Box,
+    readonly x: readonly [number, number],
+    readonly y: readonly [number, number],
+  ) {}
+
+  px(x: number): number {
+    const [low, high] = this.x;
+    return this.box.left + ((x - low) / (high - low || 1)) * this.box.width;
+  }
+
+  py(y: number): number {
+    const [low, high] = this.y;
+    return this.box.top + this.box.height * (1 - (y - low) / (high - low || 1));
+  }
+
+  /** What stands at a horizontal position. */
+  at(px: number): number {
+    const [low, high] = this.x;
+    return low + ((px - this.box.left) / (this.box.width || 1)) * (high - low);
+  }
+
+  /** What stands at a vertical position. */
+  up(py: number): number {
+    const [low, high] = this.y;
+    return low + (1 - (py - this.box.top) / (this.box.height || 1)) * (high - low);
+  }
+}
+
+/** Round numbers between two ends; round for binary units with `base` 1024. */
+export function ticks(low: number, high: number, count = 5, base = 10): number[] {
+  const span = high - low;
+  if (!(span > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];
+  let unit = 1;
+  const raw = span / count;
+  while (base === 1024 && high / unit >= 1024) unit *= 1024;
+  const power = 10 ** Math.floor(Math.log10(raw / unit)) * unit;
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999)!;
+  const [first, last] = [Math.ceil(low / step), Math.floor(high / step + 1e-9)];
+  return Array.from({ length: Math.max(last - first + 1, 0) }, (_, n) => (first + n) * step);
+}
+
+/** Ticks of whole things: without fractions. */
+export function counts(low: number, high: number, count = 5): number[] {
+  return ticks(low, high, count).filter(Number.isInteger);
+}
+
+/** 12.3 KiB, 320 KiB. */
+export function bytes(n: number): string {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let size = n;
+  while (Math.abs(size) >= 1024 && units.length > 1) {
+    size /= 1024;
+    units.shift();
+  }
+  return `${Number(size.toFixed(size < 10 ? 2 : 1))} ${units[0]}`;
+}
+
+/** 1 line, 2,000 lines. */
+export function counted(n: number, noun: string, plural = `${noun}s`): string {
+  return `${n.toLocaleString("en")} ${n === 1 ? noun : plural}`;
+}
+
+/** 1.2 s, 34 ms, 0.4 ms. */
+export function seconds(s: number): string {
+  if (s >= 1) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+  const ms = s * 1e3;
+  return `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
+}
+
+export interface Axis {
+  readonly label: string;
+  readonly ticks: readonly number[];
+  readonly format?: (value: number) => string;
+}
+
+/** Grid, ticks and labels of a plot. */
+export function axes(scale: Scale, x: Axis, y: Axis): Shape {
+  const { left, top, width, height } = scale.box;
+  const bottom = top + height;
+  const line = (x1: number, y1: number, x2: number, y2: number, stroke: string) =>
+    shape("line", { x1, x2, y1, y2, stroke });
+  const word = (x: number, y: number, anchor: string, said: string) =>
+    shape("text", { x, y, "text-anchor": anchor }, said);
+  const parts: Shape[] = [];
+  for (const value of y.ticks) {
+    const at = scale.py(value);
+    parts.push(line(left, at, left + width, at, LINE));
+    parts.push(word(left - 6, at + 3.5, "end", text(value, y)));
+  }
+  for (const value of x.ticks) {
+    const at = scale.px(value);
+    const said = text(value, x);
+    const isLong = at + 2.8 * said.length > left + width + 14; // it would leave the picture
+    parts.push(line(at, bottom, at, bottom + 4, SOFT));
+    parts.push(word(isLong ? left + width + 14 : at, bottom + 15, isLong ? "end" : "middle", said));
+  }
+  parts.push(line(left, bottom, left + width, bottom, SOFT), line(left, top, left, bottom, SOFT));
+  if (x.label) parts.push(word(left + width, bottom + 29, "end", x.label));
+  if (y.label) parts.push(word(left - 6, top - 9, "end", y.label));
+  const look = { class: "trl-axes", fill: SOFT, "font-size": 10, "aria-hidden": "true" };
+  return shape("g", look, ...parts);
+}
+
+function text(value: number, axis: Axis): string {
+  return axis.format ? axis.format(value) : String(value);
+}
+
+/** The outline of a mark around a point, as path data. */
+export function mark(shape: Statement["shape"], x: number, y: number, size: number): string {
+  const r = Number(size.toFixed(1));
+  const at = (dx: number, dy: number) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
+  switch (shape) {
+    case "circle":
+      return `M${at(-r, 0)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`;
+    case "square":
+      return `M${at(-r, -r)}h${2 * r}v${2 * r}h${-2 * r}z`;
+    case "triangle":
+      return `M${at(0, -1.2 * r)}L${at(1.15 * r, r)}L${at(-1.15 * r, r)}z`;
+    case "diamond":
+      return `M${at(0, -1.3 * r)}L${at(1.3 * r, 0)}L${at(0, 1.3 * r)}L${at(-1.3 * r, 0)}z`;
+    case "cross": {
+      const [w, k] = [Number((r * 0.4).toFixed(1)), (r * 0.6).toFixed(1)];
+      const [down, right] = [`v-${k}h${2 * w}v${k}`, `h${k}v${2 * w}h-${k}`];
+      return `M${at(-r, -w)}h${k}${down}${right}v${k}h-${2 * w}v-${k}h-${k}z`;
+    }
+  }
+}

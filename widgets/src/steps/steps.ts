@@ -1,0 +1,114 @@
+// What a pass did, one rewrite after another; what it left alone, and what it chose between.
+import { html } from "../shared/markup";
+import { Pane, type Send } from "../shared/pane";
+import { bytes, counted } from "../shared/plot";
+import type { Selection } from "../shared/selection";
+import css from "./steps.css";
+import type { Rewrite, StepsView, Way } from "../models";
+
+export class StepsPane extends Pane<StepsView | null> {
+  #steps: Rewrite[] = [];
+  #at = -1;
+  #slider = html("input", { type: "range", min: -1, value: -1, "aria-label": "step of the pass" });
+  #text = html("output", { class: "trl-step", "aria-live": "polite" });
+  #rest = html("div", { class: "trl-rest" });
+  #walk: HTMLElement;
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "steps", css);
+    const button = (text: string, label: string, by: number) => {
+      const made = html("button", { title: label, "aria-label": label }, text);
+      made.addEventListener("click", () => this.#go(this.#at + by));
+      return made;
+    };
+    this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
+    this.#walk = html(
+      "div",
+      { class: "trl-walk" },
+      button("‹", "previous step", -1),
+      this.#slider,
+      button("›", "next step", 1),
+      this.#text,
+    );
+    this.root.append(this.#walk, this.#rest);
+  }
+
+  override draw(model: StepsView | null): void {
+    this.#steps = model?.steps ?? [];
+    this.#at = -1;
+    this.#slider.max = String(this.#steps.length - 1);
+    this.#slider.valueAsNumber = -1;
+    this.#walk.hidden = !this.#steps.length;
+    this.root.hidden =
+      !model || !(model.steps.length + model.refused.length + model.choices.length);
+    this.#rest.replaceChildren(...(model ? this.#told(model) : []));
+    const rules = (model?.rules ?? []).map(({ rule, count }) => `${rule} ×${count}`);
+    this.#text.textContent = `${counted(this.#steps.length, "step")}: ${rules.slice(0, 6).join(", ")}`;
+    this.#text.title = rules.join("\n");
+  }
+
+  #go(k: number): void {
+    const at = Math.min(Math.max(k, 0), this.#steps.length - 1);
+    const step = this.#steps[at];
+    if (!step) return;
+    this.#at = at;
+    this.#slider.valueAsNumber = at;
+    const note = step.note ? html("span", { class: "trl-soft" }, ` ${step.note}`) : "";
+    this.#text.replaceChildren(
+      `${at + 1}/${this.#steps.length} `,
+      html("b", {}, step.rule),
+      " ",
+      this.#ids(step.before, "before"),
+      " → ",
+      step.after.length ? this.#ids(step.after, "after") : "nothing",
+      note,
+    );
+    this.#text.title = step.text;
+    this.selection.choose([...step.before, ...step.after]);
+  }
+
+  #ids(ids: readonly number[], when: string): HTMLElement {
+    const few = ids.slice(0, 4).map((id) => `%${id}`);
+    const more = ids.length > few.length ? ` +${ids.length - few.length}` : "";
+    const made = html(
+      "button",
+      { class: "trl-ids", title: `select what was there ${when}` },
+      few.join(" ") + more,
+    );
+    made.addEventListener("click", () => this.selection.choose(ids));
+    return made;
+  }
+
+  #told(model: StepsView): HTMLElement[] {
+    const found: HTMLElement[] = [];
+    if (model.refused.length) {
+      const rows = model.refused.map(({ reason, op_ids }) => {
+        const select = this.#ids(op_ids, "left alone");
+        return html("li", {}, select, ` ${reason}`);
+      });
+      const head = html("summary", {}, `left alone for ${model.refused.length} reasons`);
+      found.push(html("details", {}, head, html("ul", {}, ...rows)));
+    }
+    for (const choice of model.choices) {
+      const rows = choice.candidates.map((one) =>
+        html(
+          "li",
+          { class: one.taken ? "trl-taken" : undefined },
+          html("b", {}, one.name),
+          ` ${one.doc}`,
+          html("span", { class: "trl-soft" }, forecast(one.forecast)),
+        ),
+      );
+      const head = html("summary", {}, `${choice.what}: `, html("b", {}, choice.taken));
+      const why = html("p", { class: "trl-soft" }, `because ${choice.why}`);
+      found.push(html("details", {}, head, why, html("ul", {}, ...rows)));
+    }
+    return found;
+  }
+}
+
+function forecast(one: Way["forecast"]): string {
+  if (!one) return "";
+  if ("problem" in one) return ` (${one.problem})`;
+  return ` (peak ${bytes(one.peak)}, ${counted(one.launches, "launch", "launches")})`;
+}

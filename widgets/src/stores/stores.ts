@@ -1,0 +1,189 @@
+// What is kept where: every buffer or store with its layout, what shares its place and why; above them
+// what all of it comes to, and how that is known.
+import { told } from "../draw/sheet";
+import { html, svg, type Child } from "../shared/markup";
+import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
+import type { Send } from "../shared/pane";
+import { Panel } from "../shared/panel";
+import { bytes } from "../shared/plot";
+import type { Selection } from "../shared/selection";
+import css from "./stores.css";
+
+// The parts of the whole, with the sign ahead of each.
+const PARTS: readonly [Amount["part"], string][] = [
+  ["carried", ""],
+  ["temporaries", "+"],
+  ["constants", "+"],
+  ["needed", "="],
+  ["process", ""],
+];
+const PLACE = { xla: "XLA's buffer", interpreter: "store" } as const;
+
+export class StoresPane extends Panel<StoresView | null> {
+  #model: StoresView | null = null;
+  #measured: readonly Amount[] = [];
+  #rows: HTMLTableRowElement[] = [];
+  #amounts = html("dl", { class: "trl-amounts" });
+  #table = html("tbody");
+  #place = html("th", { scope: "col" });
+  #text = html("button", { class: "trl-quiet", "aria-pressed": "false" }, "as text");
+
+  /** `turn` is called when the plan's own text is to be shown instead, or no longer. */
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    private readonly turn: () => void,
+  ) {
+    super(host, selection, send, "stores", "Memory", css);
+    const head = (text: string) => html("th", { scope: "col" }, text);
+    const before = ["tensor", "layout", "bytes"].map(head);
+    const heads = html("tr", {}, ...before, this.#place, head("shares its place"));
+    const table = html(
+      "table",
+      { "aria-label": "what is kept where" },
+      html("thead", {}, heads),
+      this.#table,
+    );
+    this.body.append(this.#amounts, table);
+    this.#text.addEventListener("click", () => {
+      this.#text.setAttribute("aria-pressed", String(!this.isText));
+      this.body.hidden = this.isText;
+      this.turn();
+    });
+    this.tools.append(this.#text);
+    this.offerPictures();
+    this.draw(null);
+  }
+
+  /** Whether the plan's own text is asked for. */
+  get isText(): boolean {
+    return this.#text.getAttribute("aria-pressed") === "true";
+  }
+
+  override draw(model: StoresView | null): void {
+    this.#model = model;
+    this.root.hidden = !model;
+    if (!model) return;
+    const count = model.places.length;
+    const what = model.executor === "xla" ? "buffers" : "stores";
+    this.note.textContent = `${count} ${what}, ${bytes(model.bytes)}; ${model.how}`;
+    this.note.title = this.note.textContent;
+    this.#place.textContent = PLACE[model.executor];
+    const most = Math.max(...model.places.map((one) => one.bytes), 1);
+    const tensors = model.places.flatMap((one) => one.tensors);
+    const named = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+    this.#rows = model.places.map((one) => this.#row(one, one.bytes / most, named));
+    this.#table.replaceChildren(...this.#rows);
+    this.#sum();
+    this.select();
+  }
+
+  /** Show what a run of the same program measured, and what XLA states by now. */
+  measure(amounts: readonly Amount[]): void {
+    const same = JSON.stringify(amounts) === JSON.stringify(this.#measured);
+    this.#measured = amounts;
+    if (!same) this.#sum();
+  }
+
+  override select(): void {
+    this.#model?.places.forEach((one, k) => {
+      const marked = one.tensors.some((tensor) => this.selection.holds(tensor));
+      this.#rows[k]!.classList.toggle("trl-selected", marked);
+      this.#rows[k]!.setAttribute("aria-selected", String(marked));
+    });
+    this.#reveal(this.#rows.find((row) => row.classList.contains("trl-selected")));
+  }
+
+  override picture(): string | null {
+    return this.#model && told(this.body.innerText);
+  }
+
+  /** The amounts by part, and what is known of each; what a run says takes the place of what was said. */
+  #sum(): void {
+    const known = new Map<string, Amount>();
+    for (const one of [...(this.#model?.amounts ?? []), ...this.#measured]) {
+      known.set(`${one.part} ${one.known} ${one.about}`, one);
+    }
+    const blocks = PARTS.flatMap(([part, sign]) => {
+      const found = [...known.values()].filter((one) => one.part === part);
+      if (!found.length) return [];
+      const said = found.map((one) =>
+        html(
+          "dd",
+          { "data-part": part, "data-known": one.known, title: one.about },
+          html("b", {}, bytes(one.bytes)),
+          ` ${one.known}`,
+        ),
+      );
+      const lead = sign ? [html("span", { class: "trl-sign", "aria-hidden": "true" }, sign)] : [];
+      return [...lead, html("div", {}, html("dt", {}, part), ...said)];
+    });
+    this.#amounts.replaceChildren(...blocks);
+  }
+
+  #row(one: Place, share: number, named: ReadonlyMap<string, KeptTensor>): HTMLTableRowElement {
+    const own = one.tensors[0]!;
+    const row = html(
+      "tr",
+      { "data-place": one.name },
+      html("th", { scope: "row" }, this.#tensor(own, true)),
+      html("td", {}, one.layout, reason(one.why)),
+      html("td", { class: "trl-bytes", style: `--share: ${share}` }, bytes(one.bytes)),
+      html("td", {}, this.#model?.executor === "xla" ? one.name : own.kind.split(" ")[0]!),
+      html("td", {}, ...one.shared.map((other) => this.#shared(other, named)), ...apart(own)),
+    );
+    row.addEventListener("click", (event) => {
+      const button = (event.target as Element).closest<HTMLElement>("button[data-tensor]");
+      const meant = named.get(button?.dataset.tensor ?? "") ?? own;
+      this.selection.pick(meant, event.shiftKey || event.ctrlKey || event.metaKey);
+    });
+    return row;
+  }
+
+  #tensor(one: KeptTensor, keyed: boolean): HTMLElement {
+    const last = one.last_read_by.join(", ") || "nobody: it stays";
+    const title = `last read by ${last}`;
+    const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
+    if (keyed) {
+      const key = svg("svg", { class: "trl-keys", viewBox: "0 0 12 12", "aria-hidden": "true" });
+      key.append(svg("rect", { x: 1, y: 1, width: 10, height: 10, fill: one.colour }));
+      button.append(key);
+    }
+    button.append(one.name);
+    return button;
+  }
+
+  #shared(other: SharedPlace, named: ReadonlyMap<string, KeptTensor>): HTMLElement {
+    const tensor = named.get(other.name);
+    const isOwn = other.how === "in place of";
+    const who: Child = isOwn
+      ? "the value before"
+      : tensor
+        ? this.#tensor(tensor, false)
+        : other.name;
+    return html("div", {}, html("span", {}, `${other.how} `, who), reason(other.why));
+  }
+
+  /** Scroll the pane, never the page. */
+  #reveal(row: HTMLElement | undefined): void {
+    if (!row) return;
+    const { scrollTop, clientHeight } = this.body;
+    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
+    if (top < scrollTop || bottom > scrollTop + clientHeight) this.body.scrollTop = top - 40;
+  }
+}
+
+/** When a tensor is on the host, and why kernels do not take its memory over. */
+function apart({ waits, not_given }: KeptTensor): HTMLElement[] {
+  return [...said("on the host", waits), ...said("not taken over", not_given)];
+}
+
+function said(what: string, why: readonly string[]): HTMLElement[] {
+  return why.length ? [html("div", {}, what, ...why.map(reason))] : [];
+}
+
+/** Why something is so: in a line, and whole where its row is selected. */
+function reason(text: string): HTMLElement {
+  return html("span", { class: "trl-reason", title: text }, text);
+}

@@ -1,0 +1,173 @@
+// The pipeline strip: stages as tabs with what they cost, a switch beside every pass that has one.
+import { html } from "../shared/markup";
+import { Pane, type Send } from "../shared/pane";
+import { keys } from "../shared/keyboard";
+import { cost } from "../draw/pipeline";
+import type { Selection } from "../shared/selection";
+import css from "./strip.css";
+import type { PipelineView, StageRow } from "../models";
+
+const KNOWN = "; known from a trial for a choice, so that it cost nothing here";
+const WITH = "; this switch is that of the stage of this name";
+
+export class Strip extends Pane<PipelineView> {
+  #model: PipelineView | null = null;
+  #stage = "";
+  #hits = new Map<string, number>();
+  // switches stand between the tabs, and a list of tabs may have nothing else in it: it owns its tabs
+  #list = html("div", { role: "tablist", "aria-label": "stages" });
+  #tabs = html("div", { class: "trl-tabs", role: "group", "aria-label": "pipeline" });
+  readonly #own = `trl-${Math.random().toString(36).slice(2)}`;
+  #hide = html("input", { type: "checkbox" });
+
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    private readonly show: (stage: string) => void,
+  ) {
+    super(host, selection, send, "strip", css);
+    const quiet = html(
+      "label",
+      { class: "trl-hide", title: "hide passes that changed nothing" },
+      this.#hide,
+      "changed only",
+    );
+    this.#hide.addEventListener("change", () => this.#paint());
+    this.root.append(this.#list, this.#tabs, quiet);
+    this.onResize(this.#tabs, () => {
+      const tab = this.#tab(this.#stage);
+      if (tab) this.#reveal(tab.parentElement!);
+    });
+    keys(this.#tabs, () => {
+      const tabs = [...this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]:not([disabled])')];
+      const at = tabs.indexOf(document.activeElement as HTMLElement);
+      if (at < 0) return {};
+      const go = (k: number) => {
+        const name = tabs[(k + tabs.length) % tabs.length]!.dataset.stage!;
+        this.show(name);
+        this.#tab(name)?.focus();
+      };
+      return {
+        ArrowRight: () => go(at + 1),
+        ArrowLeft: () => go(at - 1),
+        Home: () => go(0),
+        End: () => go(tabs.length - 1),
+      };
+    });
+  }
+
+  override draw(model: PipelineView): void {
+    this.#model = model;
+    this.#paint();
+  }
+
+  /** Mark the stage that is shown. */
+  stage(name: string): void {
+    this.#stage = name;
+    for (const tab of this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]')) {
+      const chosen = tab.dataset.stage === name;
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.toggleAttribute("data-first", chosen);
+      tab.parentElement!.classList.toggle("trl-shown", chosen);
+      if (chosen) this.#reveal(tab.parentElement!);
+    }
+  }
+
+  /** Scroll the row of tabs, never the page. */
+  #reveal(cell: HTMLElement): void {
+    const { offsetLeft, offsetWidth } = cell;
+    const { scrollLeft, clientWidth } = this.#tabs;
+    if (offsetLeft < scrollLeft) this.#tabs.scrollLeft = offsetLeft - 20;
+    const over = offsetLeft + offsetWidth - scrollLeft - clientWidth;
+    if (over > 0) this.#tabs.scrollLeft = scrollLeft + over + 20;
+  }
+
+  /** Say how many operations a search found in each stage. */
+  found(hits: ReadonlyMap<string, number>): void {
+    this.#hits = new Map(hits);
+    this.#paint();
+  }
+
+  #id(row: StageRow): string {
+    return `${this.#own}-${row.name}`;
+  }
+
+  #tab(name: string): HTMLElement | undefined {
+    const tabs = this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]');
+    return [...tabs].find((tab) => tab.dataset.stage === name);
+  }
+
+  #paint(): void {
+    if (!this.#model) return;
+    const focused = (document.activeElement as HTMLElement | null)?.dataset?.key;
+    const longest = Math.max(...this.#model.stages.map((row) => row.seconds), 1e-9);
+    const shown = this.#model.stages.filter(
+      (row) => !this.#hide.checked || row.changed !== false || row.name === this.#stage,
+    );
+    this.#tabs.replaceChildren(...shown.map((row) => this.#cell(row, row.seconds / longest)));
+    const ids = shown.map((row) => this.#id(row));
+    this.#list.setAttribute("aria-owns", ids.join(" "));
+    this.stage(this.#stage);
+    // a switch keeps the focus while its program is compiled and drawn anew
+    if (focused) this.#tabs.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+  }
+
+  #cell(row: StageRow, share: number): HTMLElement {
+    const hits = this.#hits.get(row.name);
+    const idle = cost({ ...row, ran: false });
+    const figures = [cost(row)];
+    if (row.operations !== null) figures.push(`${row.operations} ops`);
+    if (isOfAnother(row)) figures.push(`by ${row.option}`);
+    const name = html("span", { class: "trl-name" }, row.name);
+    if (row.changed === false) name.append(html("span", { class: "trl-same" }, " ="));
+    if (hits) name.append(html("span", { class: "trl-hits" }, String(hits)));
+    const tab = html(
+      "button",
+      {
+        id: this.#id(row),
+        role: "tab",
+        "data-stage": row.name,
+        "data-key": `tab-${placeOf(row)}`,
+        disabled: !row.ran,
+        title: row.ran ? row.summary + (row.known ? KNOWN : "") : `${row.name} is ${idle}`,
+        style: `--share: ${share.toFixed(3)}`,
+      },
+      name,
+      html("span", { class: "trl-figures" }, figures.join(" · ")),
+    );
+    tab.addEventListener("click", () => this.show(row.name));
+    const same = row.changed === false ? " trl-unchanged" : "";
+    const rest = row.ran ? "" : row.is_on ? " trl-idle" : " trl-off";
+    const cell = html("div", { class: `trl-tabbed${rest}${same}` }, tab);
+    if (row.option !== null) cell.prepend(this.#switch(row));
+    return cell;
+  }
+
+  #switch(row: StageRow): HTMLElement {
+    const box = html("input", {
+      type: "checkbox",
+      "aria-label": isOfAnother(row)
+        ? `${row.option}, which runs ${row.name}`
+        : `run ${placeOf(row)}`,
+      "data-key": `switch-${placeOf(row)}`,
+      title: `${row.option}: ${row.is_on ? "on" : "off"}${isOfAnother(row) ? WITH : ""}`,
+    });
+    box.checked = row.is_on === true;
+    box.addEventListener("change", () => {
+      const value = box.checked ? row.on : row.off;
+      this.send({ kind: "options", changes: { [row.option!]: value } });
+    });
+    return box;
+  }
+}
+
+/** Whether a pass is switched by another one's option. */
+function isOfAnother(row: StageRow): boolean {
+  return row.option !== null && row.option !== placeOf(row);
+}
+
+/** What one of two passes that run in place of each other is known by: the focus stays on it. */
+function placeOf(row: StageRow): string {
+  return row.name === "separate" ? "fuse" : row.name;
+}
