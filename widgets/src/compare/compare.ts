@@ -3,7 +3,7 @@ import css from "./compare.css";
 import { type Row, rowsOf } from "../draw/comparison";
 import { draw } from "../draw/draw";
 import { Instants } from "../shared/instants";
-import { html } from "../shared/markup";
+import { html, row, table } from "../shared/markup";
 import { MemoryPane } from "../memory/memory";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -33,10 +33,8 @@ export class ComparePane extends Panel<ComparisonView | null> {
     close.addEventListener("click", () => send({ kind: "compare", close: true }));
     this.offerPictures();
     this.tools.append(close);
-    const heads = html("tr", {}, html("th"), ...this.#heads);
-    const table = html("table", {}, html("thead", {}, heads), this.#table);
     const nests = html("details", {}, this.#nests, this.#loops);
-    this.body.append(this.#box, table, nests);
+    this.body.append(this.#box, table([html("th"), ...this.#heads], this.#table), nests);
   }
 
   override draw(model: ComparisonView | null): void {
@@ -107,12 +105,8 @@ export class ComparePane extends Panel<ComparisonView | null> {
   }
 
   #row({ group, name, texts }: Row, before: Row | undefined): HTMLElement {
-    return html(
-      "tr",
-      { class: group === before?.group ? undefined : "trl-begins", title: group },
-      html("th", { scope: "row" }, name),
-      ...texts.map((text) => html("td", {}, text)),
-    );
+    const begins = group === before?.group ? undefined : "trl-begins";
+    return row({ class: begins, title: group }, name, ...texts);
   }
 }
 

@@ -1,12 +1,9 @@
 // `Explorer`: all panes in one widget.
-import type { RenderProps } from "@anywidget/types";
-import { live } from "../shared/ended";
 import { ExplorerView, type ExplorerTraits } from "../explorer/explorer";
+import { widget } from "../shared/widget";
 
-function render({ model, el }: RenderProps<ExplorerTraits>): () => void {
+export default widget<ExplorerTraits>((model, el) => {
   el.style.containerType = "inline-size";
   const view = new ExplorerView(model, el);
-  return () => view.dispose();
-}
-
-export default live(render);
+  return [() => view.dispose()];
+});

@@ -1,11 +1,9 @@
 // `MappingExplorer`: which primitive runs where.
-import type { RenderProps } from "@anywidget/types";
-import { live } from "../shared/ended";
-import { unpack, type Packed } from "../shared/buffers";
 import { MappingPane } from "../mapping/mapping";
 import type { MappingView } from "../models";
+import type { Packed } from "../shared/buffers";
 import { Selection } from "../shared/selection";
-import { follow, sendTo } from "../shared/widget";
+import { follow, followView, sendTo, widget, write } from "../shared/widget";
 
 interface Traits {
   view: Packed;
@@ -13,28 +11,14 @@ interface Traits {
   selected: string[];
 }
 
-function render({ model, el }: RenderProps<Traits>): () => void {
+export default widget<Traits>((model, el) => {
   const pane = new MappingPane(el, new Selection(), sendTo(model), {
-    move: (at) => {
-      model.set("at", [...at]);
-      model.save_changes();
-    },
-    choose: (cell) => {
-      model.set("selected", [...cell]);
-      model.save_changes();
-    },
+    move: (at) => write(model, { at: [...at] }),
+    choose: (cell) => write(model, { selected: [...cell] }),
   });
-  const leave = [
-    follow(model, "view", (packed) => {
-      const view = unpack<MappingView>(packed);
-      if (view) pane.draw(view);
-    }),
+  return [
+    followView<MappingView>(model, "view", (view) => pane.draw(view)),
     follow(model, "selected", (cell) => pane.choose(cell)),
+    () => pane.dispose(),
   ];
-  return () => {
-    leave.forEach((act) => act());
-    pane.dispose();
-  };
-}
-
-export default live(render);
+});

@@ -1,8 +1,6 @@
 // `PdgView`: the graph pane alone.
-import type { RenderProps } from "@anywidget/types";
-import { live } from "../shared/ended";
 import { GraphPane, type GraphModel } from "../graph/graph";
-import { follow, onRefused, selectionOf, sendTo } from "../shared/widget";
+import { follow, onRefused, selectionOf, sendTo, widget } from "../shared/widget";
 
 interface PdgView {
   view: GraphModel;
@@ -10,19 +8,14 @@ interface PdgView {
   height: number;
 }
 
-function render({ model, el }: RenderProps<PdgView>): () => void {
+export default widget<PdgView>((model, el) => {
   const { selection, release } = selectionOf(model);
   const pane = new GraphPane(el, selection, sendTo(model));
-  const leave = [
+  return [
     release,
     onRefused(model, "fold", () => pane.refuse()),
     follow(model, "height", (height) => (pane.root.style.height = `${height}px`)),
     follow(model, "view", (view) => pane.draw(view)),
+    () => pane.dispose(),
   ];
-  return () => {
-    leave.forEach((act) => act());
-    pane.dispose();
-  };
-}
-
-export default live(render);
+});

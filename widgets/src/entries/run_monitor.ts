@@ -1,11 +1,9 @@
 // `RunMonitor`: the run alone.
-import type { RenderProps } from "@anywidget/types";
-import { live } from "../shared/ended";
-import { unpack, type Packed } from "../shared/buffers";
-import { RunPane } from "../run/run";
-import { Selection } from "../shared/selection";
-import { follow, sendTo } from "../shared/widget";
 import type { RunView } from "../models";
+import { RunPane } from "../run/run";
+import { unpack, type Packed } from "../shared/buffers";
+import { Selection } from "../shared/selection";
+import { follow, sendTo, widget } from "../shared/widget";
 
 interface RunMonitor {
   run: Packed;
@@ -13,17 +11,12 @@ interface RunMonitor {
   problem: string;
 }
 
-function render({ model, el }: RenderProps<RunMonitor>): () => void {
+export default widget<RunMonitor>((model, el) => {
   const pane = new RunPane(el, new Selection(), sendTo(model));
-  const leave = [
+  return [
     follow(model, "run", (packed) => pane.draw(unpack<RunView>(packed))),
     follow(model, "acknowledged", (number) => pane.acknowledge(number)),
     follow(model, "problem", (text) => pane.problem(text)),
+    () => pane.dispose(),
   ];
-  return () => {
-    leave.forEach((act) => act());
-    pane.dispose();
-  };
-}
-
-export default live(render);
+});

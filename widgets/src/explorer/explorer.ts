@@ -35,25 +35,10 @@ import type {
   StoresView,
 } from "../models";
 
-/** The widget's traits; views are packed (`unpack`). */
+/** The widget's traits; all others are packed views (`unpack`). */
 export interface ExplorerTraits {
-  pipeline: Packed;
-  lineage: Packed;
-  graph: Packed;
-  steps: Packed;
-  outline: Packed;
-  stores: Packed;
-  source: Packed;
-  told: Packed;
-  loops: Packed;
-  space: Packed;
-  memory: Packed;
-  inspector: Packed;
-  search: Packed;
-  comparison: Packed;
-  run: Packed;
+  [view: string]: unknown;
   arguments: { arguments?: Argument[] };
-  sweeping: Packed;
   acknowledged: number;
   stage: string;
   selected: number[];
@@ -62,34 +47,6 @@ export interface ExplorerTraits {
   foreseen: Foreseen;
 }
 
-// In this order they are drawn: what others need comes first, and the graph before panes that it would
-// have the browser lay out, in order to see where its nodes were.
-const TRAITS = [
-  "lineage",
-  "pipeline",
-  "arguments",
-  "sweeping",
-  "stage",
-  "graph",
-  "steps",
-  "outline",
-  "stores",
-  "source",
-  "told",
-  "space",
-  "memory",
-  "loops",
-  "inspector",
-  "search",
-  "comparison",
-  "run",
-  "acknowledged",
-  "instant",
-  "status",
-  "foreseen",
-] as const;
-type Trait = (typeof TRAITS)[number];
-
 const CHANGES = ["options", "bounds", "argument"]; // what is asked for by these is timed
 const SAID = 100; // milliseconds between two instants that Python hears of, at least
 
@@ -97,7 +54,7 @@ export class ExplorerView {
   readonly #style = html("style", {}, css);
   readonly #root = html("div", { class: "trl-explorer" });
   readonly #release: (() => void)[] = [];
-  readonly #dirty = new Set<Trait>(TRAITS);
+  readonly #dirty = new Set<string>();
   #asked: number | null = null;
   #sought = "";
   #saying: ReturnType<typeof setTimeout> | undefined;
@@ -113,55 +70,45 @@ export class ExplorerView {
       toPython(message);
     };
     const cell = (name: string) => {
-      const made = html("div", { class: `trl-cell trl-at-${name}` });
+      const made = html("div", { class: `trl-cell trl-at-${name}`, style: `grid-area: ${name}` });
       this.#root.append(made);
       return made;
     };
+    const panes: { dispose(): void }[] = [];
+    const kept = <P extends { dispose(): void }>(pane: P): P => {
+      panes.push(pane);
+      return pane;
+    };
     const show = (stage: string) => this.#show(stage);
-    const settings = new Settings(cell("settings"), selection, send);
-    const sweep = new SweepPane(cell("sweep"), selection, send);
-    const strip = new Strip(cell("strip"), selection, send, show);
+    const settings = kept(new Settings(cell("settings"), selection, send));
+    const sweep = kept(new SweepPane(cell("sweep"), selection, send));
+    const strip = kept(new Strip(cell("strip"), selection, send, show));
     const graphCell = cell("graph");
-    const steps = new StepsPane(graphCell, selection, send);
-    const graph = new GraphPane(graphCell, selection, send);
-    const outline = new OutlinePane(graphCell, selection, send);
+    const steps = kept(new StepsPane(graphCell, selection, send));
+    const graph = kept(new GraphPane(graphCell, selection, send));
+    const outline = kept(new OutlinePane(graphCell, selection, send));
     // the plan of the memory has a pane of its own, and its text where that is asked for
     const turn = () =>
       (outline.root.hidden = !get("outline") || (!!get("stores") && !stores.isText));
-    const stores = new StoresPane(graphCell, selection, send, turn);
-    const source = new OutlinePane(cell("source"), selection, send, "source-pane", "Source");
-    const inspector = new InspectorPane(cell("inspector"), selection, send, show);
-    const loops = new LoopPane(cell("loops"), selection, send);
+    const stores = kept(new StoresPane(graphCell, selection, send, turn));
+    const source = kept(new OutlinePane(cell("source"), selection, send, "source-pane", "Source"));
+    const inspector = kept(new InspectorPane(cell("inspector"), selection, send, show));
+    const loops = kept(new LoopPane(cell("loops"), selection, send));
     const time = cell("time");
-    const scrubber = new Scrubber(time, selection, send);
-    const space = new SpacePane(time, selection, send);
-    const memory = new MemoryPane(time, selection, send);
-    const run = new RunPane(cell("run"), selection, send);
-    const compare = new ComparePane(cell("compare"), selection, send);
-    const panes = [
-      settings,
-      sweep,
-      strip,
-      steps,
-      graph,
-      outline,
-      stores,
-      source,
-      inspector,
-      loops,
-      scrubber,
-      space,
-      memory,
-      run,
-      compare,
-    ];
+    const scrubber = kept(new Scrubber(time, selection, send));
+    const space = kept(new SpacePane(time, selection, send));
+    const memory = kept(new MemoryPane(time, selection, send));
+    const run = kept(new RunPane(cell("run"), selection, send));
+    const compare = kept(new ComparePane(cell("compare"), selection, send));
 
-    const get = <Model>(trait: Trait) => unpack<Model>(model.get(trait) as Packed);
-    const some = <Model>(trait: Trait, draw: (view: Model) => void) => {
+    const get = <Model>(trait: string) => unpack<Model>(model.get(trait) as Packed);
+    const some = <Model>(trait: string, draw: (view: Model) => void) => {
       const view = get<Model>(trait);
       if (view) draw(view);
     };
-    const draws: Record<Trait, () => void> = {
+    // In this order they are drawn: what others need comes first, and the graph before panes that it would
+    // have the browser lay out, in order to see where its nodes were.
+    const draws: Record<string, () => void> = {
       lineage: () => some<Lineage>("lineage", (view) => descend(selection, view)),
       pipeline: () =>
         some<PipelineView>("pipeline", (view) => {
@@ -174,16 +121,6 @@ export class ExplorerView {
         strip.stage(model.get("stage"));
         inspector.stage(model.get("stage"));
       },
-      space: () =>
-        some<IterationSpaceView>("space", (view) => {
-          const instants = new Instants(view);
-          for (const pane of [space, memory, loops]) pane.follow(instants);
-          selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
-          scrubber.draw(instants);
-          space.draw(view);
-        }),
-      memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
-      loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
       graph: () => some<GraphModel>("graph", (view) => graph.draw(view)),
       steps: () => steps.draw(get<StepsView>("steps")),
       outline: () => {
@@ -198,6 +135,16 @@ export class ExplorerView {
       },
       source: () => source.draw(get<OutlineView>("source")),
       told: () => some<DetailModel>("told", (view) => outline.detail(view)),
+      space: () =>
+        some<IterationSpaceView>("space", (view) => {
+          const instants = new Instants(view);
+          for (const pane of [space, memory, loops]) pane.follow(instants);
+          selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
+          scrubber.draw(instants);
+          space.draw(view);
+        }),
+      memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
+      loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
       inspector: () => inspector.draw(get<InspectorModel>("inspector")),
       search: () =>
         some<SearchView>("search", (view) => {
@@ -220,7 +167,6 @@ export class ExplorerView {
       },
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),
-      foreseen: () => settings.foreseen(model.get("foreseen")),
       status: () => {
         const status = model.get("status");
         settings.status(status);
@@ -230,13 +176,15 @@ export class ExplorerView {
         sweep.settle();
         some<PipelineView>("pipeline", (view) => strip.draw(view)); // its switches turn back
       },
+      foreseen: () => settings.foreseen(model.get("foreseen")),
     };
     const draw = () => {
-      const dirty = TRAITS.filter((trait) => this.#dirty.has(trait));
+      const dirty = Object.keys(draws).filter((trait) => this.#dirty.has(trait));
       this.#dirty.clear();
-      dirty.forEach((trait) => draws[trait]());
+      dirty.forEach((trait) => draws[trait]!());
     };
-    for (const trait of TRAITS) {
+    for (const trait of Object.keys(draws)) {
+      this.#dirty.add(trait);
       const changed = () => {
         if (!this.#dirty.size) queueMicrotask(draw);
         this.#dirty.add(trait);

@@ -13,7 +13,7 @@ import {
 } from "../draw/memory";
 import { runText } from "../draw/whole_run";
 import { about, place } from "../shared/instants";
-import { html, made, svg } from "../shared/markup";
+import { html, made, svg, table } from "../shared/markup";
 import css from "./memory.css";
 import type { Send } from "../shared/pane";
 import { bytes } from "../shared/plot";
@@ -37,16 +37,9 @@ export class MemoryPane extends TimedPane<MemoryView> {
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "memory", "Memory, predicted", css, 204);
     const heads = ["tensor", "live", "values", "at most", "last read by"];
-    const head = html("tr", {}, ...heads.map((text) => html("th", { scope: "col" }, text)));
-    const table = html(
-      "table",
-      { class: "trl-live" },
-      this.#when,
-      html("thead", {}, head),
-      this.#table,
-    );
+    const live = table(heads, this.#table, { class: "trl-live" }, this.#when);
     this.plot.before(this.#run);
-    this.body.append(html("div", { class: "trl-live-box" }, table));
+    this.body.append(html("div", { class: "trl-live-box" }, live));
     this.note.before(this.#badges);
   }
 

@@ -1,11 +1,10 @@
 // A pane as a widget of its own.
-import type { AnyModel, RenderProps } from "@anywidget/types";
-import { unpack, type Packed } from "./buffers";
-import { live } from "./ended";
+import type { AnyModel } from "@anywidget/types";
+import type { Packed } from "./buffers";
 import { descend } from "./lineage";
 import type { Send } from "./pane";
 import type { Selection } from "./selection";
-import { follow, selectionOf, sendTo } from "./widget";
+import { followView, selectionOf, sendTo, widget } from "./widget";
 import type { Lineage } from "../models";
 
 export interface Lone {
@@ -22,34 +21,24 @@ export interface Shown<Model> {
 
 /** Draw a model's view, and know who came from whom, now and whenever they change. */
 export function followed<Model>(
-  model: AnyModel<Lone>,
+  model: AnyModel<any>,
   selection: Selection,
   draw: (view: Model) => void,
 ): (() => void)[] {
   return [
-    follow(model, "lineage", (packed) => {
-      const lineage = unpack<Lineage>(packed);
-      if (lineage) descend(selection, lineage);
-    }),
-    follow(model, "view", (packed) => {
-      const view = unpack<Model>(packed);
-      if (view) draw(view);
-    }),
+    followView<Lineage>(model, "lineage", (lineage) => descend(selection, lineage)),
+    followView<Model>(model, "view", draw),
   ];
 }
 
 /** What anywidget calls for a widget that shows one view-model. */
 export function lone<Model>(
   make: (host: HTMLElement, selection: Selection, send: Send) => Shown<Model>,
-): { render: (props: RenderProps<Lone>) => () => void } {
-  function render({ model, el }: RenderProps<Lone>): () => void {
+) {
+  return widget<Lone>((model, el) => {
     const { selection, release } = selectionOf(model);
     const { panes, draw } = make(el, selection, sendTo(model));
-    const leave = [release, ...followed(model, selection, draw)];
-    return () => {
-      leave.forEach((act) => act());
-      panes.forEach((pane) => pane.dispose());
-    };
-  }
-  return live(render);
+    const ends = panes.map((pane) => () => pane.dispose());
+    return [release, ...followed(model, selection, draw), ...ends];
+  });
 }

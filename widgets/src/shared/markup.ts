@@ -63,3 +63,22 @@ export function picture(text: string): SVGSVGElement {
   }
   return document.importNode(root, true);
 }
+
+/** A table below a row of heads; a text becomes the head of its column. */
+export function table(
+  heads: readonly (string | HTMLElement)[],
+  body: HTMLElement,
+  attributes: Attributes = {},
+  ...before: HTMLElement[]
+): HTMLTableElement {
+  const cells = heads.map((one) =>
+    typeof one === "string" ? html("th", { scope: "col" }, one) : one,
+  );
+  return html("table", attributes, ...before, html("thead", {}, html("tr", {}, ...cells)), body);
+}
+
+/** A row of a table: its head, and the texts or elements of its cells. */
+export function row(attributes: Attributes, head: Child, ...cells: Child[]): HTMLTableRowElement {
+  const rest = cells.map((cell) => html("td", {}, cell));
+  return html("tr", attributes, html("th", { scope: "row" }, head), ...rest);
+}

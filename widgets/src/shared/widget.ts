@@ -1,5 +1,7 @@
 // Between an anywidget model and the panes of a widget.
-import type { AnyModel } from "@anywidget/types";
+import type { AnyModel, RenderProps } from "@anywidget/types";
+import { unpack, type Packed } from "./buffers";
+import { live } from "./ended";
 import type { Send } from "./pane";
 import { Selection } from "./selection";
 
@@ -66,4 +68,32 @@ export function follow<T extends ObjectHash, K extends keyof T & string>(
   run();
   model.on(`change:${trait}`, run);
   return () => model.off(`change:${trait}`, run);
+}
+
+/** Call `act` with the view of a trait, now and after every change, as `follow`; not while there is none. */
+export function followView<View>(
+  model: AnyModel<any>,
+  trait: string,
+  act: (view: View) => void,
+): () => void {
+  return follow(model, trait, (packed: Packed) => {
+    const view = unpack<View>(packed);
+    if (view) act(view);
+  });
+}
+
+/** Write traits of a model, and send them to Python. */
+export function write<T extends ObjectHash>(model: AnyModel<T>, traits: Partial<T>): void {
+  for (const [name, value] of Object.entries(traits)) model.set(name, value);
+  model.save_changes();
+}
+
+/** What anywidget calls for a widget; `make` returns what is to be called at its end, in this order. */
+export function widget<T extends ObjectHash>(
+  make: (model: AnyModel<T>, el: HTMLElement) => (() => void)[],
+): { render: (props: RenderProps<T>) => () => void } {
+  return live<T>(({ model, el }) => {
+    const leave = make(model, el);
+    return () => leave.forEach((act) => act());
+  });
 }

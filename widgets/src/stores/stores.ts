@@ -1,7 +1,7 @@
 // What is kept where: every buffer or store with its layout, what shares its place and why; above them
 // what all of it comes to, and how that is known.
 import { told } from "../draw/sheet";
-import { html, svg, type Child } from "../shared/markup";
+import { html, svg, table, type Child } from "../shared/markup";
 import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -36,16 +36,9 @@ export class StoresPane extends Panel<StoresView | null> {
     private readonly turn: () => void,
   ) {
     super(host, selection, send, "stores", "Memory", css);
-    const head = (text: string) => html("th", { scope: "col" }, text);
-    const before = ["tensor", "layout", "bytes"].map(head);
-    const heads = html("tr", {}, ...before, this.#place, head("shares its place"));
-    const table = html(
-      "table",
-      { "aria-label": "what is kept where" },
-      html("thead", {}, heads),
-      this.#table,
-    );
-    this.body.append(this.#amounts, table);
+    const heads = ["tensor", "layout", "bytes", this.#place, "shares its place"];
+    const places = table(heads, this.#table, { "aria-label": "what is kept where" });
+    this.body.append(this.#amounts, places);
     this.#text.addEventListener("click", () => {
       this.#text.setAttribute("aria-pressed", String(!this.isText));
       this.body.hidden = this.isText;

@@ -1,7 +1,7 @@
 // Runs of a stream, stepped by completion: lanes, slots, and what the window held at that moment.
 import { draw } from "../draw/draw";
 import { endsOf, headed, runs, state, waiting } from "../draw/streams";
-import { html, made, svg } from "../shared/markup";
+import { html, made, row, svg, table } from "../shared/markup";
 import type { StreamView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -20,8 +20,8 @@ export class StreamPane extends Panel<StreamView> {
   #step = html("input", { type: "range", min: 0, value: 0, "aria-label": "kernels completed" });
   #status = html("output", { class: "trl-status", role: "status" });
   #lanes = svg("svg", { class: "trl-streams", role: "img" });
-  #table = html("table");
   #rows = html("tbody");
+  #table = table(["slot", "kernel", "state", "waits for"], this.#rows);
 
   constructor(
     host: HTMLElement,
@@ -37,9 +37,6 @@ export class StreamPane extends Panel<StreamView> {
       found.addEventListener("click", () => this.#go({ step: this.#place.step + by }));
       return found;
     };
-    const heads = ["slot", "kernel", "state", "waits for"];
-    const head = html("tr", {}, ...heads.map((one) => html("th", { scope: "col" }, one)));
-    this.#table.append(html("thead", {}, head), this.#rows);
     this.body.append(
       html(
         "div",
@@ -108,8 +105,7 @@ export class StreamPane extends Panel<StreamView> {
           const current = selected.includes(one.kernel) ? { "aria-current": "true" } : {};
           const waits = waiting(one, at, ends).join(", ");
           const cells = [`${one.kernel} ${one.name}`, state(one, at, ends), waits];
-          const slot = html("th", { scope: "row" }, String(one.slot));
-          return html("tr", current, slot, ...cells.map((cell) => html("td", {}, cell)));
+          return row(current, String(one.slot), ...cells);
         }),
     );
   }

@@ -1,7 +1,7 @@
 // A function's arguments as sliders, and what its programs come to over one of them.
 import { sweep } from "../draw/charts";
 import { draw } from "../draw/draw";
-import { html, made } from "../shared/markup";
+import { html, made, row as tableRow } from "../shared/markup";
 import type { SweepView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -101,8 +101,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
       const go = html("button", { class: "trl-quiet", title: `show ${label}` }, label);
       go.addEventListener("click", () => this.#go(model.argument, k));
       const name = point.peak === null ? "trl-fails" : undefined;
-      const head = html("th", { scope: "row" }, go);
-      return html("tr", { class: name }, head, ...cells.map((text) => html("td", {}, text)));
+      return tableRow({ class: name }, go, ...cells);
     });
     const body = html("tbody", {}, ...rows);
     this.#table.replaceChildren(html("thead", {}, html("tr", {}, ...heads)), body);

@@ -1,7 +1,7 @@
 // The ways of collecting, over how many environments and steps: fields, bars, and the choice as a sentence.
 import { draw } from "../draw/draw";
 import { bars, told, took } from "../draw/ways";
-import { html, made, svg } from "../shared/markup";
+import { html, made, row, svg, table } from "../shared/markup";
 import type { WaysView } from "../models";
 import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
@@ -34,15 +34,17 @@ export class WaysPane extends Panel<WaysView> {
     super(host, selection, send, "ways", "Ways of collecting", css);
     this.offerPictures();
     this.#envs.toggleAttribute("data-first", true);
-    const heads = ["way", "provenance", "steps/s", "of a batch"];
-    const head = html("tr", {}, ...heads.map((one) => html("th", { scope: "col" }, one)));
-    const table = html("table", {}, html("thead", {}, head), this.#rows);
     this.body.append(
       this.#form,
       this.#status,
       this.#bars,
       this.#told,
-      html("details", {}, html("summary", {}, "as a table"), table),
+      html(
+        "details",
+        {},
+        html("summary", {}, "as a table"),
+        table(["way", "provenance", "steps/s", "of a batch"], this.#rows),
+      ),
     );
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -58,11 +60,9 @@ export class WaysPane extends Panel<WaysView> {
     this.#fill(model);
     this.#told.textContent = model.told;
     this.#rows.replaceChildren(
-      ...model.rows.map((row) => {
-        const name = html("th", { scope: "row" }, row.name);
-        const cells = [row.provenance, told(row), took(row)];
-        const current = row.is_chosen ? { "aria-current": "true" } : {};
-        return html("tr", current, name, ...cells.map((cell) => html("td", {}, cell)));
+      ...model.rows.map((one) => {
+        const current = one.is_chosen ? { "aria-current": "true" } : {};
+        return row(current, one.name, one.provenance, told(one), took(one));
       }),
     );
     this.#paint();
