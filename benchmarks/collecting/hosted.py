@@ -170,10 +170,6 @@ def native(cell: Cell) -> Hosted:
     return Hosted(cell, Vector(cell.envs, "vector_entry_point"), by_numpy(cell.width))
 
 
-def native_torch(cell: Cell) -> Hosted:
-    return Hosted(cell, Vector(cell.envs, "vector_entry_point"), by_torch(cell.width))
-
-
 def processes(cell: Cell) -> Hosted:
     return Hosted(cell, Vector(cell.envs, "async"), by_numpy(cell.width))
 

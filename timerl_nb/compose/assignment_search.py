@@ -12,7 +12,7 @@ from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.base.text_formatting import format_milliseconds
 from timerl_nb.compiler.language.argument_checks import number
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
-from timerl_nb.compose.primitive_latency_table import Links, Manager, Table
+from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.units import Bytes
 
 FORMS = ("prose", "published")
@@ -159,16 +159,13 @@ def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iterati
     else:
         terms |= {"comm": comm, "actors": actors, "memory": places[memory]}
         seconds = s + max(l, n) + u + traffic
-    is_modelled = _is_modelled(manager) or learner.is_modelled
+    parts = manager.sample, manager.insert, manager.update, learner
+    is_modelled = any(part.is_modelled for part in parts)
     return Iteration(i, j, terms, seconds, is_modelled, "", memory, traffic)
 
 
 def _infeasible_iteration(i: str, j: str, why_not: str) -> Iteration:
     return Iteration(i, j, {}, inf, False, why_not)
-
-
-def _is_modelled(manager: Manager) -> bool:
-    return any(x.is_modelled for x in (manager.sample, manager.insert, manager.update))
 
 
 def _traffic(table: Table, links: Links, place: str, manager: str, learner: str) -> float:

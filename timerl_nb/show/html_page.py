@@ -84,9 +84,9 @@ def page(program: Program, title: str | None = None) -> str:
         ("timeline", "Timeline", memory_section(MemoryView.of_turn(turn))),
         ("operations", "Operations", operation_section(program)),
     ]
-    changed = {f"stage-{row.name}": row.changed for row in view.stages}
+    same = {f"stage-{row.name}" for row in view.stages if row.changed is False}
     links = [
-        element("li", element("a", text, href=f"#{key}", class_=_look(changed.get(key))))
+        element("li", element("a", text, href=f"#{key}", class_="same" if key in same else None))
         for key, text, _ in sections
     ]
     script = (HERE / "page.js").read_text(encoding="utf-8")
@@ -119,10 +119,6 @@ def page(program: Program, title: str | None = None) -> str:
         element("script", Markup(script)),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _look(changed: bool | None) -> str | None:
-    return "same" if changed is False else None
 
 
 def _subtitle(program: Program, view: PipelineView) -> str:

@@ -74,10 +74,6 @@ class Pairwise(Printed):
         return super()._waits(new, held) or _meet(held.writes, new.reads)
 
 
-def _key(s: Segment) -> _Key:
-    return s.buffer, s.start, s.stop
-
-
 def _meet(some: tuple[Segment, ...], others: tuple[Segment, ...]) -> bool:
     return any(a.overlaps(b) for a in some for b in others)
 
@@ -248,7 +244,7 @@ class Buffers:
         self._all.parts = None
         self._none = self._group(0, 0)
         self._groups = _Groups(self._enter)
-        self._groups[_key(ANY)] = self._all
+        self._groups[ANY.buffer, ANY.start, ANY.stop] = self._all
         self._few, self._most = 0, KEPT
 
     def _group(self, lo: int, hi: int) -> _Group:

@@ -35,7 +35,6 @@ from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
 from timerl_widgets.known import Known, See
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.place import Place, key
 from timerl_widgets.requests import (
     Cancel,
@@ -237,10 +236,8 @@ class Explorer(Widget):
             self._worker.meanwhile(None)
         super().close()
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        text = f"Explorer of {self.program!r}"
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, text, lambda: self._drawing.picture(self.stage))
+    def _shown_as(self) -> tuple[str, Callable[[], str]]:
+        return f"Explorer of {self.program!r}", lambda: self._drawing.picture(self.stage)
 
     # --- what comes from the page ----------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from timerl_nb.show.systems.assignment_view import MappingView
 from timerl_nb.show.widget_api import Sweep
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget
 
 
@@ -60,7 +59,3 @@ class MappingExplorer(Widget):
     def _moved(self, change: dict[str, Any]) -> None:
         self.drawn = MappingView.of(self._sweep, tuple(change["new"]), self._form)
         self.view = packed(self.drawn)
-
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)

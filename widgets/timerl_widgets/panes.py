@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import traitlets
 
 from timerl_nb import show
-from timerl_nb.show.widget_api import Program, a_program, bundle
+from timerl_nb.show.widget_api import Program, a_program
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import NOTHING, packed
 from timerl_widgets.widget import Widget
@@ -40,10 +40,6 @@ class Pane(Widget):
         """Only operations of the view, each once: what a page sends is data, not to be trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._ids]
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)
-
 
 class LoopView(Pane):
     """A loop nest to fold and to select in."""
@@ -73,14 +69,6 @@ class MemoryTimeline(Pane):
     def __init__(self, shown: Program | show.MemoryView) -> None:
         """Show the memory of a turn of a program, or a view of another one."""
         super().__init__(shown, show.MemoryView)
-
-
-def with_picture(
-    made: Any, widget: object, text: str, draw: Callable[[], str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A widget's output with the same picture as SVG, for pages where nothing runs."""
-    own, metadata = made if isinstance(made, tuple) else (made or {}, {})
-    return {**own, **bundle(widget, text, draw)}, metadata
 
 
 def _ids(value: object) -> Iterator[int]:

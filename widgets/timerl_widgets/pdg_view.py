@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import traitlets
@@ -9,7 +10,6 @@ import traitlets
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_nb.show.widget_api import DrawingError, Pdg, Program, format_count
 from timerl_widgets.bundles import module
-from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget
 
 
@@ -68,10 +68,8 @@ class PdgView(Widget):
         known = {op_id for node in self.graph.nodes for op_id in node.op_ids}
         return [op_id for op_id in dict.fromkeys(proposal["value"]) if op_id in known]
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The live widget, and the same picture as SVG for pages where nothing runs."""
-        text = f"PdgView({format_count(len(self.graph.nodes), 'node')})"
-        return with_picture(super()._repr_mimebundle_(**options), self, text, lambda: self.svg)
+    def _shown_as(self) -> tuple[str, Callable[[], str]]:
+        return f"PdgView({format_count(len(self.graph.nodes), 'node')})", lambda: self.svg
 
 
 def _viewed(graph: Pdg | Program | GraphView) -> GraphView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import traitlets
@@ -18,7 +19,6 @@ from timerl_nb.show.widget_api import (
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.packed import packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Command, parse
 from timerl_widgets.widget import Widget
 
@@ -76,9 +76,8 @@ class RunMonitor(Widget):
         except TimeRLError as error:
             self.problem = str(error)
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made, view = super()._repr_mimebundle_(**options), self._conductor.latest()
-        if view is not None:
-            return with_picture(made, self, f"RunMonitor: {view}", view.to_svg)
-        bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
-        return {**bundle, "text/plain": f"RunMonitor({self.running!r})"}, metadata
+    def _shown_as(self) -> tuple[str, Callable[[], str] | None]:
+        view = self._conductor.latest()
+        if view is None:
+            return f"RunMonitor({self.running!r})", None
+        return f"RunMonitor: {view}", view.to_svg

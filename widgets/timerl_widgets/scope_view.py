@@ -11,7 +11,6 @@ from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, expect
 from timerl_widgets.bundles import module
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.packed import NOTHING, packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Zoom, parse
 from timerl_widgets.widget import Widget
 
@@ -77,7 +76,3 @@ class ScopeView(Widget):
             self.stretch, self.problem = packed(shown), ""
         except TimeRLError as error:
             self.problem = str(error)
-
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)

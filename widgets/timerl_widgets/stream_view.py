@@ -10,7 +10,6 @@ from timerl_nb.show.systems import stream_view
 from timerl_nb.show.widget_api import Report
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget
 
 
@@ -48,7 +47,3 @@ class StreamView(Widget):
     def _within(self, proposal: dict[str, Any]) -> int:
         last = self.drawn.runs[-1].launches if self.drawn.runs else ()
         return min(max(proposal["value"], 0), len(last))
-
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)

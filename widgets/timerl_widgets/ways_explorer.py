@@ -11,7 +11,6 @@ from timerl_nb.show.systems.collection_strategies import WaysView
 from timerl_nb.show.widget_api import Collector, OptionError, TimeRLError, expect_type
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import packed
-from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Collect, parse
 from timerl_widgets.widget import Widget
 
@@ -83,7 +82,3 @@ class WaysExplorer(Widget):
         if thread is not None:
             thread.join(seconds)
         return not self.busy
-
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
-        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import anywidget
+
+from timerl_nb.show.widget_api import bundle
 
 
 class Widget(anywidget.AnyWidget):
@@ -18,6 +21,18 @@ class Widget(anywidget.AnyWidget):
     """
 
     written: ClassVar[frozenset[str]] = frozenset()
+    drawn: Any
+
+    def _shown_as(self) -> tuple[str, Callable[[], str] | None]:
+        """The text of the widget, and a function that draws it."""
+        return str(self.drawn), self.drawn.to_svg
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The live widget, and the same picture as SVG for pages where nothing runs."""
+        made = super()._repr_mimebundle_(**options)
+        own, metadata = made if isinstance(made, tuple) else (made or {}, {})
+        text, draw = self._shown_as()
+        return {**own, **(bundle(self, text, draw) if draw else {"text/plain": text})}, metadata
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take what a page sends of what it may write; of the rest it is told what is so."""

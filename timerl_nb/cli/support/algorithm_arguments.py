@@ -139,10 +139,6 @@ def format_argument(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _integer(text: str) -> int:
-    return int(text)
-
-
 def _number(text: str) -> float:
     found = float(text)
     if not math.isfinite(found):
@@ -170,7 +166,7 @@ def _none(text: str) -> None:
 
 _PLAIN: Final[Mapping[Any, tuple[Read, str]]] = {
     bool: (_truth, "true or false"),
-    int: (_integer, "an integer"),
+    int: (int, "an integer"),
     float: (_number, "a number"),
     str: (_text, "a text"),
     type(None): (_none, "none"),

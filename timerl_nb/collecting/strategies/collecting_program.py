@@ -18,7 +18,7 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.compiler.symbolic.dimensions import ENDLESS
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.program import Program
-from timerl_nb.env.environment import Simulation, Step
+from timerl_nb.env.environment import Simulation
 from timerl_nb.execution.control.unbounded_iterations import Turns as DriverTurns
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend import jax_engine as backend
@@ -63,7 +63,9 @@ def collecting(task: Task, options: Options) -> Program:
             return total[0:B, i, 0]
 
         made = {"obs": o, "action": action, "reward": step.reward}
-        made |= {} if step.endless else _ends(step)
+        if not step.endless:
+            flags = {"terminated": step.terminated, "truncated": step.truncated}
+            made |= flags | {"after": step.final_obs}
         for name, x in made.items():
             ctx.output(name, whole(broadcast_over(x, o.domain)))
         for name, x in acted.items():
@@ -74,10 +76,6 @@ def collecting(task: Task, options: Options) -> Program:
             ctx.output("returns", goes_on("returns", step.reward))
             ctx.output("lengths", goes_on("lengths", one))
     return ctx.compile({B: task.envs, I: ENDLESS, T: task.steps}, options, tell=False)
-
-
-def _ends(step: Step) -> dict[str, RecurrentTensor]:
-    return {"terminated": step.terminated, "truncated": step.truncated, "after": step.final_obs}
 
 
 def _same_step(env: Simulation) -> Simulation:

@@ -14,7 +14,7 @@ from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.inputs.user_defined_functions import Resource, udf
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 from timerl_nb.replay.storage.replay_buffer import Replay
-from timerl_nb.replay.storage.ring_rows import Field, fields_of
+from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.storage.sample import Sample, Ticket
 
 _NONE = 2**64 - 1  # a ticket's word where nothing was drawn
@@ -92,7 +92,7 @@ class InProgram:
             place = drawn.index.astype(np.int32)
             return *(drawn.rows[n] for n in fields), place, drawn.weight, chance, words
 
-        out = [_type(many, f) for f in fields.values()]
+        out = [((many, *f.shape), dtype_name(f.dtype)) for f in fields.values()]
         out += [((many,), "i32"), ((many,), "f32"), ((many,), "f32"), ((many, 2), "u32")]
         *rows, index, weight, chance, ticket = udf(
             sample, out=out, domain=domain, resource=self._resource, name="sample"
@@ -124,10 +124,6 @@ class _Held:
 
     def load(self, saved: Mapping[str, Array]) -> None:
         self.buffer.restore(saved)
-
-
-def _type(count: int, field: Field) -> tuple[tuple[int, ...], str]:
-    return (count, *field.shape), dtype_name(field.dtype)
 
 
 def _words(serial: Array) -> Array:

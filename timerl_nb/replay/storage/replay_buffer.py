@@ -91,8 +91,9 @@ class Replay:
         _check_names(known)
         count = integer("n_step", n_step, least=1)
         by = number("gamma", gamma, least=0, most=1)
-        if count > 1 and "reward" in known:  # returns have fractions, also of integer rewards
-            known["reward"] = _floating(known["reward"])
+        if count > 1 and "reward" in known and known["reward"].dtype.kind in "biu":
+            # returns have fractions, also of integer rewards
+            known["reward"] = Field(known["reward"].shape, np.dtype(np.float32))
         self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
             known["discount"] = Field((), known["reward"].dtype)
@@ -608,11 +609,6 @@ def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
 
 def _arrays_with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
-
-
-def _floating(field: Field) -> Field:
-    """The field with float32 in place of an element type that has no fractions."""
-    return Field(field.shape, np.dtype(np.float32)) if field.dtype.kind in "biu" else field
 
 
 def _rows_of(batch: Batch) -> dict[str, Any]:

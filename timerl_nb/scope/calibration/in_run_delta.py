@@ -88,14 +88,11 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     before = np.searchsorted(switched, first) - 1
     silent = np.zeros(len(first), bool)
     silent[before >= 0] = kind[switched[before[before >= 0]]] == Kind.OFF
-    counts = [_count_between(np.flatnonzero(one), first, last) for one in entry_edge_masks(lane)]
+    entries = map(np.flatnonzero, entry_edge_masks(lane))
+    counts = [np.searchsorted(at, last) - np.searchsorted(at, first) for at in entries]
     told = np.flatnonzero(kind == Kind.TALLY)
     tallies = np.zeros((len(first), names), np.int64)
     of = np.searchsorted(last, told, side="right") - 1
     known = of >= 0
     np.add.at(tallies, (of[known], top[told[known]] & NAME_MASK), edges["depth"][told[known]])
     return silent, cpu[last] - cpu[first], np.column_stack(counts), tallies
-
-
-def _count_between(where: Array, first: Array, last: Array) -> Array:
-    return np.searchsorted(where, last) - np.searchsorted(where, first)

@@ -262,17 +262,18 @@ class _Source:
         nodes = [self._node(key) for key in dict.fromkeys(shown.values())]
         boxes = [
             OpenCluster(
-                key, self._title(cluster), cluster.sort, cluster.parent, _ids(self._ops[key])
+                key,
+                self._names[c.op.id] if c.op else c.label,
+                c.sort,
+                c.parent,
+                _ids(self._ops[key]),
             )
-            for key, cluster in self.clusters.clusters.items()
+            for key, c in self.clusters.clusters.items()
             if key not in folded and folded.isdisjoint(self.clusters.around(key))
         ]
         kernels = any(c.sort == KERNEL for c in self.clusters.clusters.values())
         name = "statements" if kernels else "pdg"
         return GraphView(name, tuple(nodes), tuple(boxes), self._edges(shown), folded, self)
-
-    def _title(self, cluster: Cluster) -> str:
-        return self._names[cluster.op.id] if cluster.op is not None else cluster.label
 
     def _edges(self, shown: Mapping[str, str]) -> tuple[Edge, ...]:
         pairs: dict[tuple[str, str, Literal["read", "order"]], list[Flow]] = {}
@@ -284,7 +285,8 @@ class _Source:
         made: list[Edge] = []
         for (tail, head, kind), found in pairs.items():
             reads = tuple({(r.index, r.cond): r for r in found}.values())
-            label = _join_labels([r.label for r in reads if r.label])
+            labels = [r.label for r in reads if r.label]
+            label = "\n".join([*labels[:3], *["…"] * (len(labels) > 3)])
             made.append(Edge(f"edge{len(made)}", kind, tail, head, label, reads))
         return tuple(made)
 
@@ -402,7 +404,3 @@ def _look(cluster: Cluster, ops: Sequence[Op]) -> tuple[str, str]:
 
 def _ids(ops: Iterable[Op]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(op.id for op in ops))
-
-
-def _join_labels(labels: Sequence[str]) -> str:
-    return "\n".join([*labels[:3], *(["…"] if len(labels) > 3 else [])])

@@ -11,7 +11,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.compiler.memory.memory_timeline import GATHERED, Away, Span
+from timerl_nb.compiler.memory.memory_timeline import GATHERED, Span
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import FoldedPlan
 from timerl_nb.driver.program import Program
 from timerl_nb.show.colours import Numbers, of_tensors
@@ -180,7 +180,9 @@ class MemoryView(View):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
             count = _count_live(shown, span.born, span.dies)
-            away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
+            away = np.zeros(len(shown), np.int64)  # values that are on the host alone
+            for one in span.away:
+                away += _count_live(shown, one.gone, np.maximum(one.gone, one.back) - 1)
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
             for tensor, (name, _), moves in whole:
                 nbytes = plan.value_bytes[tensor]
@@ -300,11 +302,6 @@ def _count_live(shown: Array, born: Array, dies: Array) -> Array:
     """How many of what lasts from `born` to `dies`, both included, there are at some ranks."""
     begun = np.searchsorted(np.sort(born), shown, side="right")
     return begun - np.searchsorted(np.sort(dies), shown, side="left")
-
-
-def _away(shown: Array, away: Away) -> Array:
-    """How many values are on the host alone at some ranks."""
-    return _count_live(shown, away.gone, np.maximum(away.gone, away.back) - 1)
 
 
 def _oldest(born: Array, dies: Array, shown: Array) -> Array:

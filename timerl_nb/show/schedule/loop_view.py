@@ -13,7 +13,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.loops.loop_nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.array_evaluation import values
-from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin, Sym
+from timerl_nb.compiler.symbolic.index_expressions import Cond, Sym
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.view_model import Key, View, ints
@@ -188,15 +188,12 @@ class _Place:
                 if loop.step > 1 and loop.first.symbols <= counters.keys():
                     inside &= (at - values(loop.first, counters)) % loop.step == 0
         for entry, at in zip(self.node.point, point, strict=True):
-            inside &= _holds(entry, at, counters)
+            if entry.symbols <= counters.keys():
+                inside &= values(entry, counters) == at
         for cond, wanted in self.conds:
             if cond.symbols <= counters.keys():
                 inside &= np.broadcast_to(values(cond, counters), count) == wanted
         return inside
-
-
-def _holds(entry: Lin, at: Array, counters: dict[str, Any]) -> Array | bool:
-    return values(entry, counters) == at if entry.symbols <= counters.keys() else True
 
 
 def _places(ast: Ast) -> Iterator[_Place]:

@@ -128,7 +128,8 @@ class Lineage(View):
             if ids == known:
                 found.append(StageIds(one.stage, None, came, {}))
             else:
-                found.append(StageIds(one.stage, ids, came, _kernels(one.ops)))
+                kernels = {k: one.ops[k].op_ids[1:] for k in ids if one.ops[k].kind == "dataflow"}
+                found.append(StageIds(one.stage, ids, came, kernels))
             known = ids
         return tuple(found)
 
@@ -140,10 +141,6 @@ class Lineage(View):
                 came = ", ".join(f"%{k}" for k in parents)
                 lines.append(f"  %{op_id} from {came or 'nothing'}")
         return "\n".join(lines)
-
-
-def _kernels(ops: Mapping[int, Op]) -> dict[int, tuple[int, ...]]:
-    return {k: op.op_ids[1:] for k, op in sorted(ops.items()) if op.kind == "dataflow"}
 
 
 def _parents(
