@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 from timerl_nb.base.array_conversion import Array
-from timerl_nb.base.atomic_files import clear_drafts, hold, user_path, write_whole
+from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.base.errors import ExecutionError
 from timerl_nb.base.stable_identity import parts_of
 from timerl_nb.runtime.state.checkpoint_reader import load_with_metadata
 from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
-from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
+from timerl_nb.runtime.state.run_folder import RunFolder
 
 _FORMAT = "timerl-nb training 2"
 _FIRST = "timerl-nb training 1"  # named the algorithm by its repr
@@ -28,7 +28,7 @@ def _named(algorithm: Any) -> dict[str, str]:
     return {f"algorithm.{n}".removesuffix("."): text for n, text in parts_of(algorithm).items()}
 
 
-class KeptTraining:
+class KeptTraining(RunFolder):
     """The folder of one training run.
 
     Args:
@@ -42,29 +42,17 @@ class KeptTraining:
     def __init__(
         self, folder: str | os.PathLike[str], asked: Mapping[str, Any], algorithm: Any
     ) -> None:
-        self._folder, self._asked = user_path(folder), {**asked, **_named(algorithm)}
+        super().__init__(folder)
+        self._asked = {**asked, **_named(algorithm)}
         self._asked_first = {**asked, "algorithm": repr(algorithm)}
-        self._lock: IO[bytes] | None = None
 
-    def enter(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
+    def begin(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
         """Keep others out; what was saved last, and what was said of it; None where nothing was.
 
         Raises:
             ExecutionError: another run is in the folder, or what is there is of another kind, or damaged.
         """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = hold(self._folder / LOCK)
-            clear_drafts(self._folder)
-        except BlockingIOError:
-            self.leave()
-            raise ExecutionError(
-                f"another run saves in {self._folder}.",
-                hint="wait for its end, or give this one a folder of its own.",
-            ) from None
-        except OSError as error:
-            self.leave()
-            raise self._unwritable(error) from None
+        self.enter()
         try:
             return self._read_saved()
         except BaseException:
@@ -72,12 +60,12 @@ class KeptTraining:
             raise
 
     def _read_saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
-        if not RunFolder(self._folder).is_empty:
+        if not self.is_empty:
             raise ExecutionError(
-                f"a program has saved its run in {self._folder}.",
+                f"a program has saved its run in {self.path}.",
                 hint="give the training a folder of its own.",
             )
-        file = self._folder / _FILE
+        file = self.path / _FILE
         if not file.exists():
             return None
         arrays, said = load_with_metadata(file, links=False)
@@ -89,7 +77,7 @@ class KeptTraining:
         others = [n for n in asked | about["asked"] if asked.get(n) != about["asked"].get(n)]
         if others:
             raise ExecutionError(
-                f"{self._folder} is of another training run.",
+                f"{self.path} is of another training run.",
                 evidence=[
                     f"{n}: {about['asked'].get(n)!r} there, {asked.get(n)!r} here" for n in others
                 ],
@@ -106,18 +94,6 @@ class KeptTraining:
         said = json.dumps({**about, "asked": self._asked})
         content = safetensors_of(arrays, {"format": _FORMAT, "about": said})
         try:
-            write_whole(self._folder / _FILE, content)
+            write_whole(self.path / _FILE, content)
         except OSError as error:
-            raise self._unwritable(error) from None
-
-    def leave(self) -> None:
-        """Let others in."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def _unwritable(self, error: OSError) -> ExecutionError:
-        return ExecutionError(
-            f"the run cannot save its state in {self._folder}: {error.strerror}.",
-            hint="choose a folder that can be made, with space left. What was saved last is whole.",
-        )
+            raise self._unwritable(self.path, error) from None

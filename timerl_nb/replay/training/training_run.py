@@ -217,7 +217,7 @@ def train(
     claim = object()
     try:
         held.claim(claim)
-        saved = None if kept is None else kept.enter()
+        saved = None if kept is None else kept.begin()
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
         curves.nbytes = held.nbytes
