@@ -10,7 +10,7 @@ from timerl_nb.compiler.memory.budget.budget_check import stated_refusal, stated
 from timerl_nb.driver.compilation import Compilation, compile_stages
 from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compile_pipeline import Front
-from timerl_nb.driver.stages import See, Stage, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stage
 
 _ROUNDS: Final = 4  # of searching again with XLA's figure
 # A warning is due if memory exceeds the estimate by both this factor and this number of bytes.
@@ -20,14 +20,14 @@ _PROMISED, _UNTOLD = 1.2, 1 << 20
 def compile_within_budget(
     request: CompileRequest,
     front: Front | None = None,
-    see: See = unseen,
+    observer: CompileObserver = UNOBSERVED,
     *,
     least: bool = True,
 ) -> Compilation:
     """Compile a program as the options say, without tuning.
 
     Args:
-        front, see, least: as for `compile_stages`.
+        front, observer, least: as for `compile_stages`.
 
     Raises:
         BudgetError: nothing fits the budget; with `least`, it names a figure confirmed by XLA.
@@ -35,11 +35,14 @@ def compile_within_budget(
     options = request.options
     source = request.compiler.source(request.bounds)
     try:
-        return compile_stages(request, source, front, see, least=least)
+        return compile_stages(request, source, front, observer, least=least)
     except BudgetError as error:
         if options.budget is None or not least or options.executor != "xla":
             raise
-        raise _confirm_budget(request, source, error, options.budget) from error.__cause__
+        found = _confirm_budget(
+            request, source, error, options.budget, observer=observer.of_candidates
+        )
+        raise found from error.__cause__
 
 
 def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
@@ -109,6 +112,7 @@ def _confirm_budget(
     error: BudgetError,
     limit: int,
     stated: str = "",
+    observer: CompileObserver = UNOBSERVED,
 ) -> BudgetError:
     """Return a refusal with a larger figure, within which XLA compiles the program."""
     needed = error.needed
@@ -116,7 +120,7 @@ def _confirm_budget(
     for _ in range(_ROUNDS):
         larger = request.with_options(request.options.with_(device_memory=needed))
         try:
-            trial = compile_stages(larger, source)
+            trial = compile_stages(larger, source, observer=observer)
         except BudgetError as other:
             needed = other.needed
             continue

@@ -15,7 +15,7 @@ from timerl_nb.driver.compiling.pass_selection import pipeline
 from timerl_nb.driver.program_warnings import find_warnings
 from timerl_nb.driver.search.measured_plan_tuning import Tuning
 from timerl_nb.driver.stage_artifacts import StageArtifacts
-from timerl_nb.driver.stages import See, Stage, Stages, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stage, Stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def compile_stages(
     request: CompileRequest,
     source: tuple[Stage, ...],
     front: Front | None = None,
-    see: See = unseen,
+    observer: CompileObserver = UNOBSERVED,
     *,
     least: bool = True,
 ) -> Compilation:
@@ -81,7 +81,7 @@ def compile_stages(
     Args:
         source: the stages before the passes.
         front: passes and a schedule that also hold under these bounds; None to run the passes.
-        see: gets every stage that is not reused, in order, as soon as it exists.
+        observer: gets every stage that is not reused, in order, as soon as it exists.
         least: if nothing fits the budget, report the plan that needs the least memory.
 
     Raises:
@@ -90,8 +90,8 @@ def compile_stages(
     """
     compiler, options, bounds = request.compiler, request.options, request.bounds
     if front is None:
-        front = compiler.front(options, bounds, see, least=least)
+        front = compiler.front(options, bounds, observer, least=least)
     else:
         front = compiler.asking(front, options, bounds)
-    back = compiler.back(front, options, bounds, see)
+    back = compiler.back(front, options, bounds, observer)
     return Compilation(request, front, Stages((*source, *front.stages, *back)))

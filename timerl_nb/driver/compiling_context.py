@@ -38,7 +38,7 @@ from timerl_nb.driver.compiling.compiler import Compiler
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_compilation import compile_program
 from timerl_nb.driver.program_hooks import made_known
-from timerl_nb.driver.stages import See, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 
 @all_asked
@@ -220,7 +220,7 @@ class Context(Frontend):
         options: Options | None = None,
         *,
         seeds: int | None = None,
-        see: See = unseen,
+        observer: CompileObserver = UNOBSERVED,
         tell: bool = True,
     ) -> Program:
         """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
@@ -233,7 +233,7 @@ class Context(Frontend):
             seeds: so many runs side by side, in one more dimension: outputs and parameters get a
                 leading axis, along which row s is what `execute(seed=base + s)` returns of the program
                 without it. It takes about as much memory as so many runs.
-            see: is called with every stage of the program, in order, as soon as it is there.
+            observer: gets every stage of the program, in order, as soon as it is there.
             tell: issue the program's `warnings`.
 
         Raises:
@@ -268,12 +268,16 @@ class Context(Frontend):
             def compile_graph(graph: Pdg) -> Compilation:
                 if seeds is None:
                     compiler = Compiler(graph)
-                    return compile_program(CompileRequest(compiler, self, actual, given), see=see)
+                    return compile_program(
+                        CompileRequest(compiler, self, actual, given), observer=observer
+                    )
                 several = Seeds.beside(graph.dims)
                 under = {several.dim.bound: int(seeds), **actual}
                 try:
                     compiler = Compiler(several.run(graph).pdg)
-                    return compile_program(CompileRequest(compiler, self, under, given), see=see)
+                    return compile_program(
+                        CompileRequest(compiler, self, under, given), observer=observer
+                    )
                 except TimeRLError:
                     Compiler(graph).source(actual)  # what is wrong without seeds is said so
                     raise

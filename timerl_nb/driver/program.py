@@ -36,7 +36,7 @@ from timerl_nb.driver.program_runs.unbounded_run import (
 from timerl_nb.driver.program_variation import raise_reached_ceiling, vary
 from timerl_nb.driver.search.measured_plan_tuning import Tuning
 from timerl_nb.driver.stage_artifacts import StageArtifacts
-from timerl_nb.driver.stages import See, Stages, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stages
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.control.unbounded_iterations import Turns
 from timerl_nb.execution.results.run_result import Result
@@ -126,17 +126,17 @@ class Program(StageArtifacts):
         *,
         bounds: Mapping[Any, int] | None = None,
         options: Mapping[str, Any] | None = None,
-        see: See = unseen,
+        observer: CompileObserver = UNOBSERVED,
         tell: bool = True,
     ) -> Program:
         """The same program under other bounds and options, as `with_bounds` and `with_options` say.
 
         Args:
-            see: is called with every stage that is not kept, in order, as soon as it is there.
+            observer: gets every stage that is not kept, in order, as soon as it is there.
             tell: issue the program's `warnings`.
         """
         request, front = vary(self._compiled, bounds, options)
-        compiled = compile_program(request, front, see)
+        compiled = compile_program(request, front, observer)
         if tell:
             compiled.issue_warnings()
         return made_known(Program(compiled))

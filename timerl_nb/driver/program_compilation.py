@@ -13,31 +13,31 @@ from timerl_nb.driver.compiling.machine_dependent_options import without_memory_
 from timerl_nb.driver.program_runs.host_effects import refuse_host_effects
 from timerl_nb.driver.program_runs.iteration_timing import measure_iteration
 from timerl_nb.driver.search.measured_plan_tuning import Tuning, tune_plan
-from timerl_nb.driver.stages import See, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 
 def compile_program(
-    request: CompileRequest, front: Front | None = None, see: See = unseen
+    request: CompileRequest, front: Front | None = None, observer: CompileObserver = UNOBSERVED
 ) -> Compilation:
     """Compile a program; with `tune`, measure a few plans first and compile the fastest.
 
     Args:
         front: passes and a schedule that also hold for the request; None to run the passes.
-        see: gets every stage that is not reused, in order, as soon as it exists.
+        observer: gets every stage that is not reused, in order, as soon as it exists.
 
     Raises:
         BudgetError: nothing fits the budget.
         OptionError: an operation has effects on the host, so that no plan can be measured.
     """
     if not request.options.tune:
-        return compile_within_budget(request, front, see)
+        return compile_within_budget(request, front, observer)
     request.compiler.source(request.bounds)  # refuses a wrong program before its plans are tried
-    tuning = _tune(request)
+    tuning = _tune(request, observer.of_candidates)
     tuned = request.with_options(tuning.options)
-    return replace(compile_within_budget(tuned, front, see), tuning=tuning)
+    return replace(compile_within_budget(tuned, front, observer), tuning=tuning)
 
 
-def _tune(request: CompileRequest) -> Tuning:
+def _tune(request: CompileRequest, observer: CompileObserver) -> Tuning:
     """Measure a few plans on this machine."""
     compiler, bounds = request.compiler, request.bounds
     given = "leave tune off; incrementalize and rematerialize can be given."
@@ -49,7 +49,8 @@ def _tune(request: CompileRequest) -> Tuning:
 
     def measure(options: Options) -> float:
         # only the refusal of the user's own options is shown
-        plan = compile_within_budget(request.with_options(options), least=options == alone)
+        tried, least = request.with_options(options), options == alone
+        plan = compile_within_budget(tried, observer=observer, least=least)
         return measure_iteration(plan)[1]
 
     return tune_plan(last, bounds, alone, measure, compiler.cache_entry("tuned", alone, bounds))

@@ -13,7 +13,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.compiler.language.inputs.actual_bounds import check_mapping
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.stages import See, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
 # Arguments that count the steps of a return: without a number, the return is the whole episode's.
@@ -86,15 +86,15 @@ class Family:
         at: At,
         bounds: Mapping[str, Any] = _NONE,
         options: Mapping[str, Any] = _NONE,
-        see: See = unseen,
+        observer: CompileObserver = UNOBSERVED,
     ) -> Program:
         """The program at a position; its `warnings` are values.
 
         Args:
             bounds, options: what is changed of the family's own.
-            see: is called with every stage that the family compiles, as soon as it is there.
+            observer: gets every stage that the family compiles, as soon as it is there.
         """
-        return self._compile(self._call_function(at), bounds, options, see)
+        return self._compile(self._call_function(at), bounds, options, observer)
 
     def _call_function(self, at: At) -> Context | Program:
         arguments = {name: self.swept[name][k] for name, k in at.items()}
@@ -119,16 +119,18 @@ class Family:
         written: Context | Program,
         bounds: Mapping[str, Any] = _NONE,
         options: Mapping[str, Any] = _NONE,
-        see: See = unseen,
+        observer: CompileObserver = UNOBSERVED,
         *,
         tell: bool = False,
     ) -> Program:
         under = {**self.bounds, **bounds}
         if isinstance(written, Context):
-            return written.compile(under, self.options.with_(**options), see=see, tell=tell)
+            return written.compile(
+                under, self.options.with_(**options), observer=observer, tell=tell
+            )
         if not under and not options:
             return written
-        return written.again(bounds=under, options=options, see=see, tell=tell)
+        return written.again(bounds=under, options=options, observer=observer, tell=tell)
 
 
 def explore(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from timerl_nb.base.display_registry import Inspectable
 from timerl_nb.base.errors import OptionError, Origin, one_of
@@ -15,7 +15,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import RewriteStep, Rewritten
 from timerl_nb.compiler.ir.graph_text import about, op_line
 from timerl_nb.compiler.ir.operations import DataflowAttrs, Op
-from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, PassChoice
+from timerl_nb.compiler.ir.recorded_pass_decisions import Ask, Candidate, PassChoice
 from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, missing
 
 
@@ -218,11 +218,29 @@ def _change(what: str, pdg: Pdg, op: Op, before: tuple[int, ...]) -> Change:
     return Change(what, op.id, text, before)
 
 
-See = Callable[[Stage], None]
+def _ignore(_: object) -> None:
+    """Do nothing."""
 
 
-def unseen(_: Stage) -> None:
-    """Nobody watches."""
+@dataclass(frozen=True)
+class CompileObserver:
+    """Callbacks of one compilation. An exception that one raises ends the compilation.
+
+    Attributes:
+        stage: gets every stage that is not reused, in order, as soon as it exists.
+        candidate: gets every decision whose cost the search within a memory budget has forecast.
+    """
+
+    stage: Callable[[Stage], object] = _ignore
+    candidate: Callable[[Candidate], object] = _ignore
+
+    @property
+    def of_candidates(self) -> CompileObserver:
+        """The observer of trial compilations, whose stages are not those of the program."""
+        return CompileObserver(candidate=self.candidate)
+
+
+UNOBSERVED: Final = CompileObserver()
 
 
 class Stages(Mapping[str, Stage]):

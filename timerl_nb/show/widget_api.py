@@ -8,12 +8,13 @@ from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.collector import Collector
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import DataflowAttrs
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, watch_candidates
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate
 from timerl_nb.compiler.language.foreign_names import expect_type, explain_call_errors
 from timerl_nb.compiler.language.inputs.actual_bounds import check_mapping
 from timerl_nb.compose.setting_sweep import Sweep
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.program_family import At, Family
+from timerl_nb.driver.stages import CompileObserver
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.scope import record

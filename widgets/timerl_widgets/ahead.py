@@ -7,7 +7,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from timerl_nb.show.widget_api import TimeRLError
 from timerl_widgets.kernel import runs_a_cell
-from timerl_widgets.place import See
 
 LIMIT: Final = 4.0  # seconds; about a program that took longer to compile nothing is guessed,
 QUICK: Final = 1.5  # and, of one that took longer than this, not what takes many times as long:
@@ -15,6 +14,7 @@ MANY: Final = ("fuse", "vectorize")  # without them there are many statements, o
 
 T = TypeVar("T")
 Change = dict[str, Any]  # options by name
+Check = Callable[[object], None]  # is called between two parts of the work, and may interrupt it
 
 
 class Interrupted(BaseException):
@@ -50,7 +50,7 @@ class Ahead(Generic[T]):
 
     def __init__(
         self,
-        make: Callable[[T, See], object],
+        make: Callable[[T, Check], object],
         changes: Sequence[T],
         waits: Callable[[], bool],
         runs: Callable[[], bool],
@@ -64,12 +64,12 @@ class Ahead(Generic[T]):
         """Make one change, if there is time; whether there are more."""
         if self._left and not runs_a_cell() and not self._runs():
 
-            def see(_: object) -> None:
+            def check(_: object) -> None:
                 if self._waits():
                     raise Interrupted
 
             try:
-                self._make(self._left[0], see)
+                self._make(self._left[0], check)
             except Interrupted:
                 return True
             except TimeRLError:  # what is impossible is told to who asks for it

@@ -177,10 +177,12 @@ class Drawing:
             "inspector": NOTHING,
         }
 
-    def prepare(self, stage: str, before: GraphView | None, see: Callable[[object], None]) -> None:
-        """Make what `traits` and a search need, view by view; `see` gets each."""
+    def prepare(
+        self, stage: str, before: GraphView | None, check: Callable[[object], None]
+    ) -> None:
+        """Make what `traits` and a search need, view by view; `check` gets each."""
         for name in ("lineage", "pipeline", "turn", "space", "memory", "loops", "index"):
-            see(getattr(self, name))
+            check(getattr(self, name))
         self.traits(self.nearest(stage), before)
 
     @cached_property

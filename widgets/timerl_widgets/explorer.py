@@ -18,6 +18,7 @@ from timerl_nb.show.stages.compile_progress import Progress, following, tried_te
 from timerl_nb.show.widget_api import (
     At,
     Candidate,
+    CompileObserver,
     ExecutionError,
     Family,
     Program,
@@ -26,13 +27,12 @@ from timerl_nb.show.widget_api import (
     a_program,
     check_mapping,
     explain_call_errors,
-    watch_candidates,
 )
-from timerl_widgets.ahead import Ahead, Change, Interrupted, guesses, rest
+from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
-from timerl_widgets.known import Known, See
+from timerl_widgets.known import Known
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.place import Place, key
@@ -324,7 +324,7 @@ class Explorer(Widget):
         place, moves = self._place, at != self._place.at
         before = place.was(at) or was(self.program, bounds, options)
         show = self._sketching(complete=not bounds and not moves, before=before)
-        see = following(self.program, bounds, options, show)
+        sketch = following(self.program, bounds, options, show)
         tried: list[Candidate] = []
         budget = self.program.options.with_(**options).budget
 
@@ -332,28 +332,27 @@ class Explorer(Widget):
             if any(of_at for _, _, of_at in self._changes):  # the hand has gone on
                 self._changes.appendleft((bounds, options, at))
                 raise Interrupted
-            see(stage)
+            sketch(stage)
 
         def try_on(candidate: Candidate) -> None:
             self._go_on()
             tried.append(candidate)
             self.status = {"state": "compiling", "text": tried_text(tried, budget)}
 
-        known = None
+        known, observer = None, CompileObserver(watch, try_on)
         try:
-            with watch_candidates(try_on):
-                if not bounds:
-                    known = self._known.changed(self.program, options, at)
-                    drawing = known or self._known.compiled(self.program, options, at, watch)
-                elif not moves:
-                    program = self.program.again(
-                        bounds=bounds, options=options, see=watch, tell=False
-                    )
-                    drawing = Drawing(program, self._first)
-                else:
-                    under, given = {**place.bounds, **bounds}, {**place.options, **options}
-                    shown = place.family.program(at, under, given, watch)
-                    drawing = Drawing(shown, self._first)
+            if not bounds:
+                known = self._known.changed(self.program, options, at)
+                drawing = known or self._known.compiled(self.program, options, at, observer)
+            elif not moves:
+                program = self.program.again(
+                    bounds=bounds, options=options, observer=observer, tell=False
+                )
+                drawing = Drawing(program, self._first)
+            else:
+                under, given = {**place.bounds, **bounds}, {**place.options, **options}
+                shown = place.family.program(at, under, given, observer)
+                drawing = Drawing(shown, self._first)
         except Exception as error:
             if moves and not self._cancelled.is_set():
                 place.failed[key(at)] = problem_of(error)
@@ -381,18 +380,18 @@ class Explorer(Widget):
             self.foreseen = {}
             return
 
-        def make(change: tuple[Change, At], see: See) -> None:
+        def make(change: tuple[Change, At], check: Check) -> None:
             options, at = change
             if key(at) in self._place.failed:
                 return
             try:
-                made = self._known.compiled(drawing.program, options, at, see)
+                made = self._known.compiled(drawing.program, options, at, CompileObserver(check))
             except Exception as error:
                 if at is here:
                     raise
                 self._place.failed[key(at)] = problem_of(error)
             else:
-                made.prepare(stage, drawing.view, see)
+                made.prepare(stage, drawing.view, check)
 
         def told(left: int) -> None:
             self.foreseen = {"left": left, "of": len(changes)}
@@ -416,12 +415,12 @@ class Explorer(Widget):
         sweeper = self._sweeper
         assert sweeper is not None
 
-        def see(_: object) -> None:
+        def check(_: object) -> None:
             if self._worker.waits:
                 raise Interrupted
 
         with suppress(Interrupted):
-            sweeper.step(see)
+            sweeper.step(CompileObserver(check))
         view = sweeper.view
         self.sweeping = packed(view, left=sweeper.left)
         if sweeper.left:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from timerl_nb.show.widget_api import At, Lru, Program
+from timerl_nb.show.widget_api import At, CompileObserver, Lru, Program
 from timerl_widgets.drawing import Drawing
-from timerl_widgets.place import Place, See, key
+from timerl_widgets.place import Place, key
 
 POINTS: Final = 4_000_000  # executed points of the programs that are kept,
 MOST: Final = 48  # which are so many at most
@@ -38,11 +38,13 @@ class Known:
         """Whether the program of another position is known."""
         return _key(program, {}, at) in self._held
 
-    def compiled(self, program: Program, options: Mapping[str, Any], at: At, see: See) -> Drawing:
+    def compiled(
+        self, program: Program, options: Mapping[str, Any], at: At, observer: CompileObserver
+    ) -> Drawing:
         """A program with some options changed, at a position, compiled if it is not known."""
 
         def made() -> Drawing:
-            return Drawing(self._place.program(program, options, at, see), self._first)
+            return Drawing(self._place.program(program, options, at, observer), self._first)
 
         return self._held.get(_key(program, options, at), made)
 

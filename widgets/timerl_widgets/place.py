@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from timerl_nb.show.widget_api import At, Family, OptionError, Program
+from timerl_nb.show.widget_api import At, CompileObserver, Family, OptionError, Program
 
-See = Callable[[Any], None]  # is called with every stage that is compiled
 NEAR: Final = 16  # positions that are compiled ahead of the hand
 
 
@@ -71,11 +70,13 @@ class Place:
         moved = [name for name, k in at.items() if k != self.at[name]]
         return ", ".join(f"{name} {self.family.label(name, self.at[name])}" for name in moved)
 
-    def program(self, here: Program, options: Mapping[str, Any], at: At, see: See) -> Program:
+    def program(
+        self, here: Program, options: Mapping[str, Any], at: At, observer: CompileObserver
+    ) -> Program:
         """The program at a position with some more options changed, `here` being that at this one."""
         if at == self.at:
-            return here.again(options=options, see=see, tell=False)
-        return self.family.program(at, self.bounds, {**self.options, **options}, see)
+            return here.again(options=options, observer=observer, tell=False)
+        return self.family.program(at, self.bounds, {**self.options, **options}, observer)
 
     def near(self) -> list[dict[str, int]]:
         """The positions that a slider comes to next, the nearest first."""

@@ -18,6 +18,7 @@ from timerl_nb.compiler.isl import isl_scheduler as scheduling
 from timerl_nb.compiler.isl.operation_limit import at_most, remaining_operations
 from timerl_nb.compiler.passes.pass_pipeline import Pass
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
+from timerl_nb.driver.stages import CompileObserver
 
 BOUNDS = {"B": 8, "I": 3, "T": 20}
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -166,7 +167,9 @@ def test_stages_are_shown_as_they_are_made_to_who_asks() -> None:
     program = reinforce(5, hidden=(8,)).compile(BOUNDS)
     seen: list[str] = []
     other = program.again(
-        bounds={"T": 20}, options={"fuse": False}, see=lambda stage: seen.append(stage.name)
+        bounds={"T": 20},
+        options={"fuse": False},
+        observer=CompileObserver(lambda stage: seen.append(stage.name)),
     )
     assert seen == [*other.stages][2:] and "separate" in seen  # source and pdg are the user's
     assert other.bounds["T"] == 20 and other.options.fuse is False

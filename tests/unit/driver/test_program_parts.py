@@ -28,6 +28,7 @@ from timerl_nb.driver.program_runs.run_preparation import (
 )
 from timerl_nb.driver.program_runs.stepped_run import SteppedRun
 from timerl_nb.driver.program_variation import raise_reached_ceiling, vary
+from timerl_nb.driver.stages import CompileObserver
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
@@ -66,7 +67,9 @@ def test_a_request_without_effect_is_refused() -> None:
 
 def test_stages_are_shown_as_they_are_made() -> None:
     seen: list[str] = []
-    found = compile_within_budget(requested(), see=lambda stage: seen.append(stage.name))
+    found = compile_within_budget(
+        requested(), observer=CompileObserver(lambda stage: seen.append(stage.name))
+    )
     assert seen == [name for name in found.stages if name not in ("source", "pdg")]
 
 

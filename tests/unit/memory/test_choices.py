@@ -17,7 +17,6 @@ from timerl_nb.compiler.ir.recorded_pass_decisions import (
     Candidate,
     Forecast,
     PassChoice,
-    watch_candidates,
 )
 from timerl_nb.compiler.loops.loop_nodes import Execute
 from timerl_nb.compiler.memory.budget.candidate_cost import point_seconds
@@ -35,6 +34,7 @@ from timerl_nb.compiler.scheduling import vectorization_trials as trial
 from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.search import memory_budget_search as search
+from timerl_nb.driver.stages import CompileObserver
 from timerl_nb.show import StepsView
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
@@ -172,11 +172,9 @@ def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:
     bounds = dict.fromkeys("ITEJ", 3)
     program = ctx.compile(bounds, trl.Options(trial=True))
     tried: list[str] = []
-    with (
-        watch_candidates(lambda one: tried.append(one.name)),
-        pytest.raises(BudgetError) as refused,
-    ):
-        program.with_options(device_memory=1)
+    observer = CompileObserver(candidate=lambda one: tried.append(one.name))
+    with pytest.raises(BudgetError) as refused:
+        program.again(options={"device_memory": 1}, observer=observer)
     unchanged = [name for name in tried if "=" not in name]
     ways = {", ".join(name.split(", ")[:4]) for name in unchanged}
     assert {"keep over i, keep over t, keep over e, keep over j"} < ways and len(ways) <= 3 + 4 * 2
@@ -196,8 +194,8 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
     program = reinforce(hidden=(64, 64)).compile(bounds, trl.Options(executor="xla"))
     assert any(how.startswith("in blocks") for how in program.memory.saved_by)
     tried: list[str] = []
-    with watch_candidates(lambda one: tried.append(one.name)):
-        within = program.with_options(device_memory=program.memory.needed)
+    observer = CompileObserver(candidate=lambda one: tried.append(one.name))
+    within = program.again(options={"device_memory": program.memory.needed}, observer=observer)
     assert tried == ["keep over i, keep over t, what is fastest"]
     assert str(within.fused) == str(program.fused)
     assert within.memory.needed == program.memory.needed
@@ -394,12 +392,12 @@ def test_few_blocks_are_scheduled_for_the_largest_that_fit(
     scheduled, fitting = tried_schedules(monkeypatch), list[int]()
     within = program.memory.needed * 2 // 5
 
-    def see(one: Candidate) -> None:
+    def note(one: Candidate) -> None:
         if isinstance(one.forecast, Forecast) and one.forecast.needed <= within:
             fitting.append(len(scheduled))
 
-    with watch_candidates(see):
-        made = program.with_options(device_memory=within)
+    observer = CompileObserver(candidate=note)
+    made = program.again(options={"device_memory": within}, observer=observer)
     assert made.memory.needed <= within
     blocks = {(d.name, d.step) for pdg in scheduled[fitting[0] :] for d in pdg.dims if d.step != 1}
     assert len(blocks) == 1 and len(scheduled) <= 5, blocks

@@ -136,8 +136,8 @@ def test_warnings_are_of_what_is_asked_for() -> None:
 def test_a_guess_is_left_where_somebody_waits_and_taken_up_again() -> None:
     waiting, made, left = [True], list[dict[str, Any]](), list[int]()
 
-    def make(change: dict[str, Any], see: Stages) -> None:
-        see(None)
+    def make(change: dict[str, Any], check: Stages) -> None:
+        check(None)
         made.append(change)
 
     ahead = Ahead(make, ({"lift": False}, {"fuse": False}), lambda: waiting[0], never, left.append)

@@ -6,9 +6,7 @@ need not compare are forecast when somebody looks.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,31 +59,6 @@ class Forecast:
         return f"peak {self.peak:,} bytes, {format_count(self.launches, 'launch', 'launches')}, {self.seconds:.3g} s{moved}"
 
 
-class _Watcher(threading.local):
-    """Who is told of what a thread forecasts."""
-
-    tell: Callable[[Candidate], object] | None = None
-
-
-_watcher = _Watcher()
-
-
-@contextmanager
-def watch_candidates(tell: Callable[[Candidate], object]) -> Generator[None]:
-    """Tell of every candidate that this thread forecasts meanwhile; what it raises ends the search."""
-    before, _watcher.tell = _watcher.tell, tell
-    try:
-        yield
-    finally:
-        _watcher.tell = before
-
-
-def tell(candidate: Candidate) -> None:
-    """Tell whoever watches this thread of a candidate that was forecast."""
-    if _watcher.tell is not None:
-        _watcher.tell(candidate)
-
-
 class Candidate:
     """One way to go on, forecast when somebody first looks.
 
@@ -124,7 +97,6 @@ class Candidate:
         if self._forecast is None:
             assert self._ask is not None
             self._forecast = self._ask(self)
-            tell(self)
         return self._forecast
 
     @property

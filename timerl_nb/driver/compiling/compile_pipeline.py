@@ -24,7 +24,7 @@ from timerl_nb.compiler.scheduling.fallback_schedule import Parts, schedule_by_p
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import explain_cycle
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
 from timerl_nb.driver.compiling.compile_decision import Decision, Found
-from timerl_nb.driver.stages import See, Stage
+from timerl_nb.driver.stages import CompileObserver, Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +72,25 @@ class Front:
 
 
 def compile_front(
-    pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See, decided: Found
+    pdg: Pdg,
+    passes: Pipeline,
+    trials: Trials,
+    ceiling: int,
+    observer: CompileObserver,
+    decided: Found,
 ) -> Front:
-    """Run the passes and find the schedule; `see` gets every stage as soon as it is made."""
+    """Run the passes and find the schedule; `observer` gets every stage as soon as it is made."""
     with explain_cycle(pdg):
-        return _front(pdg, passes, trials, ceiling, see, decided)
+        return _front(pdg, passes, trials, ceiling, observer, decided)
 
 
 def _front(
-    pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See, decided: Found
+    pdg: Pdg,
+    passes: Pipeline,
+    trials: Trials,
+    ceiling: int,
+    observer: CompileObserver,
+    decided: Found,
 ) -> Front:
     source = pdg
     stages: list[Stage] = []
@@ -98,7 +108,7 @@ def _front(
         if one.name in ("fuse", "separate"):
             summary = f"{format_count(len(pdg), 'operation')} -> {format_count(_kernels(made.pdg), 'kernel')}"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg, known))
-        see(stages[-1])
+        observer.stage(stages[-1])
         pdg = made.pdg
         if one.name == DynamicBounds.name:
             source = pdg

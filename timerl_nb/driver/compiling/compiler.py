@@ -49,7 +49,7 @@ from timerl_nb.driver.compiling.planned_program import PlannedProgram
 from timerl_nb.driver.compiling.source_checks import check_reads, check_types
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.memory_budget_search import Known, Search
-from timerl_nb.driver.stages import Listing, See, Stage, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Listing, Stage
 from timerl_nb.runtime.state.disk_cache import CacheEntry
 
 MOST: Final = 16  # compilations of which passes and schedules are remembered
@@ -122,7 +122,7 @@ class Compiler:
         self,
         options: Options,
         bounds: Mapping[str, int],
-        see: See = unseen,
+        observer: CompileObserver = UNOBSERVED,
         *,
         least: bool = True,
     ) -> Front:
@@ -133,7 +133,7 @@ class Compiler:
         If no order of execution holds for all bounds, an order for these bounds alone is looked for.
 
         Args:
-            see: gets each of its stages, in order, as soon as it is there.
+            observer: gets each of its stages, in order, as soon as it is there.
             least: if nothing fits, return the stages of the decision with the least memory.
 
         Raises:
@@ -144,19 +144,19 @@ class Compiler:
         try:
             if self._refused is not None:
                 raise self._refused
-            return self._front(options, bounds, see, least=least)
+            return self._front(options, bounds, observer, least=least)
         except (ScheduleError, VerificationError) as error:
             is_final = isinstance(error, CeilingError) or self.pdg.dims.values
             if is_final or persists(self.pdg, error, bounds):
                 raise
-            return self._front_at(error, options, bounds, see, least=least)
+            return self._front_at(error, options, bounds, observer, least=least)
 
     def _front_at(
         self,
         refusal: TimeRLError,
         options: Options,
         bounds: Mapping[str, int],
-        see: See,
+        observer: CompileObserver,
         *,
         least: bool,
     ) -> Front:
@@ -171,7 +171,7 @@ class Compiler:
             graph = Pdg(dims, self.pdg.ops, self.pdg.orders)
             try:
                 at = self._at.get(key, lambda graph=graph: Compiler(graph))
-                return at.front(options, bounds, see, least=least)
+                return at.front(options, bounds, observer, least=least)
             except ScheduleError as error:
                 refusal = error
             except VerificationError:
@@ -179,23 +179,24 @@ class Compiler:
         raise refusal
 
     def _front(
-        self, options: Options, bounds: Mapping[str, int], see: See, *, least: bool
+        self, options: Options, bounds: Mapping[str, int], observer: CompileObserver, *, least: bool
     ) -> Front:
         check_devices(options)
         shown: list[Stage] = []
 
         def show(stage: Stage) -> None:
             shown.append(stage)
-            see(stage)
+            observer.stage(stage)
 
+        watching = CompileObserver(show, observer.candidate)
         limit, ceiling = device_limit(options), options.isl_operations
         trials = self._trials_of(options)
         passes_of = partial(pipeline, options, bounds, dynamic=self.pdg.bound is not None)
 
         def compiled() -> Front:
-            found = self._search(options, bounds).found(least=least)
+            found = self._search(options, bounds, observer).found(least=least)
             passes = passes_of(found.decision)
-            front = compile_front(self.pdg, passes, trials, ceiling, show, found)
+            front = compile_front(self.pdg, passes, trials, ceiling, watching, found)
             if found.plan is not None and front.known:  # else it is of another tree
                 self._searched = (front.tree, options, bounds_text(bounds)), found.plan
             return front
@@ -211,7 +212,7 @@ class Compiler:
             within = limit, bounds_text(bounds), options, machine_here(), stated
         front = self._fronts.get((passes, ceiling, within), corrected)
         for stage in front.stages[len(shown) :]:  # known from before
-            see(stage)
+            observer.stage(stage)
         return self.asking(front, options, bounds)
 
     def asking(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Front:
@@ -238,10 +239,13 @@ class Compiler:
         key = options.with_(device_memory=None), bounds_text(bounds)
         return self._stated.get(key, ()) if self._stated else ()
 
-    def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
+    def _search(
+        self, options: Options, bounds: Mapping[str, int], observer: CompileObserver = UNOBSERVED
+    ) -> Search:
         limit = device_limit(options)
         known = self._unswapped, self._lifetimes, self._stated_of(options, bounds)
-        return Search(self.pdg, options, bounds, self._trials_of(options), limit, *known)
+        given = self.pdg, options, bounds, self._trials_of(options), limit, *known
+        return Search(*given, observer=observer)
 
     def _trials_of(self, options: Options) -> Trials:
         ceiling, again = options.isl_operations, is_remade(options)
@@ -253,12 +257,16 @@ class Compiler:
 
     @disable_gc()
     def back(
-        self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
+        self,
+        front: Front,
+        options: Options,
+        bounds: Mapping[str, int],
+        observer: CompileObserver = UNOBSERVED,
     ) -> tuple[Stage, ...]:
         """The stages that depend on the bounds.
 
         Args:
-            see: gets each of them, in order, as soon as it is there.
+            observer: gets each of them, in order, as soon as it is there.
 
         Raises:
             BudgetError: the program needs more device memory than there is.
@@ -271,21 +279,21 @@ class Compiler:
         if front.bounds:
             summary += f", for {bounds_text(front.bounds)} alone"
         order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
-        see(order)
+        observer.stage(order)
         planned = self._plans.get(
             (front, bounds_text(bounds), planner_of(front, options)),
             lambda: PlannedProgram(front, self._memory(front, options, bounds)),
         )
-        see(planned.memory)
-        see(planned.loops)
+        observer.stage(planned.memory)
+        observer.stage(planned.loops)
         tile = planned.tile(options)
         tiled = () if tile is None else (tile,)
         for stage in tiled:
-            see(stage)
+            observer.stage(stage)
         stated = self._stated_of(options, bounds)
         calls = self._cache.compiled_calls(constraints.pdg, options, bounds, stated)
         executable = planned.executable(options, calls)
-        see(executable)
+        observer.stage(executable)
         return order, planned.memory, planned.loops, *tiled, executable
 
     def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:

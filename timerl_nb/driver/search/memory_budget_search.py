@@ -23,7 +23,7 @@ from timerl_nb.base.errors import BoundsError, BudgetError, CeilingError, Option
 from timerl_nb.base.lru_cache import Lru
 from timerl_nb.base.options import Options
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast, tell
+from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate, Forecast
 from timerl_nb.compiler.isl.operation_limit import limit_isl_work
 from timerl_nb.compiler.memory.budget.budget_check import Planner
 from timerl_nb.compiler.memory.budget.candidate_cost import graph_seconds
@@ -52,6 +52,7 @@ from timerl_nb.driver.compiling.machine_dependent_options import planner
 from timerl_nb.driver.search.decision_graphs import MANY, DecisionGraphs
 from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.search_choices import explain_choices
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
@@ -81,6 +82,7 @@ class Search:
         lifetimes: those of schedules, which are the same under all bounds.
         stated: by decision, the bytes that XLA states for it beyond the estimate.
         changed: the options that an outer search has changed.
+        observer: gets every decision that was tried.
     """
 
     def __init__(
@@ -94,8 +96,9 @@ class Search:
         lifetimes: KnownLifetimes,
         stated: Stated = (),
         changed: Changed = (),
+        observer: CompileObserver = UNOBSERVED,
     ) -> None:
-        self._known, self._lifetimes = known, lifetimes
+        self._known, self._lifetimes, self._observer = known, lifetimes, observer
         self._pdg, self._bounds = pdg, bounds
         self._options = options.with_(**dict(changed))
         self._changed, self._stated = Decision(changed=changed), stated
@@ -165,7 +168,8 @@ class Search:
         if len(names) < MANY:
             changes += [((name, False),) for name in _PASSES]
         shared = self._trials, self._budget, self._known, self._lifetimes, self._stated
-        return [Search(self._pdg, options, self._bounds, *shared, one) for one in changes]
+        given = self._pdg, options, self._bounds, *shared
+        return [Search(*given, one, self._observer) for one in changes]
 
     def _look(self) -> None:
         """Try what may be the best, where what is chosen for speed alone needs too much."""
@@ -366,7 +370,7 @@ class Search:
 
     def _note(self, decision: Decision, found: Forecast | str) -> None:
         self._tried[decision] = found
-        tell(Candidate(str(decision), str(decision), known=found))
+        self._observer.candidate(Candidate(str(decision), str(decision), known=found))
 
     def _may_be_best(self, one: Decision) -> bool:
         return self._best is None or self._seconds(one) < self._best[0]

@@ -15,7 +15,7 @@ from timerl_nb.base.options import Options, progress_by_default
 from timerl_nb.base.text_formatting import align_columns, format_bytes, format_milliseconds
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_family import At, Family
-from timerl_nb.driver.stages import See, unseen
+from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 from timerl_nb.show.view_model import HIDDEN, Key, View, shown
 
 MEASURED: Final = 12  # points at most: to measure one XLA compiles it, which takes seconds
@@ -196,17 +196,17 @@ class Sweeper:
         """Leave what is left."""
         self._stopped = True
 
-    def step(self, see: See = unseen) -> None:
+    def step(self, observer: CompileObserver = UNOBSERVED) -> None:
         """Predict, or measure, one more point.
 
         Args:
-            see: is called with every stage; what it raises, if it is no `Exception`, leaves the point
+            observer: gets every stage; what it raises, if it is no `Exception`, leaves the point
                 to be done.
         """
         if self._stopped:
             return
         if len(self._points) < self._count:
-            self._predict(see)
+            self._predict(observer)
         elif self._programs:
             k = next(iter(self._programs))
             try:
@@ -217,13 +217,13 @@ class Sweeper:
                 self._points[k] = replace(self._points[k], problem=f"not measured: {error.what}")
             del self._programs[k]
 
-    def _predict(self, see: See) -> None:
+    def _predict(self, observer: CompileObserver) -> None:
         k = len(self._points)
         label = self._family.label(self._argument, k)
         point = SweptPoint(self._family.swept[self._argument][k], label)
         try:
             at = {**self._at, self._argument: k}
-            program = self._family.program(at, self._bounds, self._options, see)
+            program = self._family.program(at, self._bounds, self._options, observer)
         except Exception as error:  # of the compiler, or of the user's function at this value
             self._points.append(replace(point, problem=problem_of(error)))
             return

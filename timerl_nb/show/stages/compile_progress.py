@@ -11,7 +11,7 @@ from timerl_nb.base.text_formatting import format_bytes, format_count
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.recorded_pass_decisions import Candidate
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.stages import See, Stage
+from timerl_nb.driver.stages import Stage
 from timerl_nb.show.graph.graph_view import GraphView, graph_view
 from timerl_nb.show.stages.pipeline_view import PipelineView
 from timerl_nb.show.stages.rewrite_steps import StepsView
@@ -91,9 +91,9 @@ def following(
     program: Program,
     bounds: Mapping[str, int],
     options: Mapping[str, Any],
-    see: Callable[[Progress], None],
-) -> See:
-    """Shows how far a compilation has come, after every stage; for `program.again`.
+    show: Callable[[Progress], None],
+) -> Callable[[Stage], None]:
+    """Return the observer of stages that shows the progress of `program.again`.
 
     Args:
         program: what is compiled again,
@@ -109,6 +109,6 @@ def following(
     def made(stage: Stage) -> None:
         kept.pop(stage.name, None)
         kept[stage.name] = stage
-        see(Progress(dict(kept), changed, under))
+        show(Progress(dict(kept), changed, under))
 
     return made
