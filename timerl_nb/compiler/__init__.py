@@ -3,4 +3,5 @@
 Stages in order: `language` records a graph (`ir`), `passes` transform it, `scheduling` orders it,
 `memory` assigns its values to storage, and `loops` builds the loop nest. `symbolic` and `isl` hold the
 mathematics. `timerl_nb.driver` runs the stages, and `timerl_nb.runtime` executes their result.
+Papers: docs/references.md.
 """

@@ -1,4 +1,7 @@
-"""Device composer: assigns the primitives of a training program to devices (`trl.compose`; PEARL, paper 003 §5)."""
+"""Device composer: assigns the primitives of a training program to devices (`trl.compose`; PEARL, paper 003 §5).
+
+Papers: docs/references.md.
+"""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.compose.assignment_search import Choice, Iteration, choose, portability

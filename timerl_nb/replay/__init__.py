@@ -1,4 +1,7 @@
-"""Replay buffer, prioritised sampling and parallel training (`trl.replay`; PEARL, paper 003)."""
+"""Replay buffer, prioritised sampling and parallel training (`trl.replay`; PEARL, paper 003).
+
+Papers: docs/references.md.
+"""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.replay.prioritization.priorities import Proportional

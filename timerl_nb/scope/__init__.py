@@ -2,6 +2,7 @@
 
 `recording` and `wrappers` write begin and end events of each thread, `device_activity` adds what GPUs
 ran, and `analysis` reads them. `calibration` subtracts the overhead of recording.
+Papers: docs/references.md.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -2,6 +2,7 @@
 
 Input: kernels that declare the memory they read and write (`kernel_declaration`). `scheduling_window`
 and `dependence_analysis` find independent kernels, and `thread_execution` or `cuda_execution` run them.
+Papers: docs/references.md.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -119,3 +119,11 @@ def test_each_pass_has_a_page_with_its_option() -> None:
         assert page.startswith(f"# {one.name}\n")
         assert "000_9a2364bc51ddf94b.txt" in page or "No section" in page
         assert "**Option**" in page and "**Refuses**" in page
+
+
+def test_each_cited_paper_is_among_the_references() -> None:
+    page = (ROOT / "docs" / "references.md").read_text()
+    sources = [path.read_text() for path in (ROOT / "timerl_nb").rglob("*.py")]
+    for cited in (r"\b00\d_[0-9a-f]{16}\b", r"\bpaper (00\d)\b"):
+        found = {one for text in sources for one in re.findall(cited, text)}
+        assert found and all(f"`{one}" in page for one in found)
