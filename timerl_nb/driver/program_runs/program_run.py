@@ -10,7 +10,7 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.runtime_events import Recorder
 from timerl_nb.compiler.ir.graph_digest import digest_by_names
 from timerl_nb.compiler.ir.host.host_functions import Host
-from timerl_nb.compiler.ir.host.iteration_io import Supply
+from timerl_nb.compiler.ir.host.iteration_io import Supply, Turn, discard_outputs
 from timerl_nb.driver.budget_confirmation import warn_of_excess
 from timerl_nb.driver.compilation import Compilation
 from timerl_nb.driver.program_hooks import listener_of
@@ -40,17 +40,19 @@ def make_run(
     *,
     waits: bool = True,
     supply: Supply | None = None,
+    receive: Callable[[int, Turn], object] = discard_outputs,
 ) -> RunProtocol:
     """Return a run that has not begun; a listener to events gets the interpreter's.
 
     Args:
         progress, on_event, on_call, waits: as for `Program.begin`.
         supply: the source of the values of `trl.given`.
+        receive: takes the number of a turn, and the values that it hands out.
     """
     check_transfers()
     if on_event is None and on_call is None and (listener := listener_of(compiled)) is not None:
         on_call, progress, waits = listener, each(listener.turned, progress), False
-    host = Host(compiled.fused.dims, compiled.memory.bounds, seed, supply)
+    host = Host(compiled.fused.dims, compiled.memory.bounds, seed, supply, receive)
     lowered = compiled.executable.lowered if on_event is None else None
     if lowered is None:
         recorder = on_event or on_call

@@ -70,22 +70,29 @@ def iterate(
     compiled, held = prepared.compiled, HeldFolders()
     inlets = given_of(compiled.pdg.dims, compiled.pdg)
 
-    def make(turn: int) -> tuple[RunProtocol, TurnByTurn | None]:
+    def make(turn: int) -> tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]:
         supply = None if given is None else TurnByTurn(inlets, compiled.bounds, given, turn)
         told = each(kept.saving.turned if kept.saving else None)
-        return make_run(compiled, kept.seed, told, supply=supply), supply
+        made = dict[str, Any]()
+        run = make_run(
+            compiled, kept.seed, told, supply=supply, receive=lambda _, values: made.update(values)
+        )
+        return run, supply, made
 
-    def again(turn: int, state: RunState | None) -> tuple[RunProtocol, TurnByTurn | None]:
-        run, supply = make(turn)
+    def again(
+        turn: int, state: RunState | None
+    ) -> tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]:
+        run, supply, made = make(turn)
         if state is not None:
             run.resume(state)
-        return run, supply
+        return run, supply, made
 
     try:
         kept = open_run(prepared, held)
-        run, supply = make(kept.turn)
+        run, supply, made = make(kept.turn)
         kept.of(run, compiled.fused)
-        return Turns(run, supply, held.leave, kept.turn, taken, again if repeatable else None)
+        repeat = again if repeatable else None
+        return Turns(run, supply, made, held.leave, kept.turn, taken, repeat)
     except BaseException:
         held.leave()
         raise

@@ -12,8 +12,9 @@ from timerl_nb.compiler.ir.host.iteration_io import TurnByTurn
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.resumable_state import RunState
 
-# Makes a run and its supply, from the beginning or from a state after so many turns.
-Again = Callable[[int, RunState | None], tuple[RunProtocol, TurnByTurn | None]]
+# Makes a run, its supply and the values that its turns hand out, from the beginning or from a state
+# after so many turns.
+Again = Callable[[int, RunState | None], tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]]
 
 
 class Turns(Iterator[dict[str, Any]]):
@@ -25,9 +26,10 @@ class Turns(Iterator[dict[str, Any]]):
     Args:
         run: which has not begun.
         supply: brings what is given to the run, until there is no more.
+        made: the values that the run hands out at the end of a turn, by name.
         finish: is called when the run is over, however it ends.
         taken: makes of an array of the run's what is handed out; NumPy's, by default.
-        again: makes a run, and its supply, that goes on from a state, or begins; None where no turn is
+        again: makes a run, its supply and its values, that goes on from a state, or begins; None where no turn is
             made twice.
 
     Attributes:
@@ -38,6 +40,7 @@ class Turns(Iterator[dict[str, Any]]):
         self,
         run: RunProtocol,
         supply: TurnByTurn | None,
+        made: dict[str, Any],
         finish: Callable[[], object],
         turn: int = 0,
         taken: Callable[[Any], Any] = np.asarray,
@@ -46,12 +49,11 @@ class Turns(Iterator[dict[str, Any]]):
         self._steps: Iterator[int] | None = None  # also if it is interrupted as it is made
         self._finish, self._taken, self._again = finish, taken, again
         self._held: tuple[int, Callable[[], RunState] | None] | None = None
-        self._begin(run, supply, turn)
+        self._begin(run, supply, made, turn)
 
-    def _begin(self, run: RunProtocol, supply: TurnByTurn | None, turn: int) -> None:
-        # the run does not know of us, so that it ends with us
-        made = dict[str, Any]()
-        run.host.hand = lambda _, values: made.update(values)
+    def _begin(
+        self, run: RunProtocol, supply: TurnByTurn | None, made: dict[str, Any], turn: int
+    ) -> None:
         self._made, self._supply, self.turn = made, supply, turn
         # which of the loop's turns has run last: some have nothing to do, and are passed over
         self._reached = turn - 1
@@ -97,9 +99,9 @@ class Turns(Iterator[dict[str, Any]]):
         """Return to the last `hold`, also after an interrupt: that turn comes next."""
         assert self._again is not None and self._held is not None
         turn, held = self._held
-        run, supply = self._again(turn, None if held is None else held())
+        run, supply, made = self._again(turn, None if held is None else held())
         before = self._run
-        self._begin(run, supply, turn)
+        self._begin(run, supply, made, turn)
         before.release()
 
     def close(self) -> None:

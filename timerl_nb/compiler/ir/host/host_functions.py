@@ -113,17 +113,20 @@ class Host:
 
     Args:
         supply: the source of the values of `trl.given`; None for no values.
-
-    Attributes:
-        hand: takes what is handed out at the end of a turn, and the number of the turn.
+        receive: takes the number of a turn, and the values that it hands out at its end.
     """
 
     def __init__(
-        self, dims: Dims, bounds: Mapping[str, int], seed: int, supply: Supply | None = None
+        self,
+        dims: Dims,
+        bounds: Mapping[str, int],
+        seed: int,
+        supply: Supply | None = None,
+        receive: Callable[[int, Turn], object] = discard_outputs,
     ) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
         self._supply = NothingGiven() if supply is None else supply
-        self.hand: Callable[[int, Turn], object] = discard_outputs
+        self._receive = receive
         # by resource and how much greater the seed is, with who used it first
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
 
@@ -203,7 +206,7 @@ class Host:
         """Call a function for its effect: function(point, *operands)."""
         if isinstance(attrs.function, HandedOut):
             (turn,) = point.values()
-            self.hand(turn, attrs.function.named(args))
+            self._receive(turn, attrs.function.named(args))
             return
         given = [np.asarray(x) for x in args]
         _call_user_function(attrs.name, point, origin, attrs.function, dict(point), *given)
