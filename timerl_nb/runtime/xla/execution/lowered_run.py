@@ -95,6 +95,7 @@ class LoweredRun:
         self._made: Sequence[Any] = ()  # by the one that has run last
         self.began = perf_counter()
         self._waits: float | None = None  # since when, for XLA to compile
+        self._report: Callable[[str, tuple[int, ...], Callable[[], Any]], Any] | None = None
         if recorder is not None:
             self._record(recorder)
 
@@ -142,7 +143,7 @@ class LoweredRun:
         """Run parts that follow each other; `at` are the counters of the loops around them."""
         for part in parts:
             if isinstance(part, OnHost):
-                self._made = self._on_host(part, at)
+                self._made = self._run_on_host(part, at)
                 self._asked = ()  # the next one may have no operands, and no call ahead of it
                 self.instructions += 1
             elif isinstance(part, Around):
@@ -432,16 +433,17 @@ class LoweredRun:
 
         pairs = zip(self.lowered.calls, self._functions, strict=True)
         self._plain = self._functions = tuple(called(*pair) for pair in pairs)
-        names, plain = self.lowered.ast.names, self._on_host
+        self._report = reported
 
-        def on_host(part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
-            return reported(names[part.node.op_id], part.point(*at), lambda: plain(part, at))
+    def _run_on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+        """Run an operation on the host, and report it; returns what it makes."""
 
-        self._on_host = on_host  # pyrefly: ignore[method-assign]
+        def run() -> Sequence[Any]:
+            return self._host.run(part, at, self._asked, self._length)
 
-    def _on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
-        """Run an operation on the host; returns what it makes."""
-        return self._host.run(part, at, self._asked, self._length)
+        if self._report is None:
+            return run()
+        return self._report(self.lowered.ast.names[part.node.op_id], part.point(*at), run)
 
     @property
     def kept(self) -> Sequence[Kept]:
