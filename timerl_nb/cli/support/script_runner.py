@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import get_ident
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import ExecutionError, Origin, TimeRLError
 from timerl_nb.cli.support.argument_parser import Parser, bounds, merge_dicts
 from timerl_nb.driver.program import Program
-from timerl_nb.driver.program_hooks import looked_on
+from timerl_nb.driver.program_hooks import ProgramObserver, add_observer, remove_observer
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,18 @@ class _Enough(BaseException):
     """The script is about to run a program; no `except Exception` of its own catches this."""
 
 
-class _Onlooker:
-    """Keeps a script's programs, and stops it where it runs one unless it may."""
+class _ScriptObserver(ProgramObserver):
+    """Keeps the programs of a script's main thread, and stops it where it runs one unless it may."""
 
     def __init__(self, script: Script) -> None:
-        self._script = script
+        self._script, self._thread = script, get_ident()
 
     def compiled(self, program: Program, origin: Origin) -> None:
-        self._script.compiled.append(Compiled(program, origin))
+        if get_ident() == self._thread:
+            self._script.compiled.append(Compiled(program, origin))
 
     def begins(self, program: Program, origin: Origin) -> None:
-        if not self._script.whole:
+        if get_ident() == self._thread and not self._script.whole:
             self._script.stopped = origin
             raise _Enough
 
@@ -83,17 +85,17 @@ class Script:
         script = cls(path, whole)
         linecache.checkcache(str(path))  # of another file of that name, in this process
         # what it prints goes beside what is said of it
-        with (
-            redirect_stdout(sys.stderr),
-            looked_on(_Onlooker(script)),
-            as_python_does(path, words),
-        ):
+        observer = _ScriptObserver(script)
+        with redirect_stdout(sys.stderr), as_python_does(path, words):
+            add_observer(observer)
             try:
                 runpy.run_path(str(path), run_name="__main__")
             except (_Enough, SystemExit):
                 pass
             except Exception as error:
                 script.error = error
+            finally:
+                remove_observer(observer)
         if not script.compiled and script.error is None:
             raise ExecutionError(
                 f"{path} compiles no program.",

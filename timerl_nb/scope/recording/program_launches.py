@@ -9,7 +9,7 @@ from typing import Final
 
 from timerl_nb.base.runtime_events import Event
 from timerl_nb.driver.compilation import Compilation
-from timerl_nb.driver.program_hooks import listen
+from timerl_nb.driver.program_hooks import ProgramObserver, add_observer, remove_observer
 from timerl_nb.driver.program_runs.run_observation import Names
 from timerl_nb.scope.recording.annotations import operation, phase
 from timerl_nb.scope.recording.recorder import ThreadLane, this_lane
@@ -85,6 +85,21 @@ class Launches:
         self._runs, self._is_called = None, False
 
 
-def heard() -> None:
-    """Have launches of all runs recorded from now on, while a recording goes on."""
-    listen(Launches)
+class _LaunchObserver(ProgramObserver):
+    """Records the launches of every run."""
+
+    def listener(self, compiled: Compilation) -> Launches:
+        return Launches(compiled)
+
+
+_OBSERVER: Final = _LaunchObserver()
+
+
+def record_launches() -> None:
+    """Record the launches of all runs from now on, while a recording goes on."""
+    add_observer(_OBSERVER)
+
+
+def stop_launches() -> None:
+    """Record no launches of later runs."""
+    remove_observer(_OBSERVER)

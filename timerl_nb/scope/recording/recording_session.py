@@ -14,13 +14,12 @@ from typing import Final
 
 from timerl_nb.base.atomic_files import user_path
 from timerl_nb.base.errors import OptionError
-from timerl_nb.driver.program_hooks import listen
 from timerl_nb.scope.analysis.recording_queries import Recorded, Recording
 from timerl_nb.scope.calibration.microbenchmark_cost import measure_call_costs
 from timerl_nb.scope.device_activity.tracing_session import Steps
 from timerl_nb.scope.recording import recorder
 from timerl_nb.scope.recording.process_joining import hand_on, handed_on, take_back
-from timerl_nb.scope.recording.program_launches import heard
+from timerl_nb.scope.recording.program_launches import record_launches, stop_launches
 from timerl_nb.scope.storage.recording_reader import read
 from timerl_nb.scope.storage.recording_writer import Clocks, clocks
 from timerl_nb.scope.wrappers.library_wrappers import Tapping
@@ -99,7 +98,7 @@ class record(Recorded):
         asked = {"devices": self._steps.count, "calibrated": self._calibrated}
         hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
-        heard()
+        record_launches()
         self._tapping.on()
         recorder.begin_lane()
 
@@ -114,7 +113,7 @@ class record(Recorded):
         """Undo `_begin`, or the part of it that has run."""
         if recorder.is_owned_by(self._owner):
             self._tapping.off()
-            listen(None)
+            stop_launches()
             take_back(self._before)
             self._steps.end()
             recorder.end(at, self._owner)

@@ -254,7 +254,7 @@ def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> Non
 
 def _timerl(taps: Taps, module: ModuleType) -> None:
     """Launches of compiled programs, which say so themselves."""
-    importlib.import_module("timerl_nb.scope.recording.program_launches").heard()
+    importlib.import_module("timerl_nb.scope.recording.program_launches").record_launches()
 
 
 LIBRARIES: Final[Libraries] = {
