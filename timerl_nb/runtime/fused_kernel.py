@@ -67,7 +67,7 @@ class Kernel:
         self.needs_seed = any(inner.kind == "rng" for inner in self.body)
         self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
         stores = [plan.stores[op.id, k] for k in range(len(op.outputs))]
-        self.blocks = {k: store for k, store in enumerate(stores) if store.kind == "block"}
+        self.blocks = {k: store for k, store in enumerate(stores) if store.traits.has_rows}
         found = (plan.donations.get((op.id, slot)) for slot in range(len(op.inputs)))
         self.taken = {d.slot: d for d in found if d is not None and d.output is not None}
         paired = [d.output for d in self.taken.values() if d.output is not None]

@@ -154,7 +154,7 @@ class Cuts:
             return none
         store, clock = plan.stores[tensor], plan.clock
         life = plan.lifetimes[store.lifetime]
-        if store.kind == "block":
+        if store.traits.has_rows:
             points = np.delete(points, store.position, axis=1)
         codes, time = clock.codes(life.domain, points), len(clock)
         if cut is not None and (last := self.last(cut)) is not None:

@@ -130,7 +130,7 @@ class Source:
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
         store = self.plan.stores[tensor]
-        if store.kind == "block":  # only the run's outputs are read from it one by one
+        if store.traits.has_rows:  # only the run's outputs are read from it one by one
             at = read.index[store.position]
             assert isinstance(at, Lin)
             row = python_source(at - store.first)
@@ -424,7 +424,7 @@ class Source:
             if self.record:
                 once = f"0 if {key} in {name} else " if output.reduce else ""
                 made = f"{name!r}, {store.name!a}, {_tuple(output.domain)}"
-                if store.kind == "block":
+                if store.traits.has_rows:
                     made += f", {store.position}"
                     lines.append(f"    rt.wrote_row({made}, {store.unit})")
                 else:
@@ -438,7 +438,7 @@ class Source:
         return sum(
             self.plan.stores[op.id, k].nbytes
             for k, output in enumerate(op.outputs)
-            if output.reduce is None and self.plan.stores[op.id, k].kind != "block"
+            if output.reduce is None and not self.plan.stores[op.id, k].traits.has_rows
         )
 
     def _sink(self, op: Op) -> str:
@@ -462,7 +462,7 @@ class Source:
             if self.record:
                 moved = f"{store.name!a}, {_tuple(life.domain)}"
                 change = -store.unit if verb == "offload" else store.unit
-                if store.kind == "block":
+                if store.traits.has_rows:
                     lines.append(f"    rt.moved_block({verb!r}, {at!r}, {moved}, {change})")
                 else:
                     lines.append(f"    rt.moved({verb!r}, {moved}, {change})")
@@ -483,7 +483,7 @@ class Source:
             reduced = reduced or self.pdg.dims.ends(producer.domain)
             if self.record:
                 gone = f"{at!r}, {store.name!a}, {_tuple(life.domain)}"
-                if store.kind == "block":
+                if store.traits.has_rows:
                     lines.append(f"    rt.freed_block({gone}, {store.unit})")
                 else:
                     lines.append(f"    rt.freed({gone}, {store.nbytes})")

@@ -144,7 +144,7 @@ class Run:
                 name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
                 space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
         for (op_id, out), store in self.executable.plan.stores.items():
-            if store.kind == "block":
+            if store.traits.has_rows:
                 kind = pdg[op_id].outputs[out].type
                 shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
                 fresh = backend.fresh(shape, kind.dtype)
@@ -329,7 +329,7 @@ class Run:
             if key in read:
                 there[k] = True
                 block = read[key]
-                at = row[store.position] - store.first if store.kind == "block" else ...
+                at = row[store.position] - store.first if store.traits.has_rows else ...
                 found.append(block[at])
         op = plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
@@ -356,7 +356,7 @@ class Run:
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
             key = store.key(tuple(row))
-            if store.kind == "block":
+            if store.traits.has_rows:
                 if key not in made:
                     made[key] = np.zeros((store.size, *value.shape), value.dtype)
                 made[key][row[store.position] - store.first] = value

@@ -14,10 +14,9 @@ def store_name(tensor: tuple[int, int]) -> str:
 
 def key_text(store: Store, index: Sequence[str]) -> str:
     """The key of a value in its store, from the source of each index; as `Store.key` has it."""
-    if store.kind == "block":
-        index = [e for k, e in enumerate(index) if k != store.position]
-    if store.kind == "slot" or (store.kind == "block" and store.most <= 1):
+    if store.has_one_entry:
         return "0"
-    if store.kind == "ring":
+    if store.traits.is_cyclic:
         return f"{index[store.position]} % {store.size}"
-    return index[0] if len(index) == 1 else f"({', '.join(index)})"
+    found = store.without_row(tuple(index))
+    return found[0] if len(found) == 1 else f"({', '.join(found)})"

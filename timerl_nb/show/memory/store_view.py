@@ -268,7 +268,7 @@ class _Places:
         taken, kept = by_donation(self.plan), not_given(self.plan)
         names = self.plan.pdg.names
         for tensor, store in self.plan.stores.items():
-            axes = () if store.kind == "point" else self._axes(tensor, store.axes)
+            axes = self._axes(tensor, store.axes) if store.traits.has_slots else ()
             why = [f"{names[op_id]}: {text}" for op_id, text in kept.get(tensor, {}).items()]
             yield Place(
                 store.name,
@@ -284,7 +284,7 @@ class _Places:
         store = self.plan.stores[own]
         if buffer.name == latest_name(buffer_name(own)):
             return f"beside {buffer_name(own)}, what was written last"
-        if store.kind == "ring" and not buffer.axes and not buffer.beyond:
+        if store.traits.is_cyclic and not buffer.axes and not buffer.beyond:
             return "each value is made of the one before as a whole"
         return "; ".join(filter(None, (store.why, buffer.beyond)))
 

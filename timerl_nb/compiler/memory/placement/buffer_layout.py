@@ -333,7 +333,7 @@ class Layout:
     def _own(self, tensor: Tensor) -> LiveRanges:
         span = self._spans[tensor]
         points = span.points
-        if self.plan.stores[tensor].kind == "block":
+        if self.plan.stores[tensor].traits.has_rows:
             points = self._first_rows(tensor, span)
         ranges = LiveRanges(points, span.born, span.last)
         if not self._moves(tensor):
@@ -372,7 +372,7 @@ class Layout:
                     found = np.searchsorted(codes, clock.codes(life.domain, made), sorter=order)
                     np.maximum.at(last, order[found], clock.rank(use.sink, read))
         rows = 1
-        if store.kind == "block":  # all its rows are placed, and live as the block does
+        if store.traits.has_rows:  # all its rows are placed, and live as the block does
             rows = store.size
             each = [self._in_row(tensor, points, store.first + k) for k in range(rows)]
             points = np.concatenate(each)
@@ -392,17 +392,17 @@ class Layout:
     def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
         """The places that the tensor's store has, or fewer where its values wait on the host."""
         store, own = self.plan.stores[tensor], self._ranges[tensor]
-        if store.kind == "ring" and apart((), [own]):
+        if store.traits.is_cyclic and apart((), [own]):
             return ()  # each is made of the one before: as a whole, in its place
         if not self._moves(tensor):
             return store.axes
         moving = {
             store.domain.index(d): k for d, k in self.plan.swaps.since(store.lifetime).items()
         }
-        if store.kind == "block":
+        if store.traits.has_rows:
             others = [k for k in range(len(store.domain)) if k != store.position]
             return (*(fit(own, others, moving) if store.most > 1 else ()), store.axes[-1])
-        return () if store.kind == "slot" else fit(own, range(len(store.domain)), moving)
+        return () if store.traits.is_single else fit(own, range(len(store.domain)), moving)
 
 
 def buffer_name(tensor: Tensor) -> str:
@@ -417,7 +417,7 @@ def latest_name(name: str) -> str:
 
 def excess_slots_reason(store: Store, axes: Sequence[Axis]) -> str:
     """Why a buffer has more places than the plan holds values, if it has."""
-    if store.kind != "point" or prod(axis.size for axis in axes) <= store.most:
+    if store.traits.has_slots or prod(axis.size for axis in axes) <= store.most:
         return ""
     return f"the plan holds {store.most}: no smaller box keeps live values apart"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
@@ -23,6 +23,37 @@ from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, rin
 from timerl_nb.compiler.symbolic.dimensions import Domain
 
 StoreKind = Literal["slot", "ring", "block", "point"]
+Index = TypeVar("Index")  # a coordinate, or the source code of one
+
+
+@dataclass(frozen=True)
+class KindTraits:
+    """Properties of a storage kind: the planner, both executors and the views ask for these alone.
+
+    Attributes:
+        is_single: one entry holds the values of all points, one after the other.
+        is_cyclic: the entry of a point is its position modulo the size.
+        has_rows: an entry is an array with a row for each point of one dimension.
+        has_slots: the entries have places in a box; a map from points has none.
+    """
+
+    is_single: bool = False
+    is_cyclic: bool = False
+    has_rows: bool = False
+    has_slots: bool = True
+
+    @property
+    def is_along(self) -> bool:
+        """Whether one dimension, with a size, determines the entry or its rows."""
+        return self.is_cyclic or self.has_rows
+
+
+KINDS: Final[Mapping[StoreKind, KindTraits]] = {
+    "slot": KindTraits(is_single=True),
+    "ring": KindTraits(is_cyclic=True),
+    "block": KindTraits(has_rows=True),
+    "point": KindTraits(has_slots=False),
+}
 
 
 @dataclass(frozen=True)
@@ -46,15 +77,20 @@ class Store:
     why: str
     axes: tuple[Axis, ...]
 
+    @property
+    def traits(self) -> KindTraits:
+        """The properties of the kind."""
+        return KINDS[self.kind]
+
     def __str__(self) -> str:
-        what = "block" if self.kind == "block" else "value"
+        what = self.kind if self.traits.has_rows else "value"
         held = f"1 {what}" if self.most == 1 else f"at most {self.most:,} {what}s"
         return f"{self.name}: {self.shape}, {held} of {self.unit:,} bytes ({self.why})"
 
     @property
     def axis(self) -> Axis | None:
         """That of a ring's places, or a block's rows."""
-        return self.axes[-1] if self.kind in ("ring", "block") else None
+        return self.axes[-1] if self.traits.is_along else None
 
     @property
     def along(self) -> str:
@@ -79,7 +115,7 @@ class Store:
     @property
     def unit(self) -> int:
         """The bytes that come and go together: a value's, or a block's."""
-        return self.nbytes * self.size if self.kind == "block" else self.nbytes
+        return self.nbytes * self.size if self.traits.has_rows else self.nbytes
 
     @property
     def position(self) -> int:
@@ -89,18 +125,28 @@ class Store:
 
     def key(self, point: tuple[int, ...]) -> Any:
         """Under which key the store holds the value of a point, or the block that it lies in."""
-        if self.kind == "block":
-            point = tuple(p for k, p in enumerate(point) if k != self.position)
-        if self.kind == "slot" or (self.kind == "block" and self.most <= 1):
+        if self.has_one_entry:
             return 0
-        if self.kind == "ring":
+        if self.traits.is_cyclic:
             return point[self.position] % self.size
-        return point[0] if len(point) == 1 else point
+        found = self.without_row(point)
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def has_one_entry(self) -> bool:
+        """Whether all points share one entry."""
+        return self.traits.is_single or (self.traits.has_rows and self.most <= 1)
+
+    def without_row(self, point: tuple[Index, ...]) -> tuple[Index, ...]:
+        """The coordinates of a point without that of its row, if entries have rows."""
+        if not self.traits.has_rows:
+            return point
+        return tuple(p for k, p in enumerate(point) if k != self.position)
 
     def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
         """The value of a point in the store's contents."""
         found = held[self.key(point)]
-        return found[point[self.position] - self.first] if self.kind == "block" else found
+        return found[point[self.position] - self.first] if self.traits.has_rows else found
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class FoldedPlan(MemoryPlan):
         small, large = self.small.stores[tensor], self.large.stores[tensor]
         check((small.kind, small.lifetime) == (large.kind, large.lifetime))
         most = self._long.number(small.most, large.most)
-        if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
+        if large.traits.is_cyclic and small.axes != large.axes:  # more and more values stay in it
             how = self._box(large, most) or choose(
                 self._lives(tensor), large.domain, smallest=self.smallest
             )

@@ -124,7 +124,7 @@ class Moving:
             return None
         found = backend.to_numpy(store[key])
         shape = self._buffer(tensor).shape
-        if placed.kind == "block":
+        if placed.traits.has_rows:
             return found.reshape(placed.size, *shape)[point[placed.position] - placed.first]
         return found.reshape(shape)
 
@@ -136,7 +136,7 @@ class Moving:
             key = store.key(tuple(row))
             if key not in whole:
                 whole[key] = np.zeros(size, values.dtype)
-            if store.kind == "block":
+            if store.traits.has_rows:
                 rows = whole[key].reshape(store.size, *value.shape)
                 rows[row[store.position] - store.first] = value
             else:
@@ -175,14 +175,14 @@ class Moving:
     def _whole(self, tensor: Tensor, point: Point) -> Point:
         """The point of a value; of a block, that of its first row."""
         store = self._plan.stores[tensor]
-        if store.kind != "block":
+        if not store.traits.has_rows:
             return point
         return (*point[: store.position], store.first, *point[store.position :])
 
     def _size(self, tensor: Tensor) -> tuple[int, ...]:
         """The places that are moved at once, and the shape of what is in each."""
         store, buffer = self._plan.stores[tensor], self._buffer(tensor)
-        row = store.position if store.kind == "block" else None
+        row = store.position if store.traits.has_rows else None
         places = (axis.size if axis.coordinate == row else 1 for axis in buffer.axes)
         return (*places, *buffer.shape)
 
