@@ -73,11 +73,19 @@ def main(repeats: int = 5) -> None:
 
 
 def measure(
-    browser: Browser, lab: Lab, program: str, switches: Sequence[str], repeats: int
+    browser: Browser,
+    lab: Lab,
+    program: str,
+    switches: Sequence[str],
+    repeats: int,
+    own_kernels: bool = True,
 ) -> Iterator[Row]:
-    """Click the switches of a program, which a cell makes, one after another."""
-    plain = _opened(browser, lab, program, ahead=False)
-    foreseen = _opened(browser, lab, program, ahead=True)
+    """Click the switches of a program, which a cell makes, one after another.
+
+    In one kernel for both explorers, `first` may find what the other explorer has compiled.
+    """
+    plain = _opened(browser, lab, program, own_kernels, ahead=False)
+    foreseen = _opened(browser, lab, program, own_kernels, ahead=True)
     for name in switches:
         first, back, again = _click(plain, name), list[float](), list[float]()
         for _ in range(repeats):
@@ -92,10 +100,10 @@ def measure(
         page.close()
 
 
-def _opened(browser: Browser, lab: Lab, program: str, *, ahead: bool) -> Page:
+def _opened(browser: Browser, lab: Lab, program: str, own_kernel: bool, *, ahead: bool) -> Page:
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     cells = program, f"program.explore(ahead={ahead})"
-    write(lab, f"ahead_{ahead}.ipynb", *cells, own_kernel=True)
+    write(lab, f"ahead_{ahead}.ipynb", *cells, own_kernel=own_kernel)
     open_and_run(page, lab, f"ahead_{ahead}.ipynb")
     page.wait_for_selector(".trl-explorer .trl-graph g.node", timeout=LONGEST)
     return page

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.workers import GIVEN
+from tests.workers import GIVEN, settings
 
 FLAGS = [
     "--headless",
@@ -72,24 +72,25 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with serving(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks")) as served:
+    folders = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks")
+    with serving(*folders, settings(1)) as served:
         yield served
 
 
 @contextmanager
-def serving(home: Path, root: Path) -> Iterator[Lab]:
+def serving(home: Path, root: Path, xla_flags: str = GIVEN) -> Iterator[Lab]:
     """A JupyterLab on the notebooks under `root`, with settings of its own under `home`."""
-    settings = home / "settings/@jupyterlab/apputils-extension"
-    settings.mkdir(parents=True)
+    own = home / "settings/@jupyterlab/apputils-extension"
+    own.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    (own / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     token = secrets.token_hex(16)
     environment = {
         **os.environ,
-        "XLA_FLAGS": GIVEN,
+        "XLA_FLAGS": xla_flags,
         "JUPYTER_TOKEN": token,
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_DATA_DIR": str(home / "data"),
