@@ -74,7 +74,7 @@ class _Search:
     def error(self, result: int) -> ExecutionError:
         """The error that names what makes the NaN of a result."""
         tensor = self._kernel.results[result]
-        if not self._has_nan(tensor):  # the sum of infinities with opposite signs
+        if not len(_nans(self._value(tensor))):  # the sum of infinities with opposite signs
             op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
             return ExecutionError(
                 f"the first NaN is made by adding up {self._names[op.id]} ({out.reduce or op.kind})"
@@ -142,9 +142,6 @@ class _Search:
             0 if n == 1 else k for k, n in zip(at[len(at) - len(shape) :], shape, strict=True)
         )
 
-    def _has_nan(self, tensor: Tensor) -> bool:
-        return bool(len(_nans(self._value(tensor))))
-
     def _value(self, tensor: Tensor) -> Array:
         """A value up to its true lengths."""
         return backend.to_numpy(self._again.values[tensor])[
@@ -205,16 +202,12 @@ def _first(x: Array) -> Element:
     return tuple(map(int, _nans(x)[0]))
 
 
-def _wide(x: Any) -> Array:
-    return np.asarray(x, np.float64)
-
-
 def _nans(x: Any) -> Array:
     """Where the NaNs of an array are, an index a row; none of what are no fractions."""
     array = np.asarray(x)
     if array.dtype.kind in "iub":
         return np.zeros((0, array.ndim), np.intp)
-    return np.argwhere(np.isnan(_wide(array)))
+    return np.argwhere(np.isnan(np.asarray(array, np.float64)))
 
 
 def _describe_array(x: Any) -> str:

@@ -275,7 +275,7 @@ class RunLog:
         there, first = self._there(self._turn), self._first
         if first >= there:
             return
-        points = {n: self._defined_points(op, first, there) for n, op in self._live.items()}
+        points = {n: self._watched.points(op, range(first, there)) for n, op in self._live.items()}
         wanted = [(self._live[name], at) for name, at in points.items() if at]
         brought = iter(self._run.peek(wanted)() if wanted else ())
         columns = dict[str, Mapping[int, Any]]()
@@ -286,9 +286,6 @@ class RunLog:
         rows = self._rows(range(first, there), columns, self._turn)
         for told in tuple(self._told):
             self._write(told, rows)
-
-    def _defined_points(self, op: Op, first: int, end: int) -> Sequence[int]:
-        return self._watched.points(op, range(first, end))
 
     def _rows(
         self, points: range, columns: Mapping[str, Mapping[int, Any]], turn: int | None = None

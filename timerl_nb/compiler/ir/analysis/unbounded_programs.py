@@ -7,7 +7,7 @@ all turns made: its memory does not depend on how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from timerl_nb.base.errors import BoundsError, point_text
@@ -205,8 +205,5 @@ def _expressions(op: Op) -> Iterator[Any]:
     for read in op.inputs:
         yield read.cond
         yield from read.index
-    yield from _sizes(op)
-
-
-def _sizes(op: Op) -> Iterable[Lin]:
-    return (size for output in op.outputs for size in output.type.shape if isinstance(size, Lin))
+    for output in op.outputs:
+        yield from (size for size in output.type.shape if isinstance(size, Lin))

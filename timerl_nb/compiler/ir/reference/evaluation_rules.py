@@ -81,10 +81,6 @@ def _pow(x: Array, y: Array) -> Array:
     return np.where(y < 0, whole, np.power(x, np.maximum(y, 0))).astype(np.result_type(x, y))
 
 
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
 def _const(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ConstAttrs = op.attrs
     grid = _grid(attrs, concrete(attrs.sizes, env), env)
@@ -184,10 +180,6 @@ def _sliding(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
             if 0 <= at < n:
                 result[k] += x[at] * x.dtype.type(attrs.gamma) ** j
     return np.moveaxis(result, 0, attrs.axis)
-
-
-def _dot(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    return np.einsum(str(op.attrs), *args)
 
 
 def _conv(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
@@ -309,14 +301,6 @@ def _linear_scan(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Arr
     return np.moveaxis(result, 0, attrs.axis)
 
 
-def _reshape(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    return args[0].reshape(concrete(op.attrs.shape, env))
-
-
-def _expand(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    return np.broadcast_to(args[0], concrete(op.attrs.shape, env))
-
-
 def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ReindexAttrs = op.attrs
     if attrs.size is None:
@@ -399,7 +383,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "sin": _plain(np.sin),
     "cos": _plain(np.cos),
     "tanh": _plain(np.tanh),
-    "sigmoid": _plain(_sigmoid),
+    "sigmoid": _plain(lambda x: 1 / (1 + np.exp(-x))),
     "erf": _plain(np.vectorize(erf, otypes=[float])),
     "erf_inv": _plain(erf_inv),
     "floor": _plain(np.floor),
@@ -437,7 +421,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmax": lambda ref, op, args, env: np.asarray(np.argmax(args[0], op.attrs.axis)),
     "discounted_sum": _discounted_sum,
     "sliding_sum": _sliding,
-    "dot": _dot,
+    "dot": lambda ref, op, args, env: np.einsum(str(op.attrs), *args),
     "conv": _conv,
     "sliding_max": _sliding_extremum,
     "sliding_min": _sliding_extremum,
@@ -448,9 +432,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "scatter_add": _scatter,
     "scatter_set": _scatter_set,
     "jaxed": _call_jax_function,
-    "reshape": _reshape,
+    "reshape": lambda ref, op, args, env: args[0].reshape(concrete(op.attrs.shape, env)),
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
-    "expand": _expand,
+    "expand": lambda ref, op, args, env: np.broadcast_to(args[0], concrete(op.attrs.shape, env)),
     "concat": lambda ref, op, args, env: np.concatenate(args, op.attrs.axis),
     "reindex": _reindex,
     "merge": _plain(_copy),

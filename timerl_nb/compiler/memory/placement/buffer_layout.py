@@ -33,7 +33,6 @@ from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges, Written, while_there
 from timerl_nb.compiler.memory.liveness.use_sequence import used_pairs
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
-from timerl_nb.compiler.memory.memory_timeline import Span
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.data_buffers import held_by, whole
 from timerl_nb.compiler.memory.placement.donation_records import Slot
@@ -334,7 +333,7 @@ class Layout:
         span = self._spans[tensor]
         points = span.points
         if self.plan.stores[tensor].traits.has_rows:
-            points = self._first_rows(tensor, span)
+            points = self._in_row(tensor, span.points, self.plan.stores[tensor].first)
         ranges = LiveRanges(points, span.born, span.last)
         if not self._moves(tensor):
             return ranges
@@ -345,10 +344,6 @@ class Layout:
     def _moves(self, tensor: Tensor) -> bool:
         """Whether its values wait on the host in between."""
         return tensor in self.plan.swaps.tensors
-
-    def _first_rows(self, tensor: Tensor, span: Span) -> Array:
-        """The points of blocks as points of values: one of the rows."""
-        return self._in_row(tensor, span.points, self.plan.stores[tensor].first)
 
     def _in_row(self, tensor: Tensor, points: Array, row: int) -> Array:
         """Return the points of values in one row of blocks, given by the points of the blocks."""

@@ -195,21 +195,17 @@ class FoldedTimeline:
 
     def bytes_at(self, times: Array) -> Array:
         """Live bytes at some times."""
-        return self._extrapolate_at(self.small.bytes, self.large.bytes, times)
+        return self.runs.at(self.small.bytes, self.large.bytes, times)
 
     def held_at(self, times: Array) -> Mapping[str, Array]:
         """The same of each tensor, and of gathered operands."""
         lines = self.small, self.large
         small, large = ({**line.by_tensor, GATHERED: line.transient} for line in lines)
-        return {name: self._extrapolate_at(small[name], large[name], times) for name in large}
+        return {name: self.runs.at(small[name], large[name], times) for name in large}
 
     def turn_at(self, time: int) -> int:
         """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
-        return int(self._extrapolate_at(self.small.turn, self.large.turn, np.array([time]))[0])
-
-    def _extrapolate_at(self, known: Array, larger: Array, time: Array) -> Array:
-        """Numbers by time of the two short runs -> those of the whole one at some times."""
-        return self.runs.at(known, larger, time)
+        return int(self.runs.at(self.small.turn, self.large.turn, np.array([time]))[0])
 
     def _extrapolate_all(self, small: Array, large: Array) -> Array:
         """Numbers by time, of the whole run.

@@ -89,10 +89,6 @@ def _matrix(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return (axis,)
 
 
-def _transpose(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    return (op.attrs.perm[axis],)
-
-
 def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     """Along its own axis it reads anywhere in its operand, which stays whole."""
     attrs: ReindexAttrs = op.attrs
@@ -130,7 +126,7 @@ PROPAGATION: Final[Mapping[str, Rule]] = {
     "jaxed": _jax_function,
     "reshape": _reshape,
     "expand": _elementwise,
-    "transpose": _transpose,
+    "transpose": lambda op, axis, shapes: (op.attrs.perm[axis],),
     "reindex": _reindex,
 }
 NO_PROPAGATION: Final[Mapping[str, str]] = {

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Rewritten
-from timerl_nb.compiler.ir.operations import Op
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
 
 
@@ -51,14 +50,10 @@ class Acting:
                 new
                 for old in ids
                 for new in made.ids[old]
-                if common.isdisjoint(_removed_dims(before[old], after[new]))
+                if common.isdisjoint(set(before[old].domain) - set(after[new].domain))
             }
             loops[name] = with_operands(after, stay, added)
         return Acting.of(loops)
-
-
-def _removed_dims(old: Op, new: Op) -> set[str]:
-    return set(old.domain) - set(new.domain)
 
 
 def with_operands(pdg: Pdg, ids: AbstractSet[int], among: AbstractSet[int]) -> frozenset[int]:
