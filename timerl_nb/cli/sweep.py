@@ -27,10 +27,10 @@ from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, form
 from timerl_nb.cli.support.argument_parser import parse_assignment, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE
 from timerl_nb.cli.support.foreground_run import kept_finals
-from timerl_nb.cli.support.run_request import ASKED, Asked, damaged_run_error, read_json, write_json
+from timerl_nb.cli.support.run_request import ASKED, Asked, read_json, write_json
 from timerl_nb.cli.support.sweep_workers import OUTPUT, Processes, Ray
 from timerl_nb.cli.train import asked_for, choose, parser_of
-from timerl_nb.runtime.state.run_folder import LOCK, RunFolder
+from timerl_nb.runtime.state.run_folder import LOCK, RunFolder, damaged_run_file_error
 
 SWEEP: Final = "sweep.json"
 TABLE: Final = "results.csv"
@@ -130,7 +130,7 @@ class Sweep:
                 hint="use the version that began the sweep.",
             ) from error
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged_run_error(path, f"has fields of another kind: {error}") from None
+            raise damaged_run_file_error(path, f"has fields of another kind: {error}") from None
 
 
 def is_sweep(folder: Path) -> bool:

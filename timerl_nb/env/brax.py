@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from timerl_nb.base.errors import EnvError, one_of
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.env.environment import Autoreset
-from timerl_nb.env.jax_environment import JaxEnvironment
+from timerl_nb.env.jax_environment import JaxEnvironment, import_library
 from timerl_nb.env.spaces import Box
 
 EVERYWHERE = float("inf")
@@ -37,7 +36,7 @@ class BraxEnvironment(JaxEnvironment):
     ) -> None:
         super().__init__(autoreset=autoreset, max_steps=max_steps, differentiable=differentiable)
         self._name = name
-        envs = _envs()
+        envs = import_library("brax.envs", "Brax", "brax")
         known = list(getattr(envs, "_envs", ()))
         if known and name not in known:
             raise EnvError(f"Brax has no environment {name!r}.", hint=one_of(str(name), known))
@@ -60,13 +59,3 @@ class BraxEnvironment(JaxEnvironment):
     def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
         after = self._brax.step(state, action)
         return after, after.obs, after.reward, after.done != 0
-
-
-def _envs() -> Any:
-    try:
-        return import_module("brax.envs")
-    except ImportError as error:
-        raise EnvError(
-            f"environments named brax.… need Brax, which is not installed ({error}).",
-            hint="install the extra: pip install 'timerl-nb[brax]'.",
-        ) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from timerl_nb.base.errors import EnvError, one_of
 from timerl_nb.compiler.ir.shapes import dtype_name
 from timerl_nb.env.environment import Autoreset
-from timerl_nb.env.jax_environment import JaxEnvironment
+from timerl_nb.env.jax_environment import JaxEnvironment, import_library
 from timerl_nb.env.spaces import Box, Discrete
 
 NEVER = 2**31 - 1  # steps
@@ -53,7 +52,7 @@ class GymnaxEnvironment(JaxEnvironment):
         return f"gymnax.{self._name}"
 
     def _make(self, options: dict[str, Any]) -> tuple[Any, Any]:
-        gymnax = _gymnax()
+        gymnax = import_library("gymnax", "gymnax", "gymnax")
         if self._name not in gymnax.registered_envs:
             raise EnvError(
                 f"gymnax has no environment {self._name!r}.",
@@ -90,13 +89,3 @@ class GymnaxEnvironment(JaxEnvironment):
     def _until(self, steps: int | None) -> Any:
         """Its parameters with a limit of so many steps."""
         return self._params.replace(max_steps_in_episode=steps)
-
-
-def _gymnax() -> Any:
-    try:
-        return import_module("gymnax")
-    except ImportError as error:
-        raise EnvError(
-            f"environments named gymnax.… need gymnax, which is not installed ({error}).",
-            hint="install the extra: pip install 'timerl-nb[gymnax]'.",
-        ) from None

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Final
@@ -194,6 +195,21 @@ _ROLES: Final = {
     **dict.fromkeys(("state", "env_state", "old_state", "previous"), "state"),
     **dict.fromkeys(("action", "actions", "act"), "action"),
 }
+
+
+def import_library(module: str, name: str, extra: str) -> Any:
+    """The module of a library of environments.
+
+    Raises:
+        EnvError: it cannot be imported.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise EnvError(
+            f"environments named {extra}.… need {name}, which is not installed ({error}).",
+            hint=f"install the extra: pip install 'timerl-nb[{extra}]'.",
+        ) from None
 
 
 def _written_at(function: Any) -> Origin | None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.base.atomic_files import LONGEST_TEXT, parse_json, read_regular, write_whole
-from timerl_nb.base.errors import ExecutionError, OptionError, TimeRLError, explain_os_errors
+from timerl_nb.base.errors import ExecutionError, OptionError, explain_os_errors
 from timerl_nb.base.options import Options
 from timerl_nb.cli.support.algorithm_arguments import algorithm
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.program_runs.run_in_folder import HeldFolders, Keeper
-from timerl_nb.runtime.state.run_folder import LOCK, checksum_of
+from timerl_nb.runtime.state.run_folder import LOCK, checksum_of, damaged_run_file_error
 
 ASKED: Final = "asked.json"
 FORMAT: Final = "timerl asked"
@@ -178,9 +178,9 @@ class Asked:
         }
         for name in (one.name for one in fields(cls)):
             if not isinstance(given.get(name, ...), kinds.get(name, str)):
-                raise damaged_run_error(path, f"has no `{name}`, or one of another kind")
+                raise damaged_run_file_error(path, f"has no `{name}`, or one of another kind")
         if len(given) > len(fields(cls)):
-            raise damaged_run_error(path, f"has fields beside those of version {VERSION}")
+            raise damaged_run_file_error(path, f"has fields beside those of version {VERSION}")
         asked = cls(**given)
         try:
             about = algorithm(asked.algorithm)
@@ -216,11 +216,11 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
     try:
         given: Any = parse_json(read_regular(path, LONGEST_TEXT, links=False))
     except OSError as error:
-        raise damaged_run_error(path, f"cannot be read: {error.strerror}") from None
+        raise damaged_run_file_error(path, f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise damaged_run_error(path, f"is no JSON: {error}") from None
+        raise damaged_run_file_error(path, f"is no JSON: {error}") from None
     if not isinstance(given, dict) or given.get("format") != kind:
-        raise damaged_run_error(path, f"is something else: its `format` is not {kind!r}")
+        raise damaged_run_file_error(path, f"is something else: its `format` is not {kind!r}")
     if given.get("version") != version:
         raise ExecutionError(
             f"{path} is of `version` {given.get('version')!r}; this version of TimeRL-nb reads {version}.",
@@ -228,13 +228,6 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
         )
     found = given.pop("checksum", None)
     if found != checksum_of(given):
-        raise damaged_run_error(path, "is not what was written: its `checksum` is another")
+        raise damaged_run_file_error(path, "is not what was written: its `checksum` is another")
     del given["format"], given["version"]
     return given
-
-
-def damaged_run_error(path: Path, what: str) -> TimeRLError:
-    """The error of a file that is not what was written."""
-    return ExecutionError(
-        f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."
-    )

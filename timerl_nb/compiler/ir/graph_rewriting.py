@@ -15,7 +15,15 @@ from timerl_nb.compiler.ir.analysis.requested_orders import Order, rewrite_order
 from timerl_nb.compiler.ir.dependence_graph import Pdg, at_own_point, crosses, read_type
 from timerl_nb.compiler.ir.operation_attributes import NO_ATTRS
 from timerl_nb.compiler.ir.operation_kinds import KINDS
-from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced, read_symbols
+from timerl_nb.compiler.ir.operations import (
+    Op,
+    Output,
+    Read,
+    is_own,
+    is_sliced,
+    reached_from,
+    read_symbols,
+)
 from timerl_nb.compiler.ir.recorded_pass_decisions import PassChoice
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import (
@@ -194,6 +202,14 @@ class Edit:
         for reader in changed:
             self.insert(reader)
         return True
+
+    def needs(self, starts: Iterable[int], op_id: int) -> bool:
+        """Whether operations need another one through no merge: a cycle must pass through one."""
+
+        def onward(k: int) -> tuple[int, ...]:
+            return () if self.ops[k].kind == "merge" else self.ops[k].sources
+
+        return op_id in reached_from(starts, onward)
 
     def _has_lengths(self, read: Read) -> bool:
         """Whether what is read depends on a dynamic bound at the point where it is read."""

@@ -250,12 +250,17 @@ class SlidingAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class DotAttrs(Attrs):
-    """A contraction of two operands: a label per axis; labels missing from `out` are summed."""
+class _Labelled(Attrs):
+    """A letter per axis: of the left operand, of the right one, and of the result."""
 
     left: str
     right: str
     out: str
+
+
+@dataclass(frozen=True)
+class DotAttrs(_Labelled):
+    """A contraction of two operands: a label per axis; labels missing from `out` are summed."""
 
     def __str__(self) -> str:
         return f"{self.left},{self.right}->{self.out}"
@@ -287,12 +292,9 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class ConvAttrs(Attrs):
+class ConvAttrs(_Labelled):
     """A contraction some of whose axes sweep over each other: a label per axis, as for `dot`."""
 
-    left: str
-    right: str
-    out: str
     sweeps: tuple[Sweep, ...]
     mirrored: bool = False
 
@@ -302,15 +304,12 @@ class ConvAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class GatherAttrs(Attrs):
+class GatherAttrs(_Labelled):
     """Positions of the left operand's axis `axis`, given by the right one: a label per axis.
 
     All other labels of both operands result; those that both operands have go together.
     """
 
-    left: str
-    right: str
-    out: str
     axis: str
 
     def __str__(self) -> str:
@@ -318,15 +317,12 @@ class GatherAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class ScatterAttrs(Attrs):
+class ScatterAttrs(_Labelled):
     """Left values added up at the right operand's positions of a new axis `axis` of length `size`.
 
     The transpose of a gather: labels that do not result are summed.
     """
 
-    left: str
-    right: str
-    out: str
     axis: str
     size: Size
 
@@ -335,7 +331,7 @@ class ScatterAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class SetAttrs(Attrs):
+class SetAttrs(_Labelled):
     """The second operand's values put at the third's positions of the first one's axis `axis`.
 
     A label per axis of the values, of the positions, and of the first operand, which are the result's. Of
@@ -343,9 +339,6 @@ class SetAttrs(Attrs):
     last axis fastest.
     """
 
-    left: str
-    right: str
-    out: str
     axis: str
 
     def __str__(self) -> str:

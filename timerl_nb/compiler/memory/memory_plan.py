@@ -150,15 +150,11 @@ class MemoryPlan(Inspectable):
         """This plan with other swaps; its kernels take over nothing but blocks."""
         if self._apart is not None:
             return self._apart.with_swaps(swaps)
-        return MemoryPlan(
-            self.constraints,
-            self.clock,
-            tuple(self.lifetimes.values()),
-            self.placed,
-            smallest=self.smallest,
-            swaps=swaps,
-            fold=self.fold,
-        )
+        return self._remade(self.clock, swaps=swaps)
+
+    def _remade(self, clock: Clock, **more: Any) -> MemoryPlan:
+        known = self.constraints, clock, tuple(self.lifetimes.values()), self.placed
+        return MemoryPlan(*known, smallest=self.smallest, fold=self.fold, **more)
 
     def in_buffers(
         self,
@@ -202,15 +198,7 @@ class MemoryPlan(Inspectable):
 
     def of_turns(self, clock: Clock) -> MemoryPlan:
         """The same plan of another number of turns of a run that is folded."""
-        return MemoryPlan(
-            self.constraints,
-            clock,
-            tuple(self.lifetimes.values()),
-            self.placed,
-            smallest=self.smallest,
-            donations=self.donations if self.donates else None,
-            fold=self.fold,
-        )
+        return self._remade(clock, donations=self.donations if self.donates else None)
 
     @property
     def given(self) -> tuple[Point, int]:

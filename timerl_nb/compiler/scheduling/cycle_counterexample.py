@@ -15,10 +15,10 @@ from itertools import compress, product
 from math import prod
 from typing import Final
 
-from timerl_nb.compiler.ir.analysis.dynamic_lengths import exprs, waits
+from timerl_nb.compiler.ir.analysis.dynamic_lengths import exprs
 from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operations import Op, Read
-from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import components
+from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import all_edges, cyclic_components
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, lin, sym
 
@@ -90,19 +90,9 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
     """The operations among which there may be circles, by component."""
     ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
     found: list[frozenset[int]] = []
-    pending = [[(op, r) for op in pdg for r in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
+    pending = [all_edges(pdg)]
     while pending:
-        edges = pending.pop()
-        targets: dict[int, list[int]] = {k: [] for op, r in edges for k in (op.id, r.source)}
-        for op, read in edges:
-            targets[op.id].append(read.source)
-        parts = components(targets)
-        home = {k: number for number, part in enumerate(parts) for k in part}
-        inner: dict[int, list[tuple[Op, Read]]] = {}
-        for op, read in edges:
-            if home[op.id] == home[read.source]:
-                inner.setdefault(home[op.id], []).append((op, read))
-        for number, within in inner.items():
+        for component, within in cyclic_components(pending.pop()):
             still = [True] * len(within)
             for way in ways:
                 steps = _steps(pdg, within, way)
@@ -112,7 +102,7 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
             if len(kept) < len(within):
                 pending.append(kept)
             else:
-                found.append(frozenset(parts[number]))
+                found.append(frozenset(component))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from timerl_nb.compiler.ir.shapes import NUMPY, Shape
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
@@ -45,8 +46,8 @@ class Buffer:
     def nbytes(self) -> int:
         return prod(self.whole) * NUMPY[self.dtype].itemsize
 
-    def place(self, coordinates: Sequence[int]) -> tuple[int, ...]:
-        """Where the value of a point is in the array."""
+    def place(self, coordinates: Sequence[Any]) -> tuple[Any, ...]:
+        """Where the value of a point is in the array; or the values of several, from arrays."""
         return tuple(axis.place(coordinates[axis.coordinate]) for axis in self.axes)
 
     def __str__(self) -> str:

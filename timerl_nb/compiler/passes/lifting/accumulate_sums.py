@@ -17,7 +17,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.graph_rewriting import Edit, RewriteStep, Rewritten
 from timerl_nb.compiler.ir.operation_attributes import AccumulateAttrs, AxesAttrs, CastAttrs
 from timerl_nb.compiler.ir.operation_kinds import REDUCTIONS
-from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced, reached_from
+from timerl_nb.compiler.ir.operations import Op, Output, Read, is_own, is_sliced
 from timerl_nb.compiler.ir.reference.evaluation_rules import identity
 from timerl_nb.compiler.ir.shapes import HALF
 from timerl_nb.compiler.isl.sets_and_relations import Relation, Set
@@ -87,7 +87,7 @@ def _accumulate(edit: Edit, op: Op) -> None:
         else:
             assert isinstance(entry, Lin)
     part = _all_but_neutral(edit, source, op.kind)
-    if part is None or _leaves_gaps(edit, op, part) or _needs(edit, part.source, op.id):
+    if part is None or _leaves_gaps(edit, op, part) or edit.needs([part.source], op.id):
         part = edit.own(source, read.out)
     if part.cond is not TRUE:
         where.append(part.cond)
@@ -121,15 +121,6 @@ def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
     (branch,) = branches
     domain = edit.ops[branch.source].outputs[branch.out].domain
     return branch if is_own(branch.index, domain) else None
-
-
-def _needs(edit: Edit, start: int, op_id: int) -> bool:
-    """Whether an operation needs another one through no merge: a cycle must pass through one."""
-
-    def onward(k: int) -> tuple[int, ...]:
-        return () if edit.ops[k].kind == "merge" else edit.ops[k].sources
-
-    return op_id in reached_from([start], onward)
 
 
 def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.compiler.ir.dependence_graph import Pdg
-from timerl_nb.compiler.ir.graph_rewriting import Edit
 from timerl_nb.compiler.ir.operation_attributes import (
     AxesAttrs,
     ConstArray,
@@ -20,9 +19,9 @@ from timerl_nb.compiler.ir.operation_attributes import (
     ValueAttrs,
 )
 from timerl_nb.compiler.ir.operation_kinds import ELEMENTWISE, SINKS
-from timerl_nb.compiler.ir.operations import Op, Read, reached_from
+from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.ir.reference.evaluator import Reference
-from timerl_nb.compiler.ir.shapes import Shape, broadcast, is_float, same_shape
+from timerl_nb.compiler.ir.shapes import broadcast, is_float, same_shape
 from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
     Answer,
     Look,
@@ -153,18 +152,9 @@ def _sum_of_repeated(look: Look) -> Answer:
 def _trivial_merge(look: Look) -> Answer:
     """A merge of one branch is that branch, unless it is what a recurrence passes through."""
     op = look.op
-    if op.kind == "merge" and len(op.inputs) == 1 and not _closes_a_cycle(look.edit, op):
+    if op.kind == "merge" and len(op.inputs) == 1 and not look.edit.needs(op.sources, op.id):
         return Read(op.inputs[0].source, op.inputs[0].out, op.inputs[0].index)
     return None
-
-
-def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
-    """Whether the merge's branch needs the merge, through no other merge."""
-
-    def onward(op_id: int) -> tuple[int, ...]:
-        return () if edit.ops[op_id].kind == "merge" else edit.ops[op_id].sources
-
-    return merge.id in reached_from(merge.sources, onward)
 
 
 # what has no value, or takes nobody knows how long
@@ -184,7 +174,7 @@ def _fold(look: Look) -> Answer:
         return None
     if (
         any(not isinstance(s, int) for s in op.shape)
-        or prod(map(int, _ints(op.shape))) > _FOLD_LIMIT
+        or prod(s for s in op.shape if isinstance(s, int)) > _FOLD_LIMIT
     ):
         return None
     single = op.with_(
@@ -196,10 +186,6 @@ def _fold(look: Look) -> Answer:
     if not op.domain:
         return look.remade("const", (), attrs)
     return edit.own(edit.add("const", (), attrs, like=op))
-
-
-def _ints(shape: Shape) -> list[int]:
-    return [s for s in shape if isinstance(s, int)]
 
 
 def _fold_value(look: Look) -> Answer:

@@ -21,6 +21,8 @@ from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Index, Lin, Slice, sym
 
+Edge = tuple[Op, Read]  # an operation, and what it reads
+
 
 @dataclass(frozen=True)
 class Cycles:
@@ -51,24 +53,14 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
     loops: list[frozenset[int]] = []
-    pending = [[(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
+    pending = [all_edges(pdg)]
     while pending:
-        edges = pending.pop()
-        targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
-        for op, read in edges:
-            targets[op.id].append(read.source)
-        found = components(targets)
-        home = {k: number for number, component in enumerate(found) for k in component}
-        inner_of: dict[int, list[tuple[Op, Read]]] = {}
-        for op, read in edges:
-            if home[op.id] == home[read.source]:
-                inner_of.setdefault(home[op.id], []).append((op, read))
-        for number, inner in inner_of.items():
+        for component, inner in cyclic_components(pending.pop()):
             kept = _within_one_point(pdg, inner, dim)
             if len(kept) < len(inner):
                 pending.append(kept)
                 continue
-            members = frozenset(k for k in found[number] if dim in pdg[k].domain)
+            members = frozenset(k for k in component if dim in pdg[k].domain)
             if all(_is_trivial(pdg, read, dim) for _, read in inner):
                 together.append(members)
             else:
@@ -76,11 +68,30 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
                 if all(
                     read in op.inputs for op, read in inner
                 ):  # values need each other, not an end
-                    loops.append(frozenset(found[number]))
+                    loops.append(frozenset(component))
     return Cycles(frozenset(sequential), tuple(together), tuple(loops))
 
 
-def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[tuple[Op, Read]]:
+def all_edges(pdg: Pdg) -> list[Edge]:
+    """The reads of all operations, and what they wait for as if they read it."""
+    return [(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]
+
+
+def cyclic_components(edges: Sequence[Edge]) -> list[tuple[Sequence[int], list[Edge]]]:
+    """The strongly connected components that have edges of their own, with these."""
+    targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
+    for op, read in edges:
+        targets[op.id].append(read.source)
+    found = components(targets)
+    home = {k: number for number, component in enumerate(found) for k in component}
+    inner: dict[int, list[Edge]] = {}
+    for op, read in edges:
+        if home[op.id] == home[read.source]:
+            inner.setdefault(home[op.id], []).append((op, read))
+    return [(found[number], within) for number, within in inner.items()]
+
+
+def _within_one_point(pdg: Pdg, edges: list[Edge], dim: str) -> list[Edge]:
     """The edges of a component less those that only go from one point of another dimension to later.
 
     That dimension must be one in which no edge of the component looks ahead.

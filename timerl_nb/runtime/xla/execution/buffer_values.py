@@ -31,7 +31,7 @@ class Placed:
         shape = self._plan.sizes.shape(op, kind.shape)
         found = np.zeros((len(points), *shape), NUMPY[kind.dtype])
         for home, there in self._homes(tensor, points):
-            places = _places(home.buffer, self._coordinates(home, tensor, points[there]))
+            places = home.buffer.place(self._coordinates(home, tensor, points[there]))
             found[there] = buffer(home.buffer.name)[places]
         return points, found
 
@@ -85,7 +85,7 @@ class Placed:
             born = self._cuts.born(tensor, points)
             for home in self._layout.homes[tensor]:
                 buffer = home.buffer
-                places = _places(buffer, self._coordinates(home, tensor, points))
+                places = buffer.place(self._coordinates(home, tensor, points))
                 flat = np.zeros(len(points), np.int64)
                 inside = np.ones(len(points), np.bool_)
                 for place, size in zip(places, buffer.places, strict=True):
@@ -96,10 +96,6 @@ class Placed:
                     (born[inside], flat[inside], found[inside])
                 )
         return {name: _apply_writes(buffers[name], all_of) for name, all_of in writes.items()}
-
-
-def _places(buffer: Buffer, coordinates: list[Array]) -> tuple[Array, ...]:
-    return tuple(axis.place(coordinates[axis.coordinate]) for axis in buffer.axes)
 
 
 def _apply_writes(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> Array:
