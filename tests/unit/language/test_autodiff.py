@@ -330,7 +330,7 @@ def _meant(name: str) -> tuple[trl.Program, dict[str, np.ndarray]]:
     return program, Reference(program.pdg, BOUNDS).outputs()
 
 
-@pytest.mark.some_of("options", 1)
+@pytest.mark.some_of("name", 10)
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}], ids=str)
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients_run(name: str, options: dict[str, Any]) -> None:

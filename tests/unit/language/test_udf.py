@@ -70,7 +70,7 @@ def counting(batched: bool, calls: list[Any] | None = None) -> trl.Context:
     return ctx
 
 
-@pytest.mark.some_of("options", 2)
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_resource_is_used_in_order(batched: bool, options: dict[str, Any]) -> None:

@@ -249,7 +249,7 @@ class Outside:
         return np.stack([self.reference.read(read, point(k)) for k in range(B)])
 
 
-@pytest.mark.some_of("name", 10)
+@pytest.mark.some_of("name", 6)
 @pytest.mark.parametrize("name", CARTPOLE)
 def test_actions_and_log_probs_are_the_programs_own(name: str) -> None:
     program = program_of(CARTPOLE[name])

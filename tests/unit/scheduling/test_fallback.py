@@ -65,7 +65,7 @@ def test_what_is_lost_is_said() -> None:
     assert len(shared) == 1, "one loop over the iterations around all that has any"
 
 
-@pytest.mark.some_of("name", 30)
+@pytest.mark.some_of("name", 15)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_pattern_by_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "BESIDE", 6_000_000)
