@@ -21,7 +21,7 @@ from timerl_nb.base.errors import ScheduleError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.scheduling.cycle_counterexample import suspects
 
-RUNS = int(os.environ.get("TIMERL_FUZZ", "40"))
+RUNS = int(os.environ.get("TIMERL_FUZZ", "24"))
 FIRST = Random().randrange(10**6) if "TIMERL_FUZZ" in os.environ else 0
 SIZE = 3
 

@@ -148,32 +148,35 @@ INSIDE = (
 )
 
 
-@pytest.mark.some_of("name", 11)
+@pytest.mark.some_of("name", 6)
 @pytest.mark.parametrize("name", REPEATING)
 def test_the_frozen_programs_repeat(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     assert folded(program, {**program.bounds, REPEATING[name]: 83})
 
 
-@pytest.mark.some_of("name", 5)
+@pytest.mark.some_of("name", 3)
 @pytest.mark.parametrize("name", INSIDE)
 def test_the_frozen_programs_repeat_within_a_turn(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     assert folded(program, {**program.bounds, "T": 111})
 
 
+@pytest.mark.some_of("case", 4)
 @pytest.mark.parametrize(
-    ("name", "turns"),
+    "case",
     [
-        *((name, {REPEATING[name]: 61}) for name in ("n-step", "monte carlo", "past", "targets")),
-        *((name, {REPEATING[name]: 61}) for name in ("average over time", "by points")),
-        *((name, {"T": 97}) for name in ("n-step", "monte carlo")),
+        *((name, REPEATING[name], 61) for name in ("n-step", "monte carlo", "past", "targets")),
+        *((name, REPEATING[name], 61) for name in ("average over time", "by points")),
+        *((name, "T", 97) for name in ("n-step", "monte carlo")),
     ],
+    ids=lambda case: f"{case[0]}-{case[1]}",
 )
 def test_a_run_is_what_was_planned_by_few_turns(
-    name: str, turns: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    case: tuple[str, str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = PROGRAMS[name]
+    name, bound, count = case
+    one, turns = PROGRAMS[name], {bound: count}
     long = replace(one, bounds={**one.bounds, **turns})
     expected = long.compile("interpret").execute(seed=1)
     monkeypatch.setattr(place, "EXACT", 0)

@@ -21,7 +21,7 @@ import timerl_nb as trl
 from timerl_nb.base.errors import CeilingError, TimeRLError
 
 FUZZ = "TIMERL_FUZZ" in os.environ
-COUNT = int(os.environ.get("TIMERL_FUZZ", "150")) // 10  # they take seconds each
+COUNT = int(os.environ.get("TIMERL_FUZZ", "80")) // 10  # they take seconds each
 FIRST = int(os.environ.get("TIMERL_SEED", "0"))
 SECONDS = 90  # of the processor, so that other work hardly counts
 NAMES = ("b", "i", "t")

@@ -85,7 +85,7 @@ def test_every_value_is_where_it_is_looked_for(drawn: Drawn, options: dict[str, 
         assert not list(Replay(layout_of(memory)).wrong())
 
 
-@pytest.mark.some_of("name", 20)
+@pytest.mark.some_of("name", 10)
 @pytest.mark.filterwarnings("ignore::timerl_nb.base.errors.TimeRLWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_frozen_programs_find_theirs(name: str) -> None:

@@ -77,7 +77,7 @@ TILES: tuple[dict[str, Any], ...] = (
 # `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
 FUZZ = "TIMERL_FUZZ" in os.environ
 # Few of them, and always the same ones, with `TIMERL_EXAMPLES`.
-RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "32")))
+RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "20")))
 
 
 def few(part: int) -> int:

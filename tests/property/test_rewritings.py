@@ -13,7 +13,7 @@ from tests.eager import eagerly
 from tests.independent.pairs import compared
 from tests.independent.rewritings import KINDS
 
-PROGRAMS = int(os.environ.get("TIMERL_FUZZ", "40"))
+PROGRAMS = int(os.environ.get("TIMERL_FUZZ", "20"))
 AT_ONCE, EACH = 10, 5  # programs, and rewritings of each
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) if "TIMERL_FUZZ" in os.environ else 0
 
