@@ -45,9 +45,9 @@ def failing(
     def lost() -> int:
         return taken_over[0]
 
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     if lowered is not None:
-        ready = lowered.ready
+        ready = lowered.callables
         lowered.__dict__["ready"] = (*ready[:-1], breaks(ready[-1], lambda args: args[0]))
         try:
             yield lost

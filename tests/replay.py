@@ -41,7 +41,7 @@ class Replay:
             yield from self._reads(op, point)
             self._writes(op, point)
         for one in self._plan.statements.outputs:
-            for row in clock.grid(self._pdg.points(one.op).at(self._plan.bounds)):
+            for row in clock.grid(self._pdg.points(one.op).with_bounds(self._plan.bounds)):
                 yield from self._reads(one.op, tuple(map(int, row)))
 
     def _env(self, domain: tuple[str, ...], point: tuple[int, ...]) -> dict[str, int]:
@@ -79,7 +79,7 @@ class Replay:
         source = self._pdg[read.source]
         env = self._env(source.outputs[read.out].domain, index)
         if source.kind != "merge":
-            return self._layout.home(read.tensor), env
+            return self._layout.home_of(read.tensor), env
         if source.id in self._layout.merges:
             return self._layout.merges[source.id], env
         branch = self._branch(source, index)
@@ -104,7 +104,9 @@ class Replay:
 def _inside(buffer: Buffer, coordinates: list[int]) -> tuple[int, ...] | None:
     """A place of a buffer, if there is such a place."""
     found = buffer.place(coordinates)
-    return found if all(0 <= k < n for k, n in zip(found, buffer.places, strict=True)) else None
+    return (
+        found if all(0 <= k < n for k, n in zip(found, buffer.slot_counts, strict=True)) else None
+    )
 
 
 def _points(read: Read, env: dict[str, int]) -> Iterator[tuple[int, ...]]:

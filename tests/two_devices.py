@@ -63,7 +63,7 @@ def apart(have: Mapping[str, Any], want: Mapping[str, Any]) -> float:
 
 def compared(two: trl.Program) -> dict[str, Any]:
     one = two.with_options(devices=1)
-    lowered, single = two.executable.lowered, one.executable.lowered
+    lowered, single = two.executable.xla_program, one.executable.xla_program
     assert lowered is not None and lowered.shards is not None and single is not None
     want, have, again = one.execute(SEED), two.execute(SEED), two.execute(SEED)
     fused = two.with_options(fuse_iterations=2).execute(SEED)
@@ -77,7 +77,7 @@ def compared(two: trl.Program) -> dict[str, Any]:
         "repeated": all(np.array_equal(again[k], have[k]) for k in have),
         "carried": shapes("\n".join(re.findall(r"= \((.*)\) while\(", text))),
         "buffers": {
-            b.name: (b.whole, lowered.shards.axis(b)) for b in lowered.layout.buffers.values()
+            b.name: (b.array_shape, lowered.shards.axis(b)) for b in lowered.layout.buffers.values()
         },
         "held": {
             name: [part.data.shape for part in array.addressable_shards]
@@ -153,7 +153,7 @@ def least(two: trl.Program) -> dict[str, Any]:
         except BudgetError as error:
             named.append(error.needed)
     made = two.with_options(device_memory=named[0])
-    lowered = made.executable.lowered
+    lowered = made.executable.xla_program
     assert lowered is not None
     return {
         "named": named,
@@ -188,7 +188,7 @@ def tiled() -> dict[str, Any]:
     for name, whole in (("noisy", simulated), ("iterations", iterations(14))):
         # a loop whose iterations are divided among calls does not run in blocks
         two = whole.with_options(**how, fuse_iterations=2 if name == "iterations" else 1)
-        lowered, want = two.executable.lowered, whole.execute(SEED)
+        lowered, want = two.executable.xla_program, whole.execute(SEED)
         assert lowered is not None
         found[name] = {
             "tiles": [str(tile) for tile in two.executable.tiles],
@@ -266,9 +266,9 @@ def held_in_blocks() -> list[int]:
     two = one.with_bounds({"B": 4000}).with_options(devices=2)
     stated = []
     for program in (one, two):
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         assert lowered is not None
-        stated += [stated_by(lowered.compiled()), lowered.nbytes_each]
+        stated += [stated_by(lowered.xla_executable()), lowered.nbytes_each]
     return stated
 
 

@@ -325,7 +325,7 @@ def _nanoseconds(finder: str, size: int, segments: int) -> int:
         window = SchedulingWindow(size, FINDERS[finder]())
         start = time.process_time_ns()
         for one in kernels:
-            if window.full:
+            if window.is_full:
                 window.complete(window.take())
             window.insert(one)
         best = min(best, (time.process_time_ns() - start) / len(kernels))

@@ -72,7 +72,7 @@ def drain(stream: list[Kernel], size: int, deps: str) -> None:
     window, waiting = SchedulingWindow(size, finder(deps)), iter(stream)
     ended = False
     while not ended or window.count:
-        while not window.full and not ended:
+        while not window.is_full and not ended:
             kernel = next(waiting, None)
             ended = kernel is None
             if kernel is not None:
@@ -146,7 +146,7 @@ def makespan(made: list[Kernel], seconds: list[float], streams: int, size: int) 
     flying: list[tuple[float, int]] = []
     held = [0] * size
     while entered < len(made) or window.count:
-        while entered < len(made) and not window.full:
+        while entered < len(made) and not window.is_full:
             held[window.insert(made[entered])] = entered
             entered += 1
         while window.ready and len(flying) < streams:

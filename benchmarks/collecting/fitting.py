@@ -81,7 +81,7 @@ def _rate(seconds: float) -> float:
 def _terms(load: Load, device: Device) -> tuple[float, ...]:
     """How often each constant counts, where the others are as they are."""
     of = device.machine
-    nbytes = load.crossing(of)
+    nbytes = load.bytes_to_memory(of)
     computing = load.products / of.flops + load.elements / of.elements
     crossing = nbytes / of.bandwidth
     is_launching = not device.overlaps or load.launches * of.call >= max(computing, crossing)
@@ -173,5 +173,5 @@ def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
     assert work is not None
     source = stack.enter_context(closing(way.prepared(task)(0))) if cell.by_step else scan
     source.next(acting.weights)
-    load = StepCosts.of(task, work).loads(cell.envs, cell.steps)[way.name]
+    load = StepCosts.from_task(task, work).loads(cell.envs, cell.steps)[way.name]
     return source, acting.weights, replace(load, calls=source.counts.calls)

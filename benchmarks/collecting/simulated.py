@@ -137,7 +137,7 @@ class Ours(Simulated):
         return self.cell.points
 
     def counts(self) -> dict[str, int | None]:
-        lowered = self.program.executable.lowered
+        lowered = self.program.executable.xla_program
         assert lowered is not None
         self.calls = sum(bool(call.counters) for call in lowered.calls)
         self.launches = self.program.executable.launches

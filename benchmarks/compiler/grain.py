@@ -38,7 +38,7 @@ class ByStatement(Regions):
     def _has_host_work(self, node: Node) -> bool:
         return isinstance(node, Loop | If) or super()._has_host_work(node)
 
-    def _drafts(self, nodes: Iterable[Node], counters: tuple[str, ...]) -> list[Any]:
+    def _draft_calls(self, nodes: Iterable[Node], counters: tuple[str, ...]) -> list[Any]:
         return [
             node if self._has_host_work(node) else _Draft(nodes=[node], closed=True)
             for node in _flat(nodes)
@@ -58,7 +58,7 @@ class Statements:
         regions = ByStatement(executable.ast.root, plan.pdg, lowered.flow)
         self.calls = regions.calls
         names = {*lowered.layout.buffers, *lowered.arrays()}
-        made = {**{n: lowered.fresh(n) for n in lowered.layout.buffers}, **lowered.arrays()}
+        made = {**{n: lowered.fresh_buffer(n) for n in lowered.layout.buffers}, **lowered.arrays()}
         self._space["fresh"] = jax.jit(
             lambda: {n: jnp.copy(made[n]) for n in names if made[n].size}
         )
@@ -95,7 +95,7 @@ class Statements:
             state = dict(zip([*constant, *changed], [*looked, *taken], strict=True))
             env = dict(zip(call.counters, counters, strict=True))
             self._lowering.run(call.node, state, env, seed)
-            return tuple(state[n] if n in state else self._lowering.fresh(n) for n in made)
+            return tuple(state[n] if n in state else self._lowering.fresh_buffer(n) for n in made)
 
         self._space[f"call_{call.number}"] = jax.jit(function, donate_argnums=0)
         taken, looked, given = map(_tuple, (changed, constant, made))

@@ -89,15 +89,15 @@ def measure(work: str, budget: str) -> None:
         options = Options(executor="xla", device_memory=int(budget) or None)
         program = PROGRAMS[work].compile(TURNS, options)
         seconds = perf_counter() - began
-        if program.executable.lowered is not None:
-            _ = program.executable.lowered.temporaries  # XLA compiles first, which takes more
+        if program.executable.xla_program is not None:
+            _ = program.executable.xla_program.temporaries  # XLA compiles first, which takes more
         before = resident_bytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         program.execute(progress=False)
     except BudgetError as error:
         print(json.dumps({"refused": error.needed, "seconds": perf_counter() - began}))
         return
-    memory, lowered = program.memory, program.executable.lowered
+    memory, lowered = program.memory, program.executable.xla_program
     print(
         json.dumps(
             {

@@ -56,7 +56,7 @@ def rows() -> Iterator[Row]:
     """Those that XLA runs."""
     warnings.simplefilter("ignore")
     for name, program in programs():
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         if lowered is not None:
             memory = program.memory
             yield Row(name, memory.temporaries, lowered.temporaries, memory.temporaries_in)

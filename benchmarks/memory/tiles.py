@@ -113,7 +113,7 @@ def predicted(program: trl.Program) -> float:
     parted = {
         t: axis_of(plan.pdg[t[0]].outputs[t[1]].type.shape, tile.dim) is not None for t in tensors
     }
-    model = TileModel.of(plan, statements, parted, tile.count, machine)
+    model = TileModel.from_plan(plan, statements, parted, tile.count, machine)
     return model.turn(tile.count, machine) / model.turn(tile.size, machine)
 
 

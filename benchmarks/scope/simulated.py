@@ -134,7 +134,7 @@ class Process:
         window = self._theirs(START), self._theirs(self.now)
         seen = rows.trace(self.number, "a simulated tracer", *window, {0: "simulated GPU"})
         ends = (Anchor(self._theirs(t), t, 0) for t in (START, self.now))
-        return seen.joined(Joint(*ends))
+        return seen.to_our_clock(Joint(*ends))
 
     # --- the truth -------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float
         if name == "C" and built is python_recorder:
             continue
         c_or_python_recorder.module = module
-        tap = Taps().made(operator.index, "index", Library.BACKEND)
+        tap = Taps().get_or_make(operator.index, "index", Library.BACKEND)
         ways[f"{name}, nothing recorded"] = module, tap, False
         ways[f"{name}, recorded"] = module, tap, True
         ways[f"{name}, an annotation, nothing recorded"] = module, _annotation, False

@@ -82,7 +82,7 @@ class Ours(Runner):
         given = trl.Options(fuse_iterations=iterations, **options)
         program = work.compile(most * iterations, given)
         self.predicted = program.memory.peak
-        self._lowered = program.executable.lowered
+        self._lowered = program.executable.xla_program
         self._skipped = _turns_before(program)
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._ended: BaseException | None = None
@@ -126,7 +126,7 @@ class Ours(Runner):
         self._thread.join()
         if self._lowered is not None:
             last = max(k for k, call in enumerate(self._lowered.calls, 1) if call.loop)
-            self._sized(self._lowered.compiled(last))
+            self._sized(self._lowered.xla_executable(last))
 
 
 # What another checkout's process does: its own benchmarks, an iteration for each line that it is sent.
@@ -185,7 +185,7 @@ class Elsewhere(Runner):
 
 def _turns_before(program: trl.Program) -> int:
     """The turns of outermost loops ahead of the one that learns, iteration by iteration."""
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     if lowered is not None:
         loops = [call.loop for call in lowered.calls if call.loop]
     else:

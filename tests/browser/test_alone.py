@@ -103,7 +103,7 @@ def test_one_tensor_is_selected_with_who_makes_and_reads_it(
     for k in range(8):
         row = rows.nth(k)
         name = row.locator("th").inner_text()
-        behind = plan.behind(*named[name])
+        behind = plan.computing_operation(*named[name])
         row.click()
         alone.settle()
         assert explorer.selected == [behind.id]

@@ -34,7 +34,7 @@ def size(text: str) -> float:
 
 def test_the_memory_tab_says_what_is_kept_where_and_why(browser: Browser) -> None:
     program = compiled("xla")
-    view = StoresView.of(program)
+    view = StoresView.from_program(program)
     explorer = Explorer(program, ahead=False)
     alone = Alone(browser, explorer)
     page = alone.page
@@ -114,7 +114,7 @@ def test_what_a_run_measures_stands_beside_what_was_planned(browser: Browser) ->
 
 def test_what_repeats_in_a_long_run_is_folded_behind_a_break(browser: Browser) -> None:
     program = compiled("xla").with_bounds({"I": 100_000})
-    run = MemoryView.of(program).run
+    run = MemoryView.from_program(program).run
     assert run is not None
     (steady,) = (one for one in run.stretches if one.turns)
     explorer = Explorer(program, stage="memory", ahead=False)

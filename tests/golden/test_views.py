@@ -62,14 +62,14 @@ def without_times(value: Any) -> Any:
 def views(program: trl.Program) -> dict[str, View]:
     chosen = next(op.id for op in program.pdg if op.label == "window")
     return {
-        "pipeline": PipelineView.of(program),
-        "steps": StepsView.of(program.stages["fuse"]),
-        "loop": LoopView.of(program),
-        "space": IterationSpaceView.of(program),
-        "memory": MemoryView.of(program),
-        "stores": StoresView.of(program),
-        "lineage": Lineage.of(program),
-        "inspector": InspectorView.of(program, [chosen]),
+        "pipeline": PipelineView.from_program(program),
+        "steps": StepsView.from_stage(program.stages["fuse"]),
+        "loop": LoopView.from_program(program),
+        "space": IterationSpaceView.from_program(program),
+        "memory": MemoryView.from_program(program),
+        "stores": StoresView.from_program(program),
+        "lineage": Lineage.from_program(program),
+        "inspector": InspectorView.from_program(program, [chosen]),
         "search": Index(program).search("window"),
     }
 

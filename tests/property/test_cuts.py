@@ -62,7 +62,7 @@ def assert_live(program: trl.Program, *, exactly: bool) -> None:
 
     def turned() -> None:
         turns[0] += 1
-        if (cut := cuts.after(turns[0])) is None:
+        if (cut := cuts.cut_after(turns[0])) is None:
             return
         live = {
             (plan.stores[tensor].name, tuple(row))

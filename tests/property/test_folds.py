@@ -63,7 +63,9 @@ def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
     for time in range(0, len(known.time), 1 + len(known.time) // 17):
         assert line.holders_at(time) == known.holders_at(time)
         assert few.moment(time) == whole.moment(time)
-        assert np.array_equal(line.between(time, time + 40), known.between(time, time + 40))
+        assert np.array_equal(
+            line.bytes_between(time, time + 40), known.bytes_between(time, time + 40)
+        )
     assert few.stores == whole.stores
     assert few.counts == whole.counts
     layout, other = layout_of(few), layout_of(whole)
@@ -73,7 +75,9 @@ def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
     assert np.array_equal(line.ends(turns), known.ends(turns))
     assert line.most_in_turn == known.most_in_turn
     starts = np.arange(3 % len(known.time), len(known.time), 1 + len(known.time) // 7)
-    assert np.array_equal(line.tops(starts, len(known.time)), known.tops(starts, len(known.time)))
+    assert np.array_equal(
+        line.peak_times(starts, len(known.time)), known.peak_times(starts, len(known.time))
+    )
 
 
 def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
@@ -111,7 +115,7 @@ def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
 
 def drawn(plan: MemoryPlan, fixed: Mapping[str, int] | None = None) -> MemoryView:
     schedule = Schedule(plan.constraints, plan.clock.schedule, plan.bounds)
-    return MemoryView.of_turn(Turn.under(schedule, plan, fixed=fixed))
+    return MemoryView.of_turn(Turn.from_schedule(schedule, plan, fixed=fixed))
 
 
 @sampled(RUNS // 2)
@@ -208,7 +212,7 @@ def test_a_long_run_is_planned_at_once() -> None:
 
 def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
     program = PROGRAMS["n-step"].compile("xla").with_bounds({"I": 10**6})
-    last, other = (MemoryView.of(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
+    last, other = (MemoryView.from_program(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
     line = program.memory.timeline()
     for view in (last, other):  # with the numbers of the run, not of what stands for it
         times = view.turn.ranks[view.at]
@@ -216,7 +220,7 @@ def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
         total = sum((one.bytes for one in view.tensors), view.gathered)
         assert total.tolist() == view.bytes.tolist()
         assert {line.turn_at(int(time)) for time in times} == set(view.turn.fixed.values())
-    assert MemoryView.of(program).peak.bytes == program.memory.peak
+    assert MemoryView.from_program(program).peak.bytes == program.memory.peak
     assert last.turn.fixed == {"i": 10**6 - 1} and last.program_peak.bytes == program.memory.peak
     assert len(last.turn) == len(other.turn) > 0
     assert last.program_peak.moment == program.memory.moment(program.memory.timeline().peak_time)

@@ -100,7 +100,7 @@ def test_the_frozen_programs_find_theirs(name: str) -> None:
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_place_too_few_is_caught(window: int | None) -> None:
     memory = reinforce(window, hidden=(4,)).compile({"B": 2, "I": 3, "T": 10}).memory
-    several = [b for b in layout_of(memory).buffers.values() if prod(b.places) > 1]
+    several = [b for b in layout_of(memory).buffers.values() if prod(b.slot_counts) > 1]
     assert several
     for buffer in several:
         (*outer, axis) = buffer.axes

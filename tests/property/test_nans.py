@@ -53,4 +53,4 @@ def test_watched_programs_end_early(
     program = ending(drawn, options)
     if program is None:
         return
-    watched(program, Expected(program.meaning, d.bounds, 3))
+    watched(program, Expected(program.source_graph, d.bounds, 3))

@@ -223,7 +223,7 @@ def test_dimensions_that_end_early(
                 reference.lengths()
         event("refused: the end depends on the end")
         return
-    expected = Expected(program.meaning, d.bounds, way.seed)
+    expected = Expected(program.source_graph, d.bounds, way.seed)
     fused = Expected(program.fused, d.bounds, way.seed)
     expected.assert_same(fused.outputs["output"], "fused graph")
     events: list[Event] = []
@@ -261,9 +261,9 @@ def test_budgets_change_nothing_but_memory(
     Below that the program is compiled otherwise and fits, or it is refused.
     """
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
-    most, lowest = program.memory.needed, program.memory.swapped(1).needed
+    most, lowest = program.memory.needed, program.memory.with_swaps_below(1).needed
     least = inevitable(program.pdg, drawn.bounds)
-    floor = lower_bound(Statements.of(program.fused), drawn.bounds)
+    floor = lower_bound(Statements.from_graph(program.fused), drawn.bounds)
     assert least <= floor <= lowest
     whole = program.stages["fuse" if program.options.fuse else "separate"].previous
     assert whole is not None

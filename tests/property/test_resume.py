@@ -49,7 +49,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def run_of(executable: Executable, progress: Any = None) -> RunProtocol:
-    lowered = executable.lowered
+    lowered = executable.xla_program
     if lowered is None:
         return Run(executable, 3, progress=progress and (lambda: progress(1)))
     return LoweredRun(lowered, 3, progress)
@@ -68,7 +68,7 @@ def cut_everywhere(executable: Executable) -> tuple[Outputs, list[RunState]]:
 
     def turned(count: int) -> None:
         turns[0] += count
-        if (cut := cuts.after(turns[0])) is not None:
+        if (cut := cuts.cut_after(turns[0])) is not None:
             states.append(run.state(turns[0], cut, cuts.live(cut)))
 
     run = run_of(executable, turned)

@@ -89,14 +89,15 @@ def test_every_nanosecond_is_where_it_was(piece: int, monkeypatch: pytest.Monkey
         draw = Random(seed)
         recording = Recording(tuple(lane(draw) for _ in range(draw.randint(1, 3))), NAMES)
         begin, end = devices(draw)
-        found = overlap_of(recording, Busy.of(begin, end))
+        found = overlap_of(recording, Busy.from_intervals(begin, end))
         assert found.cells == counted(recording, begin, end).cells, seed
         # each nanosecond once, and no other
         wall = sum(one.end - int(one.edges["ts"][0]) for one in recording.lanes)
         assert found.total == wall == sum(found.by("operation", "library").values())
         assert sum(found.by("phase").values()) == wall
         parts = [
-            overlap_of(Recording((one,), NAMES), Busy.of(begin, end)) for one in recording.lanes
+            overlap_of(Recording((one,), NAMES), Busy.from_intervals(begin, end))
+            for one in recording.lanes
         ]
         assert sum(parts, Breakdown({})).cells == found.cells
         enters = Counter[tuple[str, str, str]]()
@@ -118,7 +119,7 @@ def test_a_lane_cut_at_any_time_adds_up() -> None:
         draw = Random(seed)
         one = lane(draw)
         begin, end = devices(draw)
-        busy = Busy.of(begin, end)
+        busy = Busy.from_intervals(begin, end)
         whole = overlap_of(Recording((one,), NAMES), busy)
         moments = sorted(draw.sample(range(one.end + 1), min(3, one.end)))
         marks = np.array([(t, 0, Kind.MARK, 0) for t in moments if t > one.edges["ts"][0]], EDGE)
@@ -129,9 +130,9 @@ def test_a_lane_cut_at_any_time_adds_up() -> None:
 
 
 def test_busy_stretches_are_disjoint_and_touch_no_other() -> None:
-    busy = Busy.of(np.array([5, 1, 2, 9, 7, 20]), np.array([7, 3, 3, 9, 8, 25]))
+    busy = Busy.from_intervals(np.array([5, 1, 2, 9, 7, 20]), np.array([7, 3, 3, 9, 8, 25]))
     assert busy.begin.tolist() == [1, 5, 20] and busy.end.tolist() == [3, 8, 25]
-    assert busy.before(np.array([0, 1, 2, 3, 6, 8, 19, 22, 99])).tolist() == [
+    assert busy.busy_before(np.array([0, 1, 2, 3, 6, 8, 19, 22, 99])).tolist() == [
         0,
         0,
         1,
@@ -142,8 +143,10 @@ def test_busy_stretches_are_disjoint_and_touch_no_other() -> None:
         7,
         10,
     ]
-    assert Busy.of(np.array([4]), np.array([4])).before(np.array([9])).tolist() == [0]
-    assert NEVER.before(np.array([9])).tolist() == [0]
+    assert Busy.from_intervals(np.array([4]), np.array([4])).busy_before(
+        np.array([9])
+    ).tolist() == [0]
+    assert NEVER.busy_before(np.array([9])).tolist() == [0]
 
 
 def test_nothing_recorded_took_no_time() -> None:

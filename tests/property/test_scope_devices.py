@@ -139,14 +139,14 @@ def test_every_nanosecond_of_devices_is_where_it_was(
 
 def test_parts_are_of_the_interval_that_began_first() -> None:
     begin, end = np.array([5, 0, 0, 9, 3, 20, 4]), np.array([8, 4, 4, 9, 30, 22, 4])
-    parts = Busy.parts(begin, end)
+    parts = Busy.from_intervals_in_parts(begin, end)
     assert [
         *zip(parts.begin.tolist(), parts.end.tolist(), parts.of_which.tolist(), strict=True)
     ] == [
         (0, 4, 1),
         (4, 30, 4),
     ]
-    within = parts.within(Busy.of(np.array([1, 3, 6, 29]), np.array([2, 5, 6, 40])))
+    within = parts.intersect(Busy.from_intervals(np.array([1, 3, 6, 29]), np.array([2, 5, 6, 40])))
     assert [
         *zip(within.begin.tolist(), within.end.tolist(), within.of_which.tolist(), strict=True)
     ] == [
@@ -159,16 +159,16 @@ def test_parts_are_of_the_interval_that_began_first() -> None:
 
 def test_time_of_which_nobody_saw_devices_says_so() -> None:
     recording = drawn(Random(3))
-    unseen = replace(recording, devices=Devices.none())
+    unseen = replace(recording, devices=Devices.empty())
     assert {cell.used for cell in overlap_of(unseen).cells} == {Used.UNTRACED}
     assert str(overlap_of(unseen)).splitlines()[0].endswith("; devices absent, not zero")
     assert str(unseen.devices) == "devices: absent, not zero\n  nobody looked at devices"
     nowhere = TracedWindow(1, "JAX's profiler", 0, 900, (), "JAX sees no GPU", 0, 0)
-    none = replace(recording, devices=Devices.none((nowhere,)))
+    none = replace(recording, devices=Devices.empty((nowhere,)))
     assert overlap_of(none) == overlap_of(unseen)
     assert str(none.devices).endswith("process 1, JAX's profiler: JAX sees no GPU")
     windows = tuple(replace(nowhere, process=p, devices=("gpu",)) for p in (1, 2))
-    seen = replace(recording, devices=Devices.none(windows))
+    seen = replace(recording, devices=Devices.empty(windows))
     used = {cell.used for cell in overlap_of(seen).cells}
     assert used == {Used.CPU} and "CPU ms" in str(overlap_of(seen)).splitlines()[1]
     with pytest.raises(OptionError, match="by='when' is not possible"):

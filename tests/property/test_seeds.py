@@ -121,4 +121,4 @@ def test_each_row_ends_by_itself(
         assert isinstance(alone, ScheduleError) or str(alone) == str(program)
         return
     d.calls.clear()
-    assert_rows(d, way.run(program, seed=first), alone.meaning, first, d.calls)
+    assert_rows(d, way.run(program, seed=first), alone.source_graph, first, d.calls)

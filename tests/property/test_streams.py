@@ -132,7 +132,7 @@ def out_of_order(
     entered = 0
     while entered < len(kernels) or window.count:
         can = ["end"] * bool(running)
-        can += ["enter", "enter"] * (entered < len(kernels) and not window.full)
+        can += ["enter", "enter"] * (entered < len(kernels) and not window.is_full)
         can += ["start", "start"] * (len(running) < streams and bool(window.ready))
         match r.choice(can):
             case "enter":

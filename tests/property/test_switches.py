@@ -31,7 +31,7 @@ def switches() -> list[dict[str, Any]]:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         ctx.output("t", trl.value(t))
-    clicks = PipelineView.of(ctx.compile({T: 2})).switches
+    clicks = PipelineView.from_program(ctx.compile({T: 2})).switches
     return [*clicks, {"incrementalize": 2}, {"fuse_iterations": 2}]
 
 

@@ -28,7 +28,7 @@ XLA = {"executor": "xla"}
 
 
 def lowered(program: trl.Program) -> trl.Program:
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     return program
 
 
@@ -87,7 +87,7 @@ def test_lowered_programs_end_early(
     except (BoundsError, ReadError, ScheduleError) as error:
         event(f"refused: {type(error).__name__}")
         return
-    expected = Expected(program.meaning, d.bounds, way.seed)
+    expected = Expected(program.source_graph, d.bounds, way.seed)
     have = way.run(program)
     assert_same(expected.reference.lengths(), have.lengths, "lengths")
     expected.assert_same(have, "lowered")
@@ -140,7 +140,7 @@ def test_what_ends_early_between_host_functions_agrees(
     except (BoundsError, ReadError, ScheduleError) as error:
         event(f"refused: {type(error).__name__}")
         return
-    expected = Expected(program.meaning, d.bounds, seed=3)
+    expected = Expected(program.source_graph, d.bounds, seed=3)
     have = program.execute(seed=3)
     assert_same(expected.reference.lengths(), have.lengths, "lengths")
     expected.assert_same(have, "lowered")
@@ -174,7 +174,7 @@ def test_swapped_programs_end_early(
     program = ending(drawn, options)
     if program is None:
         return
-    expected = Expected(program.meaning, d.bounds, seed=3)
+    expected = Expected(program.source_graph, d.bounds, seed=3)
     expected.assert_same(swapped_outputs(program, slack, Random(seed)), "swapped")
 
 

@@ -125,7 +125,7 @@ def ways(executor: Executor | None = None) -> st.SearchStrategy[Way]:
 
 def some_swaps(program: trl.Program, slack: Slack, random: Random) -> Swaps:
     """A random choice of swaps, useful or not; some of them of the values behind a coordinate alone."""
-    swapping = program.memory.swapping
+    swapping = program.memory.swap_search
     share, whole = random.choice((0.3, 0.7, 1.0)), random.choice((0.3, 1.0))
 
     def some(swap: Swap) -> Swap:
@@ -134,7 +134,7 @@ def some_swaps(program: trl.Program, slack: Slack, random: Random) -> Swaps:
             return swap
         name = random.choice(domain)
         at = program.memory.clock.coordinate(domain, name, swap.away.codes)
-        return swapping.part(swap, name, random.choice(sorted(set(at.tolist()))))
+        return swapping.restrict_swap(swap, name, random.choice(sorted(set(at.tolist()))))
 
     classes = swapping.classes(slack)
     swaps = Swaps(tuple(some(swap) for swap in classes if random.random() < share), slack)

@@ -47,7 +47,7 @@ class Clock:
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        left, turned, write = iter(self.moves), Saving.turned, RunFolder.write
+        left, turned, write = iter(self.moves), Saving.on_turn, RunFolder.write
 
         def moved(one: Saving, count: int = 1) -> None:
             self.now += next(left)
@@ -61,7 +61,7 @@ class Clock:
         with (
             patch.object(saving, "time", here),
             patch.object(files, "time", here),
-            patch.object(Saving, "turned", moved),
+            patch.object(Saving, "on_turn", moved),
             patch.object(RunFolder, "write", written),
         ):
             yield

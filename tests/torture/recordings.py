@@ -98,7 +98,7 @@ def _record(folder: Path, written: str, processes: int) -> None:
     """Record until killed."""
     native.module = pure if written == "python" else _BUILT
     taps = Taps()
-    called = taps.made(zlib.crc32, "crc32", Library.BACKEND)
+    called = taps.get_or_make(zlib.crc32, "crc32", Library.BACKEND)
     recorder.begin(folder)
 
     def work() -> None:

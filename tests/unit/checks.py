@@ -177,12 +177,12 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
     np.testing.assert_array_equal(predicted.host, result.memory.host_timeline())
     assert program.memory.peak == result.memory.peak
     budget = program.options.budget
-    assert budget is None or result.memory.peak + program.memory.beside <= budget
+    assert budget is None or result.memory.peak + program.memory.overhead_bytes <= budget
 
 
 def leaving(program: Program, share: float) -> int:
     """A budget that leaves so much of what a program carries, beside what its kernels take."""
-    return int(program.memory.peak * share) + program.memory.beside
+    return int(program.memory.peak * share) + program.memory.overhead_bytes
 
 
 def with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> Run:

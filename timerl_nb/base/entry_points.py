@@ -23,10 +23,10 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
     "program.scope": "timerl_nb.scope.recording.recorded_program_run:scope",
     "recording.explore": "timerl_widgets:ScopeView",
     "recording.figure": "timerl_nb.show.recording.recording_figures:scope_figure",
-    "recording.view": "timerl_nb.show.recording.recording_view:ScopeView.of",
+    "recording.view": "timerl_nb.show.recording.recording_view:ScopeView.from_recording",
     "streams.explore": "timerl_widgets:StreamView",
     "streams.layout": "timerl_nb.show.graph.graph_layout:layout_svg",
-    "streams.view": "timerl_nb.show.systems.stream_view:StreamView.of",
+    "streams.view": "timerl_nb.show.systems.stream_view:StreamView.from_reports",
     "streams.ways": "timerl_nb.streams.strategies:WAYS",
 }
 

@@ -90,7 +90,7 @@ class Candidate:
         """Whether its time is used up."""
         return sum(self.seconds) > self.limits.each
 
-    def leads(self, other: Candidate) -> bool:
+    def is_clearly_faster(self, other: Candidate) -> bool:
         """Whether its lower quartile is faster than the other's upper quartile."""
         if other.is_lost:
             return True
@@ -136,7 +136,9 @@ def _is_decided(candidates: Sequence[Candidate]) -> bool:
     """Whether one candidate leads, or none has time left."""
     running = [one for one in candidates if not one.is_lost]
     first, *others = sorted(running, key=lambda one: -median(one.speeds))
-    return all(one.is_over for one in running) or all(first.leads(other) for other in others)
+    return all(one.is_over for one in running) or all(
+        first.is_clearly_faster(other) for other in others
+    )
 
 
 def _quartiles(speeds: Sequence[float]) -> tuple[float, float]:

@@ -46,7 +46,7 @@ class Lru(Generic[Key, Value]):
                 self._weight -= self._weigh(gone)
         return value
 
-    def known(self, key: Key) -> Value | None:
+    def lookup(self, key: Key) -> Value | None:
         """The result for a key, if there is one."""
         with self._lock:
             if key in self._held:

@@ -48,7 +48,7 @@ def parts_of(value: Any) -> dict[str, str]:
         OptionError: an attribute has no such text.
     """
     writer = _Writer()
-    made = writer.parts(value)
+    made = writer.attributes(value)
     return {"": writer.text(type(value)), **{name: writer.text(x) for name, x in made.items()}}
 
 
@@ -78,12 +78,12 @@ class _Writer:
             return _array(value)
         if isinstance(value, Mapping):
             pairs = sorted(f"{self.text(k)}: {self.text(x)}" for k, x in value.items())
-            return f"{self._head(value, dict)}{{{', '.join(pairs)}}}"
+            return f"{self.describe_head(value, dict)}{{{', '.join(pairs)}}}"
         if isinstance(value, set | frozenset):
-            return f"{self._head(value, set)}{{{', '.join(sorted(map(self.text, value)))}}}"
+            return f"{self.describe_head(value, set)}{{{', '.join(sorted(map(self.text, value)))}}}"
         if isinstance(value, list | tuple):
             inner = ", ".join(map(self.text, value))
-            head = self._head(value, list, tuple)
+            head = self.describe_head(value, list, tuple)
             return f"{head}[{inner}]" if isinstance(value, list) else f"{head}({inner})"
         if isinstance(value, ModuleType):
             return value.__name__
@@ -100,13 +100,13 @@ class _Writer:
             return self.text(inner)
         if isinstance(value, BuiltinFunctionType) or hasattr(value, "__qualname__"):
             return _name(value)
-        made = (f"{name}={self.text(x)}" for name, x in self.parts(value).items())
+        made = (f"{name}={self.text(x)}" for name, x in self.attributes(value).items())
         return f"{self.text(type(value))}({_short(', '.join(made))})"
 
-    def _head(self, value: Any, *plain: type) -> str:
+    def describe_head(self, value: Any, *plain: type) -> str:
         return "" if type(value) in plain else self.text(type(value))
 
-    def parts(self, value: Any) -> dict[str, Any]:
+    def attributes(self, value: Any) -> dict[str, Any]:
         """Return an object's attributes, or the arguments of its constructor.
 
         Raises:

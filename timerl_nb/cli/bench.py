@@ -22,7 +22,7 @@ def main(words: Sequence[str]) -> int:
         "bench", "Run the benchmarks; docs/benchmarks.md says what they are.", _EXAMPLES
     )
     parser.add_argument("words", nargs="*", help="which of them; all words are the benchmarks' own")
-    given = parser.read(words)
+    given = parser.parse_words(words)
     found = in_checkout("benchmarks")
     if found is None:
         raise MissingPartError(

@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> int:
         help="write the whole compilation as one HTML file (FILE-2, FILE-3 of further programs)",
     )
     given, script = read_with_script(parser, words)
-    programs = script.under(given)
+    programs = script.compile_under(given)
     for k, one in enumerate(programs, 1):
         if len(programs) > 1 or given.stage is None:
             print(("\n" if k > 1 else "") + _head(one, k, len(programs)))
@@ -47,7 +47,7 @@ def main(words: Sequence[str]) -> int:
             path: Path = given.html
             named = path if k == 1 else path.with_stem(f"{path.stem}-{k}")
             print(f"written to {one.program.export_html(named)}")
-    return script.ended()
+    return script.report_end()
 
 
 def _head(one: Compiled, number: int, of: int) -> str:

@@ -23,7 +23,7 @@ def main(words: Sequence[str]) -> int:
     """Lab: see the module."""
     parser = Parser("lab", "Open JupyterLab; words behind -- are its own.", _EXAMPLES)
     cut = words.index("--") if "--" in words else len(words)
-    parser.read(words[:cut])
+    parser.parse_words(words[:cut])
     return foreground(command(words[cut + 1 :]))
 
 

@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
         help="write what ran when as a Chrome trace (FILE-2, FILE-3 of further programs)",
     )
     given, script = read_with_script(parser, words)
-    for k, one in enumerate(script.under(given), 1):
+    for k, one in enumerate(script.compile_under(given), 1):
         print(("\n" if k > 1 else "") + f"compiled at {one.origin}")
         measured = profile(one.program, given.seed, turns=given.turns)
         print(measured)
@@ -39,4 +39,4 @@ def main(words: Sequence[str]) -> int:
             path: Path = given.trace
             named = path if k == 1 else path.with_stem(f"{path.stem}-{k}")
             print(f"written to {measured.chrome_trace(named)}")
-    return script.ended()
+    return script.report_end()

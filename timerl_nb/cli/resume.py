@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
         type=int,
         help="go on to so many iterations in all, instead of those that were asked for",
     )
-    given = parser.read(words)
+    given = parser.parse_words(words)
     folder: Path = given.folder
     if not folder.is_dir():
         raise ExecutionError(

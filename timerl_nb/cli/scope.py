@@ -55,7 +55,7 @@ def main(words: Sequence[str]) -> int:
     )
     parser = Parser("scope", about, _EXAMPLES)
     parser.add_argument("command", metavar="run|show|compare|export|add|check|calibrate")
-    parser.read(words[:1])
+    parser.parse_words(words[:1])
     parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
 
 
@@ -106,7 +106,7 @@ def _read_with_script(
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
         at += 2 if words[at] in _VALUED else 1
-    given, script = parser.read(words[:at]), words[at:]
+    given, script = parser.parse_words(words[:at]), words[at:]
     if not script or script == ["-m"]:
         parser.error("no script is given.")
     if script[0] != "-m" and not Path(script[0]).is_file():
@@ -190,7 +190,7 @@ def _show(words: Sequence[str]) -> int:
         action="append",
         help="a file of what recording costs, which is taken off; may be given twice",
     )
-    given = parser.read(words)
+    given = parser.parse_words(words)
     recording = read(given.folder)
     measured = overlap_of(recording)
     times = str(measured)
@@ -209,7 +209,7 @@ def _compare(words: Sequence[str]) -> int:
     parser = Parser("scope compare", about, "  timerl scope compare runs/eager runs/compiled\n")
     parser.add_argument("first", type=user_path, help="a recorded folder")
     parser.add_argument("second", type=user_path, help="another")
-    given = parser.read(words)
+    given = parser.parse_words(words)
     print(read(given.first).compare(read(given.second)))
     return 0
 
@@ -223,7 +223,7 @@ def _add(words: Sequence[str]) -> int:
     parser.add_argument("folder", type=user_path, help="a recorded folder")
     parser.add_argument("trace", type=user_path, help="a .json, .json.gz, or .xplane.pb")
     parser.add_argument("--process", type=int, help="whose it is (default: as the trace says)")
-    given = parser.read(words)
+    given = parser.parse_words(words)
     print(add_trace(given.folder, given.trace, given.process))
     return 0
 
@@ -241,7 +241,7 @@ def _export(words: Sequence[str]) -> int:
     )
     parser.add_argument("--begin", type=float, help="of a trace, in seconds (default: all)")
     parser.add_argument("--end", type=float, help="of a trace, in seconds")
-    given = parser.read(words)
+    given = parser.parse_words(words)
     name = given.path.name.lower()
     is_trace = name.endswith((".json", ".json.gz"))
     if not is_trace and not name.endswith((".zip", ".svg", ".parquet")):
@@ -254,7 +254,7 @@ def _export(words: Sequence[str]) -> int:
     if is_trace:
         recording.perfetto(given.path, given.begin, given.end)
     elif name.endswith(".svg"):
-        ScopeView.of(recording).save(given.path)
+        ScopeView.from_recording(recording).save(given.path)
     else:
         recording.save(given.path)
     print(f"written: {given.path}")

@@ -27,7 +27,7 @@ from timerl_nb.cli.support.algorithm_arguments import Algorithm, algorithm, form
 from timerl_nb.cli.support.argument_parser import parse_assignment, positive
 from timerl_nb.cli.support.exit_status import FAILED, FINE
 from timerl_nb.cli.support.foreground_run import kept_finals
-from timerl_nb.cli.support.run_request import ASKED, Asked, read_json, write_json
+from timerl_nb.cli.support.run_request import ASKED, RunRequest, read_json, write_json
 from timerl_nb.cli.support.sweep_workers import OUTPUT, Processes, Ray
 from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.runtime.state.run_folder import LOCK, RunFolder, damaged_run_file_error
@@ -58,13 +58,13 @@ class Sweep:
         seeds: how many.
     """
 
-    base: Asked
+    base: RunRequest
     grid: Mapping[str, Sequence[Any]]
     seeds: int
 
-    def runs(self) -> list[tuple[str, dict[str, Any], Asked]]:
+    def runs(self) -> list[tuple[str, dict[str, Any], RunRequest]]:
         """Of each run its folder's name, what tells it from the others, and what is asked for."""
-        found: list[tuple[str, dict[str, Any], Asked]] = []
+        found: list[tuple[str, dict[str, Any], RunRequest]] = []
         for values in itertools.product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             for seed in range(self.base.seed, self.base.seed + self.seeds):
@@ -82,7 +82,7 @@ class Sweep:
             ExecutionError: something else is there, or the folder cannot be written to.
         """
         if (folder / SWEEP).exists():
-            if Sweep.read_from(folder).kept != self.kept:
+            if Sweep.read_from(folder).to_json_data != self.to_json_data:
                 raise ExecutionError(
                     f"there is another sweep in {folder}.",
                     hint=f"`timerl resume {folder}` goes on with it; or give another --folder.",
@@ -92,12 +92,12 @@ class Sweep:
             folder.mkdir(parents=True, exist_ok=True)
             if [name for name in os.listdir(folder) if name != LOCK]:
                 raise ExecutionError(f"{folder} is not empty.", hint="give another --folder.")
-            write_json(folder / SWEEP, FORMAT, VERSION, self.kept)
+            write_json(folder / SWEEP, FORMAT, VERSION, self.to_json_data)
         except OSError as error:
             raise _unwritable(folder, error) from None
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def to_json_data(self) -> dict[str, Any]:
         """What JSON keeps of it."""
         grid = {
             name: [format_argument(value) for value in values] for name, values in self.grid.items()
@@ -116,11 +116,11 @@ class Sweep:
         path = folder / SWEEP
         given = read_json(path, FORMAT, VERSION)
         try:
-            base = Asked(**given["base"])
+            base = RunRequest(**given["base"])
             about = algorithm(base.algorithm)
-            arguments = {n: about.argument(n).checked(x) for n, x in base.arguments.items()}
+            arguments = {n: about.argument(n).validate(x) for n, x in base.arguments.items()}
             grid = {
-                name: [about.argument(name).checked(text) for text in texts]
+                name: [about.argument(name).validate(text) for text in texts]
                 for name, texts in given["grid"].items()
             }
             return cls(replace(base, arguments=arguments), grid, int(given["seeds"]))
@@ -164,7 +164,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--folder", type=user_path, required=True, help="where all of it is kept")
     _add_launching(parser)
-    given = parser.read(words[1:])
+    given = parser.parse_words(words[1:])
     grid = _grid(chosen, given.grid)
     first = {name: values[0] for name, values in grid.items()}
     for name, value in first.items():
@@ -222,7 +222,7 @@ def _grid(chosen: Algorithm, given: Sequence[tuple[str, str]]) -> dict[str, list
     for name, text in given:
         argument = chosen.argument(name)
         for part in [text] if argument.several else text.split(","):
-            value = argument.checked(part.strip())
+            value = argument.validate(part.strip())
             if value in found.setdefault(name, []):
                 raise OptionError(f"{name} = {part} is given twice.", hint="give it once.")
             found[name].append(value)
@@ -237,7 +237,7 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.leave()
+        lock.release()
 
 
 def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: str | None) -> int:
@@ -303,7 +303,9 @@ def _last_words(folder: Path) -> str:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def _rows(runs: Sequence[tuple[str, dict[str, Any], Asked]], folder: Path) -> list[dict[str, Any]]:
+def _rows(
+    runs: Sequence[tuple[str, dict[str, Any], RunRequest]], folder: Path
+) -> list[dict[str, Any]]:
     """Of each run what it was given, its outputs over the last tenth of the turns, and its folder."""
     found: list[dict[str, Any]] = []
     for name, own, _ in runs:

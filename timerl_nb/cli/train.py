@@ -26,7 +26,7 @@ from timerl_nb.cli.support.argument_parser import (
     positive,
 )
 from timerl_nb.cli.support.foreground_run import attend
-from timerl_nb.cli.support.run_request import Asked
+from timerl_nb.cli.support.run_request import RunRequest
 from timerl_nb.compiler.language.argument_checks import seed_of
 from timerl_nb.driver.compiling_context import Context
 from timerl_nb.execution.control.periodic_saving import Every
@@ -77,7 +77,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--quiet", action="store_true", help="no progress, and no advice at the end"
     )
-    given = parser.read(words[1:])
+    given = parser.parse_words(words[1:])
     asked = replace(asked_for(chosen, given, seed_of(given.seed)), seeds=given.seeds)
     asked, program = asked.prepared()
     folder, is_new = _claim_folder(asked, given.folder)
@@ -161,7 +161,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
     return parser
 
 
-def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> Asked:
+def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> RunRequest:
     """What the words ask for.
 
     Raises:
@@ -173,7 +173,7 @@ def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> Asked:
     options = {name: literal(text) for name, text in given.option}
     own = merge_dicts(given.bounds)
     under = {**_usual(chosen.make(**arguments), own), **own}
-    return Asked(chosen.name, arguments, under, options, seed, given.every, given.log)
+    return RunRequest(chosen.name, arguments, under, options, seed, given.every, given.log)
 
 
 def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
@@ -185,7 +185,7 @@ def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
 
 def _every(text: str) -> str:
     try:
-        return Every.of(text).text
+        return Every.parse(text).text
     except OptionError:
         raise ValueError("30s, 2h and 100 are other examples") from None
 
@@ -194,7 +194,7 @@ def _often(every: str) -> str:
     return format_count(int(every), "turn") if every.isdecimal() else every
 
 
-def _claim_folder(asked: Asked, folder: Path | None) -> tuple[Path, bool]:
+def _claim_folder(asked: RunRequest, folder: Path | None) -> tuple[Path, bool]:
     """The folder, in which what was asked for is written, and whether it was made for that."""
     if folder is not None:
         return folder, asked.write(folder)

@@ -59,13 +59,13 @@ class Ended:
     is_all: bool
 
     @cached_property
-    def where(self) -> tuple[Array, Array]:
+    def end_positions(self) -> tuple[Array, Array]:
         step, env = np.nonzero(np.asarray(self.done))
         return step.copy(), env.copy()  # each in memory of its own, as other libraries take it
 
     @cached_property
     def final(self) -> Final:
-        step, env = self.where
+        step, env = self.end_positions
         seen = np.asarray(self.seen)
         return Final(step, env, seen[step, env] if self.is_all else seen)
 
@@ -75,7 +75,7 @@ class Ended:
 
     @cached_property
     def episodes(self) -> Episodes:
-        step, env = self.where
+        step, env = self.end_positions
         valid = np.asarray(self.valid)
         total = np.cumsum(np.where(valid, self.reward, 0), axis=0, dtype=np.float64)
         count = np.cumsum(valid, axis=0, dtype=np.int64)
@@ -83,14 +83,14 @@ class Ended:
         first = np.ones(len(order), bool)
         first[1:] = env[order][1:] != env[order][:-1]
 
-        def since(sums: Array, before: Array) -> Array:
+        def sum_since(sums: Array, before: Array) -> Array:
             at = sums[step, env][order]
             known = np.where(first, -np.asarray(before)[env[order]], np.roll(at, 1))
             found = np.empty_like(at)
             found[order] = at - known
             return found
 
-        return Episodes(since(total, self.returns), since(count, self.lengths))
+        return Episodes(sum_since(total, self.returns), sum_since(count, self.lengths))
 
     def __getstate__(self) -> dict[str, Any]:
         """The results alone: a pickled batch needs no more."""
@@ -157,22 +157,22 @@ class Batch:
     @cached_property
     def count(self) -> int:
         """The steps of episodes."""
-        return self._whole.count
+        return self._require_ended.count
 
     @cached_property
     def final(self) -> Final:
         """Where episodes ended, and their last observations."""
-        found, change = self._whole.final, self._form.change
+        found, change = self._require_ended.final, self._form.change
         return Final(*(change(x) for x in (found.step, found.env, found.obs)))
 
     @cached_property
     def episodes(self) -> Episodes:
         """Returns and lengths of the episodes that ended, in the order of `final`; also what they had
         before this batch. They are those of the environments, even after rewards are overwritten."""
-        return self._whole.episodes
+        return self._require_ended.episodes
 
     @property
-    def _whole(self) -> Ended:
+    def _require_ended(self) -> Ended:
         if self._ended is None:
             raise ExecutionError(
                 "this batch was made by a transformation of JAX, which passes on arrays alone: final, "
@@ -183,11 +183,11 @@ class Batch:
 
     def numpy(self) -> Batch:
         """The batch as arrays of NumPy, without a copy where they lie in main memory."""
-        return self._in(Form("numpy"))
+        return self._convert(Form("numpy"))
 
     def jax(self) -> Batch:
         """The batch as arrays of JAX, without a copy where it takes the memory as it is."""
-        return self._in(Form("jax"))
+        return self._convert(Form("jax"))
 
     def torch(self, device: Any = None) -> Batch:
         """The batch as tensors of PyTorch, without a copy.
@@ -198,9 +198,9 @@ class Batch:
         Raises:
             MissingPartError: PyTorch is not installed.
         """
-        return self._in(Form("torch", device))
+        return self._convert(Form("torch", device))
 
-    def _in(self, form: Form) -> Batch:
+    def _convert(self, form: Form) -> Batch:
         change = form.change
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
         arrays = {k: change(kept[k]) for k in _ARRAYS}
@@ -248,7 +248,7 @@ def check_names(extras: Mapping[Any, Any]) -> None:
 # --- as a tree of JAX ------------------------------------------------------------------------------
 
 
-class _Beside:
+class _BatchStructure:
     """Auxiliary data of a batch's JAX pytree: its attributes besides arrays.
 
     All instances are equal, so JAX compiles a function once for all batches. Episodes are counted
@@ -271,14 +271,14 @@ class _Beside:
         return Batch(**named, extras=extras, _ended=ended, _form=batch._form)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Beside)
+        return isinstance(other, _BatchStructure)
 
     def __hash__(self) -> int:
-        return hash(_Beside)
+        return hash(_BatchStructure)
 
 
-def _children(batch: Batch) -> tuple[tuple[Any, ...], _Beside]:
-    return (*(getattr(batch, name) for name in _ARRAYS), dict(batch.extras)), _Beside(batch)
+def _children(batch: Batch) -> tuple[tuple[Any, ...], _BatchStructure]:
+    return (*(getattr(batch, name) for name in _ARRAYS), dict(batch.extras)), _BatchStructure(batch)
 
 
 graph.register_tree(

@@ -156,12 +156,12 @@ class Collector:
         with self._lock:
             acting = self._task.acting
             if self._source is None and not self._weights:
-                acting = acting.begun(params)  # parameters of any structure may be its first
+                acting = acting.with_weights(params)  # parameters of any structure may be its first
                 acting.check(self._task.spaces[0])
                 self._choice = None
                 self._acts = replace(self._task, acting=acting), dict(acting.weights)
             else:
-                self._acts = self._task, acting.taken(params)
+                self._acts = self._task, acting.check_weights(params)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Collector:
         how = self._how if is_measured else AUTO
         return choose(WAYS, task, how, self._weights, order=likely).ways
 
-    def another(self, seed: int) -> Collector:
+    def with_seed(self, seed: int) -> Collector:
         """Other environments of the same kind, under the same policy, by the same way: what was compiled is shared.
 
         Raises:
@@ -353,7 +353,7 @@ def collect(
     name, sim, vector = resolve_environment(env)
     acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
     if params is not None:
-        acting = acting.begun(params)
+        acting = acting.with_weights(params)
     acting.check(spaces(sim, vector)[0])
     many = getattr(vector, "num_envs", 1)
     count = many if envs is None else integer("envs, the number of environments,", envs, least=1)

@@ -113,7 +113,7 @@ class Load:
     moved: Sequence[tuple[float, float]]
     arrays: int = 0
 
-    def crossing(self, machine: Machine) -> float:
+    def bytes_to_memory(self, machine: Machine) -> float:
         """The bytes that cross to memory."""
         each = replace(machine, bandwidth=1.0)
         return sum(moving(int(nbytes), int(held), each) for nbytes, held in self.moved)
@@ -122,7 +122,7 @@ class Load:
         """How long the batch takes."""
         of = device.machine
         computing = self.products / of.flops + self.elements / of.elements
-        work = max(computing, self.crossing(of) / of.bandwidth)
+        work = max(computing, self.bytes_to_memory(of) / of.bandwidth)
         launching = self.launches * of.call
         calling = (self.calls + self.arrays) * of.launch
         return calling + (max(launching, work) if device.overlaps else launching + work)
@@ -147,7 +147,7 @@ class StepCosts:
     arrays: int = 0
 
     @staticmethod
-    def of(task: Task, work: Work | None = None) -> StepCosts:
+    def from_task(task: Task, work: Work | None = None) -> StepCosts:
         """That of a task: as counted in what a batch of it does; or about, from its sizes, ahead of compiling it."""
         assert task.env is not None
         obs, action = task.env.obs_space, task.env.act_space
@@ -184,6 +184,6 @@ def likely(task: Task, ways: Sequence[Way]) -> Sequence[Way]:
     """Ways in the order in which they are worth trying here; those that the model knows nothing of, last."""
     if not task.is_ours:
         return ways
-    loads, here = StepCosts.of(task).loads(task.envs, task.steps), device_here()
+    loads, here = StepCosts.from_task(task).loads(task.envs, task.steps), device_here()
     seconds = {name: load.seconds(here) for name, load in loads.items()}
     return sorted(ways, key=lambda way: seconds.get(way.name, inf))

@@ -20,7 +20,7 @@ class Speed(NamedTuple):
     greatest: float
 
     @staticmethod
-    def of(batches: Sequence[float]) -> Speed:
+    def from_batches(batches: Sequence[float]) -> Speed:
         """That of several batches."""
         return Speed(median(batches), min(batches), max(batches))
 

@@ -130,7 +130,7 @@ def choose(
     race = _Race(task, weights, clock)
     race.run(order(task, able))
     rows |= {way.name: race.row(rows[way.name]) for way in able}
-    chosen, why = race.best
+    chosen, why = race.winner
     measured = Ways(tuple(rows.values()), chosen, why)
     entry.write(asdict(replace(measured, remembered=True)))
     return SelectedStrategy(race.runners[chosen].prepared, lambda: measured)
@@ -177,7 +177,7 @@ class _Runner(Candidate):
 
     @property
     def speed(self) -> Speed:
-        return Speed.of(self.speeds)
+        return Speed.from_batches(self.speeds)
 
 
 def _collect(source: Source, weights: Mapping[str, Any]) -> int:
@@ -247,7 +247,7 @@ class _Race:
         self.runners[way.name] = runner
 
     @property
-    def best(self) -> tuple[str, str]:
+    def winner(self) -> tuple[str, str]:
         """The fastest, and why."""
         speeds = {name: runner.speed.median for name, runner in self.runners.items()}
         name = max(speeds, key=lambda name: speeds[name] / self.runners[name].wanted)
@@ -260,7 +260,7 @@ class _Race:
             few = f"less than the {other.wanted:.1f} times that are wanted of it"
             return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"
         times = f"{ratio:,.1f} times as fast as {second}"
-        if first.leads(other):
+        if first.is_clearly_faster(other):
             return name, f"it leads, {times}"
         return name, f"by its median it is {times}, which the spread of its batches does not prove"
 
@@ -274,7 +274,7 @@ class _Race:
 
 def _read_ways(entry: CacheEntry) -> Ways | None:
     """The strategies measured in an earlier process, if any."""
-    whole = entry.read()
+    whole = entry.load()
     if whole is None:
         return None
     rows = (StrategyRow(**row) for row in whole.pop("rows"))

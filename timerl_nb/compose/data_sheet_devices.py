@@ -21,7 +21,7 @@ _SUM = 8  # bytes of a sum of the tree
 
 
 @dataclass(frozen=True)
-class Asked:
+class IterationWork:
     """What an iteration does, whatever does it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Asked:
     held: int
 
 
-def device_from_sheet(name: str, asked: Asked) -> tuple[Device, Link]:
+def device_from_sheet(name: str, asked: IterationWork) -> tuple[Device, Link]:
     """What the primitives take on a device of that name, all modelled; and its link to the host.
 
     Raises:
@@ -80,7 +80,7 @@ def streams_of(batch: int, seconds: Callable[[int], float]) -> tuple[int, float]
     return best, found[best]
 
 
-def gpu_device(gpu: cost_model.Device, asked: Asked) -> Device:
+def gpu_device(gpu: cost_model.Device, asked: IterationWork) -> Device:
     """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory; by the best number of streams.
 
     One call each; a kernel for each level of the tree, which looks at a group for each row.
@@ -88,7 +88,7 @@ def gpu_device(gpu: cost_model.Device, asked: Asked) -> Device:
     levels = Levels(asked.capacity, asked.fanout)
     depth, size = len(levels.widths) - 1, _SUM * sum(levels.widths)
 
-    def through(rows: int, each: int) -> Latency:
+    def pass_latency(rows: int, each: int) -> Latency:
         read = depth * rows * asked.fanout * _SUM
         elements = float(depth * rows * each)
         load = cost_model.Load(1, depth, 0.0, elements, [(float(read), float(size))])
@@ -105,8 +105,8 @@ def gpu_device(gpu: cost_model.Device, asked: Asked) -> Device:
     _, seconds = streams_of(asked.batch, learning)
     learner = Latency(seconds, is_modelled=True)
     manager = Manager(
-        through(asked.batch, asked.fanout),
-        through(asked.inserted, asked.fanout),
-        through(asked.batch, asked.fanout),
+        pass_latency(asked.batch, asked.fanout),
+        pass_latency(asked.inserted, asked.fanout),
+        pass_latency(asked.batch, asked.fanout),
     )
     return Device(manager, learner, (manager, learner))

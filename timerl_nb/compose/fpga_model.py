@@ -50,10 +50,12 @@ class Fpga:
         integer("inserted", inserted, least=0)
         cycle = _CYCLES / self.frequency
 
-        def through(rows: int, each: int) -> Latency:
+        def pass_latency(rows: int, each: int) -> Latency:
             return Latency(cycle * each * (rows + depth), is_modelled=True)
 
-        return Manager(through(batch, fanout), through(inserted, 1), through(batch, 1))
+        return Manager(
+            pass_latency(batch, fanout), pass_latency(inserted, 1), pass_latency(batch, 1)
+        )
 
     def learner(self, layers: Sequence[tuple[int, int]], batch: int, copies: int) -> Latency:
         """A step of gradient descent: the layers forward, and backward by weights and inputs, are the stages.

@@ -137,20 +137,20 @@ class Table:
     @property
     def indices(self) -> Bytes:
         """What says which rows were drawn; as much as their priorities."""
-        return Words(self.batch).of(WORD)
+        return Words(self.batch).to_bytes(WORD)
 
     @property
     def insertions(self) -> Bytes:
         """The priorities of new rows, sent by actors to the replay manager."""
-        return Words(self.inserted).of(WORD)
+        return Words(self.inserted).to_bytes(WORD)
 
     @property
     def traffic(self) -> Mapping[str, Bytes]:
         """The amounts between the experience memory and each primitive in an iteration (Algorithm 2, line 8)."""
         return {
-            "learner": Words(self.batch * (self.experience + 1)).of(WORD),
-            "actors": Words(self.inserted * self.experience).of(WORD),
-            "manager": Words(self.batch).of(WORD),
+            "learner": Words(self.batch * (self.experience + 1)).to_bytes(WORD),
+            "actors": Words(self.inserted * self.experience).to_bytes(WORD),
+            "manager": Words(self.batch).to_bytes(WORD),
         }
 
 

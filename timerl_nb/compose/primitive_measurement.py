@@ -16,7 +16,7 @@ from timerl_nb.base.errors import EnvError, OptionError
 from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
-from timerl_nb.compose.data_sheet_devices import Asked, device_from_sheet
+from timerl_nb.compose.data_sheet_devices import IterationWork, device_from_sheet
 from timerl_nb.compose.primitive_latency_table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Link
 from timerl_nb.replay.prioritization.priorities import Proportional
@@ -24,7 +24,7 @@ from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import Field
 from timerl_nb.replay.training.actor_threads import Actors
 from timerl_nb.replay.training.algorithm import Algorithm, check_algorithm
-from timerl_nb.replay.training.environment_group import Block, Death, Group
+from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 from timerl_nb.replay.training.learner_thread import Learner
 from timerl_nb.replay.training.thread_allocation import Allocation, threads_called
 from timerl_nb.replay.training.training_run import opener
@@ -84,7 +84,7 @@ def measure(
     rows = _rows(buffer.fields, new, random)
     act = integer("actors", actors, least=0)
     each = min(integer("envs", envs, least=1), new)
-    here = _Here(algorithm, buffer, rows, size, integer("rounds", rounds, least=2), seed)
+    here = _Measurement(algorithm, buffer, rows, size, integer("rounds", rounds, least=2), seed)
     threads = {name: 1 if name == HOST else threads_called(name) for name in devices}
     places = {name: graph.device_called(name) for name in devices if not threads[name]}
     modelled: dict[str, tuple[Device, Link]] = {}
@@ -101,14 +101,14 @@ def measure(
                 found[name], known[HOST, name] = modelled[name]
                 continue
             place = places.get(name)
-            found[name] = here.measured(threads[name] or 1, place)
+            found[name] = here.measure_device(threads[name] or 1, place)
             if name != HOST:
                 known[HOST, name] = Link(0.0, float("inf")) if threads[name] else _link(place)
     experience = sum(f.nbytes for f in buffer.fields.values()) // 4
     return Table(found, size, experience, new, HOST), Links(known, HOST)
 
 
-class _Here:
+class _Measurement:
     """Measures the devices of this machine, in rounds as the protocol has them."""
 
     def __init__(
@@ -137,11 +137,11 @@ class _Here:
             Actors(groups, lambda: weights, threads, True, capture_jax_settings())
         ) as self._actors:
             self._actors.resize(threads)
-            self._came(self._actors.take())  # from here on nothing is compiled there
+            self._entries_of_block(self._actors.take())  # from here on nothing is compiled there
             yield
         self._actors = None
 
-    def _came(self, made: Block | Death) -> Mapping[str, Array]:
+    def _entries_of_block(self, made: ActedSteps | Death) -> Mapping[str, Array]:
         """The entries of a block.
 
         Raises:
@@ -151,7 +151,7 @@ class _Here:
             raise EnvError(f"an actor failed: {made.error}") from made.error
         return made.entries
 
-    def measured(self, threads: int, place: Any) -> Device:
+    def measure_device(self, threads: int, place: Any) -> Device:
         """A device of this machine: with so many threads that learn, or one of JAX's.
 
         The buffer is on the host, where it is together with the learner and where it is not.
@@ -176,10 +176,10 @@ class _Here:
         ) as learner:
             for found in (alone, beside):  # in turn, actors would make a block in every other round
                 for _ in range(_WARM + self._rounds):
-                    state = self._round(learner, state, division, found, found is beside)
+                    state = self._time_iteration(learner, state, division, found, found is beside)
         return _latencies(alone), _latencies(beside)
 
-    def _round(
+    def _time_iteration(
         self,
         learner: Learner,
         state: Any,
@@ -192,14 +192,14 @@ class _Here:
         sample = buffer.sample(self._batch)
         times.append(perf_counter())
         step = learner.start(state, division)
-        step.put(sample.rows, sample.weight)
+        step.add_rows(sample.rows, sample.weight)
         made = step.result() if not is_beside else None
         learnt, begun = perf_counter(), perf_counter()
         if self._actors is None:
             buffer.insert(self._rows)
         else:
-            for one in self._actors.there(1):
-                buffer.insert_entries(self._came(one))
+            for one in self._actors.available(1):
+                buffer.insert_entries(self._entries_of_block(one))
         inserted = perf_counter()
         if made is None:
             made, learnt = step.result(), perf_counter()
@@ -235,7 +235,7 @@ def _rows(fields: Mapping[str, Field], count: int, random: np.random.Generator) 
 
 def _workload_of(
     algorithm: Algorithm, buffer: Replay, batch: int, inserted: int, seed: int
-) -> Asked:
+) -> IterationWork:
     """What an iteration does, as XLA's text of the learner and the weights' shapes say."""
     state = algorithm.begin(seed)
     rows = _rows(buffer.fields, batch, np.random.default_rng(seed))
@@ -252,7 +252,7 @@ def _workload_of(
         x.nbytes for x in rows.values()
     )
     fanout = buffer.tree.fanout
-    return Asked(buffer.capacity, fanout, layers, batch, inserted, learning, held)
+    return IterationWork(buffer.capacity, fanout, layers, batch, inserted, learning, held)
 
 
 def _copy(array: Array, place: Any) -> None:

@@ -36,7 +36,7 @@ class Sweep:
         return f"Sweep({settings or 'one table'})"
 
     @staticmethod
-    def of(table: Table, links: Links) -> Sweep:
+    def from_table(table: Table, links: Links) -> Sweep:
         """That of one table, without settings."""
         return Sweep({}, {(): (table, links)})
 

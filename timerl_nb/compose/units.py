@@ -43,7 +43,7 @@ class Words:
     def __post_init__(self) -> None:
         number("a count of words", self.count, least=0)
 
-    def of(self, width: int) -> Bytes:
+    def to_bytes(self, width: int) -> Bytes:
         """In bytes, `width` for each."""
         return Bytes(self.count * width)
 

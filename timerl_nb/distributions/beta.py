@@ -113,14 +113,14 @@ def _log_gamma_draw(
     Of several candidates, all drawn at once, the first that is accepted counts.
     """
 
-    def named(part: str) -> str | None:
+    def name_of(part: str) -> str | None:
         return None if stream is None else f"{stream} {part}"
 
     small = shape < 1.0
     d = where(small, shape + 1.0, shape) - 1 / 3
     several = (_TRIES, *shape.shape)
-    z = random_normal(several, domain=domain, stream=named("normal"), shared=shared)
-    u = random_uniform(several, domain=domain, stream=named("accepted"), shared=shared)
+    z = random_normal(several, domain=domain, stream=name_of("normal"), shared=shared)
+    u = random_uniform(several, domain=domain, stream=name_of("accepted"), shared=shared)
     v = 1.0 + z / (d * 9.0).sqrt()
     log_v = v.clip(_TINY, None).log() * 3.0
     fits = u.log() < z.square() * 0.5 + d * (1.0 - log_v.exp() + log_v)
@@ -130,7 +130,7 @@ def _log_gamma_draw(
         found = where(accepted, candidate, found)
     # what is drawn for shape + 1 becomes one for the shape
     lift = (
-        random_uniform(shape.shape, domain=domain, stream=named("below 1"), shared=shared).log()
+        random_uniform(shape.shape, domain=domain, stream=name_of("below 1"), shared=shared).log()
         / shape
     )
     return d.log() + found + where(small, lift, 0.0)

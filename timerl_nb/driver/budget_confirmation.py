@@ -64,20 +64,20 @@ def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
             raise _confirm_budget(request, source, error, limit, stated) from error
         warn(f"{stated}: the program is compiled again to keep to {limit:,} bytes.")
         compiled.issue_warnings()
-    lowered = compiled.executable.lowered
+    lowered = compiled.executable.xla_program
     if lowered is not None and (stated := _note_excess(compiled, limit)) is not None:
-        raise stated_refusal(lowered.needed, limit, stated)
+        raise stated_refusal(lowered.total_bytes, limit, stated)
     return compiled
 
 
 def warn_of_excess(compiled: Compilation) -> None:
     """Warn if XLA takes much more memory than `program.memory.needed` has promised."""
-    lowered, promised = compiled.executable.lowered, compiled.memory.needed
-    if lowered is None or lowered.stated is None:
+    lowered, promised = compiled.executable.xla_program, compiled.memory.needed
+    if lowered is None or lowered.stated_temporaries is None:
         return
-    if lowered.needed > _PROMISED * promised + _UNTOLD:
+    if lowered.total_bytes > _PROMISED * promised + _UNTOLD:
         warn(
-            f"the program took {lowered.needed:,} bytes on the device, where {promised:,} were "
+            f"the program took {lowered.total_bytes:,} bytes on the device, where {promised:,} were "
             f"expected: {stated_text(compiled.memory, lowered.temporaries)}.",
             hint="give device_memory=, by which programs keep to what XLA states.",
         )
@@ -87,7 +87,7 @@ def _compile_next_decision(compiled: Compilation) -> Compilation:
     """Compile with the next decision: one that fits with the same excess, if there is any."""
     request, source = compiled.request, compiled.source
     compiler, under = request.compiler, (request.options, request.bounds)
-    compiler.correct(None, *under, compiler.beyond(compiled.front, *under))
+    compiler.correct(None, *under, compiler.excess_bytes(compiled.front, *under))
     try:
         found = compile_stages(request, source)
     except BudgetError:
@@ -98,10 +98,10 @@ def _compile_next_decision(compiled: Compilation) -> Compilation:
 
 def _note_excess(compiled: Compilation, limit: int) -> str | None:
     """Note by how much XLA's figures exceed the estimate, if they exceed a limit; return the message."""
-    lowered, memory, request = compiled.executable.lowered, compiled.memory, compiled.request
-    if lowered is None or lowered.needed <= limit:
+    lowered, memory, request = compiled.executable.xla_program, compiled.memory, compiled.request
+    if lowered is None or lowered.total_bytes <= limit:
         return None
-    beyond = max(1, lowered.needed - memory.needed)
+    beyond = max(1, lowered.total_bytes - memory.needed)
     request.compiler.correct(compiled.front.decision, request.options, request.bounds, beyond)
     return stated_text(memory, lowered.temporaries)
 

@@ -90,8 +90,8 @@ def compile_stages(
     """
     compiler, options, bounds = request.compiler, request.options, request.bounds
     if front is None:
-        front = compiler.front(options, bounds, observer, least=least)
+        front = compiler.compile_front(options, bounds, observer, least=least)
     else:
-        front = compiler.asking(front, options, bounds)
-    back = compiler.back(front, options, bounds, observer)
+        front = compiler.with_forecast_source(front, options, bounds)
+    back = compiler.compile_back(front, options, bounds, observer)
     return Compilation(request, front, Stages((*source, *front.stages, *back)))

@@ -190,7 +190,7 @@ class Context(Frontend):
 
     _checks_nan = False
 
-    def _endless(self, bounds: Mapping[str, int]) -> str | None:
+    def _unbounded_dim(self, bounds: Mapping[str, int]) -> str | None:
         """The dimension without an end."""
         found = (dim.name for dim in self.space if isinstance(bounds[dim.bound], Endless))
         return next(found, None)
@@ -254,7 +254,7 @@ class Context(Frontend):
             dims = [dim for dim in self.space if dim.bound in ends]
             late = (partial(write_bound, self, dim, ends[dim.bound]) for dim in dims)
             frozen = partial(return_frozen, self)
-            pdg = self.pdg(*late, frozen, endless=self._endless(actual))
+            pdg = self.pdg(*late, frozen, endless=self._unbounded_dim(actual))
             if not pdg.sinks:
                 raise DomainError(
                     "the program has no output: nothing of it would be computed.",
@@ -271,7 +271,7 @@ class Context(Frontend):
                     return compile_program(
                         CompileRequest(compiler, self, actual, given), observer=observer
                     )
-                several = Seeds.beside(graph.dims)
+                several = Seeds.from_dims(graph.dims)
                 under = {several.dim.bound: int(seeds), **actual}
                 try:
                     compiler = Compiler(several.run(graph).pdg)

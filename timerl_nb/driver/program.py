@@ -186,7 +186,7 @@ class Program(StageArtifacts):
         request = RunRequest(
             seed, on_event, outputs, checkpoint, every, resume, log, given, progress=progress
         )
-        prepared = self._keep(prepare_whole_run(self._compiled, request))
+        prepared = self._adopt_compilation(prepare_whole_run(self._compiled, request))
         result = run_to_end(prepared)
         varied = raise_reached_ceiling(prepared.compiled, result.lengths)
         if varied is None:
@@ -226,7 +226,7 @@ class Program(StageArtifacts):
         run_begins(self)
         request = RunRequest(seed, checkpoint=checkpoint, every=every, resume=resume)
         check_unbounded(self._compiled, given, saved=request.is_saved, repeatable=repeatable)
-        prepared = self._keep(prepare_unbounded_run(self._compiled, request))
+        prepared = self._adopt_compilation(prepare_unbounded_run(self._compiled, request))
         return iterate(prepared, given, taken, repeatable=repeatable)
 
     @property
@@ -271,11 +271,11 @@ class Program(StageArtifacts):
         """
         run_begins(self)
         request = RunRequest(seed, on_event, given=given)
-        prepared = self._keep(prepare_watched_run(self._compiled, request))
+        prepared = self._adopt_compilation(prepare_watched_run(self._compiled, request))
         compiled, first, supply = prepared.compiled, prepared.seed, prepared.supply
         return make_run(compiled, first, progress, on_event, on_call, waits=waits, supply=supply)
 
-    def _keep(self, prepared: PreparedRun) -> PreparedRun:
+    def _adopt_compilation(self, prepared: PreparedRun) -> PreparedRun:
         """The same run; its compilation replaces ours if XLA's figure made another plan necessary."""
         self._compiled = prepared.compiled
         return prepared
@@ -314,7 +314,7 @@ class Program(StageArtifacts):
         """
         run_begins(self)
         request = RunRequest(seed, on_event, outputs, checkpoint, every, resume, log, given)
-        prepared = self._keep(prepare_watched_run(self._compiled, request))
+        prepared = self._adopt_compilation(prepare_watched_run(self._compiled, request))
         return start_run(prepared, paused=bool(paused), speed=speed)
 
     def step(self, seed: int = 0) -> Instruction | None:

@@ -44,7 +44,7 @@ def _tune(request: CompileRequest, observer: CompileObserver) -> Tuning:
     refuse_host_effects(compiler.pdg, "tune=True runs the program to measure it", given)
     alone = request.options.with_(tune=False)
     whole = without_memory_budget(alone.with_(incrementalize=False))
-    last = compiler.front(whole, bounds).stages[-1].previous
+    last = compiler.compile_front(whole, bounds).stages[-1].previous
     assert last is not None
 
     def measure(options: Options) -> float:

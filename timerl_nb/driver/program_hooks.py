@@ -13,7 +13,7 @@ Made = TypeVar("Made")
 class Listener(Recorder, Protocol):
     """Recorder of a run that has no other one; it gets launches, and nothing waits for their end."""
 
-    def turned(self, count: int = 1) -> None:
+    def on_turn(self, count: int = 1) -> None:
         """So many turns of the outermost loop have been made."""
 
 

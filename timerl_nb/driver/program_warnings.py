@@ -36,7 +36,7 @@ def find_warnings(
     parts, blocks = front.parts, options.blocks
     found: list[str] = []
     if parts is not None and parts.text:
-        found.append(parts.lost(compiled.memory.peak))
+        found.append(parts.describe_loss(compiled.memory.peak))
     cut = compiled.stages[Incrementalize.name].previous if blocks else None
     if blocks and cut is not None:
         found += without_effect(cut, blocks)

@@ -39,7 +39,7 @@ class StageArtifacts:
         return dim.count(self.bounds) if dim else None
 
     @property
-    def meaning(self) -> Pdg:
+    def source_graph(self) -> Pdg:
         """The graph as the user wrote it, with what a dynamic bound means for it."""
         dynamic = self.pdg.bound is not None
         return self._artifact(DynamicBounds.name) if dynamic else self.pdg

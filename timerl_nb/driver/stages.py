@@ -86,21 +86,21 @@ class Diff:
 
     changes: tuple[Change, ...]
 
-    def of(self, what: str) -> tuple[Change, ...]:
+    def changes_of_sort(self, what: str) -> tuple[Change, ...]:
         """The changes of one sort: "added", "removed" or "changed"."""
         return tuple(change for change in self.changes if change.what == what)
 
     @property
     def added(self) -> tuple[Change, ...]:
-        return self.of("added")
+        return self.changes_of_sort("added")
 
     @property
     def removed(self) -> tuple[Change, ...]:
-        return self.of("removed")
+        return self.changes_of_sort("removed")
 
     @property
     def changed(self) -> tuple[Change, ...]:
-        return self.of("changed")
+        return self.changes_of_sort("changed")
 
     def __str__(self) -> str:
         counts = (
@@ -174,11 +174,11 @@ class Stage:
         """What the pass did, one rewrite after another."""
         return () if self.rewritten is None else self.rewritten.steps
 
-    def asking(self, ask: Ask) -> Stage:
+    def with_forecast_source(self, ask: Ask) -> Stage:
         """The same stage, whose candidates ask for their forecasts."""
         if self.rewritten is None or not self.rewritten.choices:
             return self
-        choices = tuple(choice.asking(ask) for choice in self.rewritten.choices)
+        choices = tuple(choice.with_forecast_source(ask) for choice in self.rewritten.choices)
         return replace(self, rewritten=replace(self.rewritten, choices=choices))
 
     @property

@@ -143,7 +143,7 @@ class Simulation(ABC):
         modes = f"max_steps={self.max_steps}, autoreset={self.autoreset!r}"
         return f"Environment({self.made_as}: {spaces}, {modes})"
 
-    def anew(self, *, max_steps: int | None = None) -> Self:
+    def unstarted(self, *, max_steps: int | None = None) -> Self:
         """The same environment, neither reset nor stepped, whose episodes end once each.
 
         Args:
@@ -310,7 +310,7 @@ class Environment(Simulation):
         assert self._first is not None
         episode = _Episode(action, time, self._first)
         if not self.terminates and self.max_steps is None:
-            return self._endless(episode, action)
+            return self._step_unbounded(episode, action)
         return self._steps[self.autoreset](self, episode, action)
 
     def _advance(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
@@ -334,10 +334,10 @@ class Environment(Simulation):
         obs = self.observe(state_next)
         return Step(obs, where(alive, reward, 0.0), terminated, truncated, alive, obs)
 
-    def _endless(self, episode: _Episode, action: Tensor) -> Step:
+    def _step_unbounded(self, episode: _Episode, action: Tensor) -> Step:
         after, reward, _ = self._advance(episode.state, action)
         episode.carry(episode.state, after)
-        obs, never = self.observe(after), episode.never()
+        obs, never = self.observe(after), episode.always_false()
         return Step(obs, reward, never, never, ~never, obs, endless=True)
 
     def _next_step(self, episode: _Episode, action: Tensor) -> Step:
@@ -414,7 +414,7 @@ class _Episode:
     def counter(self) -> Tensor:
         return self.recurrent("steps", constant(self.ctx, 0, "i32"))
 
-    def never(self) -> Tensor:
+    def always_false(self) -> Tensor:
         """False at every point."""
         x = tensor((), "bool", domain=self.domain)
         self.ctx.add_branch(x.read.source, constant(self.ctx, False).read)

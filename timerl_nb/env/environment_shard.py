@@ -52,7 +52,7 @@ class Share:
 
     def reset(self, **_: Any) -> Any:
         try:
-            return self._pad_rows(self._start_envs()), self._warned()
+            return self._pad_rows(self._start_envs()), self._take_warnings()
         except Exception as error:
             return self._pad_rows(None), self._failure_message(error)
 
@@ -65,7 +65,7 @@ class Share:
 
         def make(number: int) -> Any:
             self._at[0] = number
-            return Numbered(gymnasium.make(self._spec), number, self._at, self._tell)
+            return Numbered(gymnasium.make(self._spec), number, self._at, self._record_infinite)
 
         self._envs = SyncVectorEnv(
             [lambda n=n: make(n) for n in self._numbers],
@@ -80,7 +80,7 @@ class Share:
         except Exception as error:
             none = self._pad_rows(None)
             return none, *(np.zeros(len(none)) for _ in range(3)), self._failure_message(error)
-        last = self._warned()
+        last = self._take_warnings()
         if "final_obs" in more:
             last["last"] = (np.stack(more["final_obs"][more["_final_obs"]]),)
         return self._pad_rows(obs), *map(self._pad_rows, flags), last
@@ -96,10 +96,10 @@ class Share:
             else np.concatenate([x, np.zeros((self._rest, *x.shape[1:]), x.dtype)])
         )
 
-    def _tell(self) -> None:
+    def _record_infinite(self) -> None:
         self._is_infinite = True
 
-    def _warned(self) -> dict[str, Any]:
+    def _take_warnings(self) -> dict[str, Any]:
         told = {"infinite": True} if self._is_infinite else {}
         self._is_infinite = False
         return told

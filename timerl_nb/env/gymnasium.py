@@ -80,8 +80,8 @@ class GymEnvironment(Simulation):
         except (self._gym.error.Error, TypeError) as error:
             raise EnvError(f"{self.made_as}: {error}") from None
 
-    def anew(self, *, max_steps: int | None = None) -> Self:
-        twin = super().anew(max_steps=max_steps)
+    def unstarted(self, *, max_steps: int | None = None) -> Self:
+        twin = super().unstarted(max_steps=max_steps)
         twin._instances = twin._resource = None  # of dimensions of another program
         if max_steps is not None:
             twin._options = {**self._options, "max_episode_steps": max_steps}
@@ -177,7 +177,7 @@ class _Instances:
         actions = np.reshape(action, (len(flat), *self._spaces[1].shape))
         for j, k in enumerate(flat):
             if not self._over[k]:
-                reward[j], ended[j], cut[j] = self._one(int(k), actions[j])
+                reward[j], ended[j], cut[j] = self._step_one(int(k), actions[j])
                 alive[j] = True
             elif self._mode == "next_step":
                 self._restart(int(k))
@@ -188,7 +188,7 @@ class _Instances:
         made = (obs, narrow_array("a reward", reward, _F32), ended, cut, alive, final)
         return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
 
-    def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
+    def _step_one(self, k: int, action: Array) -> tuple[float, bool, bool]:
         """Step one environment: reward, terminated, truncated."""
         begun = self._begun[k]
         if begun is not None:
@@ -250,7 +250,7 @@ class _Instances:
                 other.append(k)
                 continue
             for action in saved["actions"][ends[k] - saved["counts"][k] : ends[k]]:
-                self._one(k, action)
+                self._step_one(k, action)
             self._over[k] = saved["over"][k]
             if not np.array_equal(self._obs[k], saved["observations"][k]):
                 other.append(k)

@@ -77,15 +77,17 @@ class GymnaxEnvironment(JaxEnvironment):
         raise EnvError(f"{self.made_as}: {what} in a {kind} are not supported.")
 
     def first(self, key: Any) -> tuple[Any, Any]:
-        seen, state = self._gymnax.reset_env(key, self._until(self.max_steps))
+        seen, state = self._gymnax.reset_env(key, self._params_with_limit(self.max_steps))
         return state, seen
 
     def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
         env = self._gymnax
-        seen, after, reward, *_ = env.step_env(key, state, action, self._until(self.max_steps))
-        *_, ended, _ = env.step_env(key, state, action, self._until(NEVER))
+        seen, after, reward, *_ = env.step_env(
+            key, state, action, self._params_with_limit(self.max_steps)
+        )
+        *_, ended, _ = env.step_env(key, state, action, self._params_with_limit(NEVER))
         return after, seen, reward, ended
 
-    def _until(self, steps: int | None) -> Any:
+    def _params_with_limit(self, steps: int | None) -> Any:
         """Its parameters with a limit of so many steps."""
         return self._params.replace(max_steps_in_episode=steps)

@@ -35,7 +35,7 @@ class Numbered:
         self._at[0] = self._number
         obs, reward, terminated, truncated, more = self._step(action)
         if self._kind is not None:
-            obs = self._converted(obs)
+            obs = self._convert(obs)
         if terminated or truncated:
             obs = np.array(obs)
         return obs, number_of(reward), terminated, truncated, more
@@ -43,9 +43,9 @@ class Numbered:
     def reset(self, **options: Any) -> Any:
         self._at[0] = self._number
         obs, more = self._env.reset(**options)
-        return obs if self._kind is None else self._converted(obs), more
+        return obs if self._kind is None else self._convert(obs), more
 
-    def _converted(self, obs: Any) -> Any:
+    def _convert(self, obs: Any) -> Any:
         kind = self._kind
         if obs.__class__ is np.ndarray and obs.dtype == kind:
             return obs

@@ -59,18 +59,22 @@ class JaxEnvironment(Environment):
         return state[0]
 
     def _name_state(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        names = ("observation", *self._layout.kept(self._layout.names))
+        names = ("observation", *self._layout.select_leaves(self._layout.names))
         return tuple(x.named(name) for x, name in zip(state, names, strict=True))
 
     def _reset_leaves(self, layout: _Layout, bits: Any) -> list[Any]:
         state, seen = self._check_result_count("first", self.first(_key(bits)))
-        return [seen, *layout.kept(jax.tree.leaves(state))]
+        return [seen, *layout.select_leaves(jax.tree.leaves(state))]
 
     def _step_leaves(self, layout: _Layout, bits: Any, leaves: Any, action: Any) -> list[Any]:
-        made = self.after(_key(bits), layout.whole(leaves), action)
+        made = self.after(_key(bits), layout.restore_state(leaves), action)
         state, seen, reward, ended = self._check_result_count("after", made)
         scalars = (jnp.asarray(reward, jnp.float32), jnp.asarray(ended, bool))
-        return [*(x.reshape(()) for x in scalars), seen, *layout.kept(jax.tree.leaves(state))]
+        return [
+            *(x.reshape(()) for x in scalars),
+            seen,
+            *layout.select_leaves(jax.tree.leaves(state)),
+        ]
 
     def _check_result_count(self, name: str, made: Any) -> Any:
         """Check the number of a function's results.
@@ -173,10 +177,10 @@ class _Layout:
     names: tuple[str, ...]
     looked_at: tuple[bool, ...]
 
-    def kept(self, leaves: Sequence[Any]) -> list[Any]:
+    def select_leaves(self, leaves: Sequence[Any]) -> list[Any]:
         return [x for x, looked_at in zip(leaves, self.looked_at, strict=True) if looked_at]
 
-    def whole(self, kept: Sequence[Any]) -> Any:
+    def restore_state(self, kept: Sequence[Any]) -> Any:
         """A state, with 0 where nobody looks."""
         known = iter(kept)
         pairs = zip(self.leaves, self.looked_at, strict=True)

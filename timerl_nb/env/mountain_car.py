@@ -26,7 +26,7 @@ class _Valley(Environment):
         start = random_uniform((), -0.6, -0.4, domain=domain)
         return stack([start, start * 0.0])
 
-    def moved(self, state: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
+    def push_car(self, state: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
         """The state after a push, and whether the goal is reached."""
         x, velocity = state.unstack(-1)
         velocity = velocity + push - GRAVITY * (3.0 * x).cos()
@@ -48,7 +48,7 @@ class MountainCar(_Valley):
     goal = 0.5
 
     def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        after, reached = self.moved(state, (action - 1).floating() * 0.001)
+        after, reached = self.push_car(state, (action - 1).floating() * 0.001)
         return after, full((), -1.0), reached
 
 
@@ -65,5 +65,5 @@ class MountainCarContinuous(_Valley):
 
     def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         force = action.take(0, -1)
-        after, reached = self.moved(state, force.clip(-1.0, 1.0) * 0.0015)
+        after, reached = self.push_car(state, force.clip(-1.0, 1.0) * 0.0015)
         return after, where(reached, 100.0, 0.0) - 0.1 * force.square(), reached

@@ -20,14 +20,14 @@ def scaled_normal(gain: float = 1.0) -> Init:
     """Normal values of standard deviation gain / sqrt(inputs), drawn from the run's seed."""
     scale = number("the gain", gain)
 
-    def drawn(shape: tuple[int, ...]) -> RecurrentTensor:
+    def draw(shape: tuple[int, ...]) -> RecurrentTensor:
         if not shape or not shape[0]:
             raise ShapeError(
                 f"scaled_normal divides by the inputs, the first size: {shape} has none."
             )
         return random_normal(shape, std=scale / sqrt(shape[0]))
 
-    return drawn
+    return draw
 
 
 def orthogonal(gain: float = 1.0) -> Init:
@@ -35,7 +35,7 @@ def orthogonal(gain: float = 1.0) -> Init:
 
     scale = number("the gain", gain)
 
-    def drawn(shape: tuple[int, ...]) -> RecurrentTensor:
+    def draw(shape: tuple[int, ...]) -> RecurrentTensor:
         if len(shape) != 2:
             raise ShapeError(
                 f"only matrices are orthogonal, not {list(shape)}.",
@@ -45,7 +45,7 @@ def orthogonal(gain: float = 1.0) -> Init:
         tall = random_normal((rows, columns)).orthonormal()
         return (tall if shape == (rows, columns) else tall.transpose()) * scale
 
-    return drawn
+    return draw
 
 
 def checked_sizes(*sizes: Any) -> None:

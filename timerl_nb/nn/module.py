@@ -179,7 +179,7 @@ class ConditionalModule:
         def write() -> None:  # at the end, when it is complete
             params = self._module.saved
             names = [p.name for p in params]
-            ctx.add_sink(names, [p.after.read for p in params], target, self._cond, origin)
+            ctx.add_sink(names, [p.current_update.read for p in params], target, self._cond, origin)
 
         ctx.at_end(write)
 

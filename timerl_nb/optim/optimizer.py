@@ -72,7 +72,7 @@ class Optimizer(ABC):
         ctx = self.params[0].ctx
         self._along = None if along is None else as_dims(ctx, ctx.space, along)
 
-    def along(self, p: Parameter) -> Domain:
+    def update_dims(self, p: Parameter) -> Domain:
         """The dimensions that a parameter's steps go along.
 
         Raises:
@@ -107,7 +107,7 @@ class Optimizer(ABC):
             grads = [full(p.grad) for p in self.params]
             clipped = clip_gradients(grads, max_value=self.max_value, max_norm=self.max_norm)
             for p, g in zip(self.params, clipped, strict=True):
-                p.update(self._next(p, g).cast(p.dtype), along=self.along(p))
+                p.update(self._updated_value(p, g).cast(p.dtype), along=self.update_dims(p))
 
     def _check_unchanged(self) -> None:
         """The list, or the module, that the parameters were taken from has the same ones still."""
@@ -128,7 +128,7 @@ class Optimizer(ABC):
         )
 
     @abstractmethod
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+    def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """The parameter's next value, given its gradient; both are `full`, as moments are."""
 
 

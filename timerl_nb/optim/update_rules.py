@@ -27,8 +27,8 @@ class SGD(Optimizer):
         super().__init__(params, lr, **options)
         self.momentum = check_in_range("the momentum", momentum, 0.0, 1.0, closed=True)
 
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return full(p) - accumulate_momentum(p, g, self.momentum, self.along(p)) * self.lr
+    def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return full(p) - accumulate_momentum(p, g, self.momentum, self.update_dims(p)) * self.lr
 
 
 class Adam(Optimizer):
@@ -48,9 +48,9 @@ class Adam(Optimizer):
         self.betas = tuple(check_in_range("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
         self.eps = check_in_range("eps", eps, 0.0, inf)
 
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+    def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         b1, b2 = self.betas
-        along = self.along(p)
+        along = self.update_dims(p)
         m, v = state(p, "m", along), state(p, "v", along)
         m1 = m * b1 + g * (1 - b1)
         v1 = v * b2 + g * g * (1 - b2)
@@ -80,8 +80,8 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, **options)
         self.weight_decay = check_in_range("the weight decay", weight_decay, 0.0, inf, closed=True)
 
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return super()._next(p, g) - full(p) * (self.weight_decay * self.lr)
+    def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return super()._updated_value(p, g) - full(p) * (self.weight_decay * self.lr)
 
 
 class RMSProp(Optimizer):
@@ -101,8 +101,8 @@ class RMSProp(Optimizer):
         self.eps = check_in_range("eps", eps, 0.0, inf)
         self.momentum = check_in_range("the momentum", momentum, 0.0, 1.0, closed=True)
 
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        along = self.along(p)
+    def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        along = self.update_dims(p)
         squares = state(p, "squares", along)
         after = squares * self.alpha + g * g * (1 - self.alpha)
         carry(squares, after, along)

@@ -77,7 +77,7 @@ class Trace:
         for done, turn, begun, ended in self._turns():
             if turn >= len(ends):
                 return
-            part = planned.between(int(ends[done]), int(ends[turn]))
+            part = planned.bytes_between(int(ends[done]), int(ends[turn]))
             if not len(part):
                 continue
             at = np.linspace(0, len(part), min(_PARTS, len(part)), endpoint=False).astype(np.int64)

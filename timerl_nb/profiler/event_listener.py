@@ -52,6 +52,6 @@ class Recording:
         if event.nbytes:
             self.live.append((event.time, self.live[-1][1] + event.nbytes))
 
-    def turned(self, time: float, count: int) -> None:
+    def on_turn(self, time: float, count: int) -> None:
         """So many turns more are done."""
         self.turns.append((time, count + (self.turns[-1][1] if self.turns else 0)))

@@ -160,10 +160,10 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
     """
     recording = Recording()
 
-    def turned(run: RunProtocol, count: int) -> None:
-        recording.turned(perf_counter() - run.began, count)
+    def on_turn(run: RunProtocol, count: int) -> None:
+        recording.on_turn(perf_counter() - run.began, count)
 
-    run, begun, end = run_observed(program, seed, turns, recording, turned)
+    run, begun, end = run_observed(program, seed, turns, recording, on_turn)
     about = Names(program)
     copies = tuple(run.copies)
     trace = Trace(
@@ -173,7 +173,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         tuple((c, c.begun - run.began) for c in copies),
         begun,
         end,
-        Watched(program.meaning, program.memory, program.executable.progress())
+        Watched(program.source_graph, program.memory, program.executable.progress())
         if isinstance(run, LoweredRun)
         else None,
     )

@@ -39,7 +39,7 @@ def evaluated(
     if isinstance(found, TimeRLError):
         raise found
     named = {p.name: p for p in ctx.parameters.values() if p.name in found.weights}
-    ways = {p.along for p in named.values() if p.along}
+    ways = {p.update_dims for p in named.values() if p.update_dims}
     if len(ways) != 1:
         what = "is not trained yet" if not ways else "changes along different dimensions"
         raise OptionError(

@@ -42,7 +42,7 @@ from timerl_nb.env.environment import Simulation, make
 from timerl_nb.nn.module import map_parameters
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend.fork_guard import check_process
-from timerl_nb.runtime.state.checkpoint_reader import Kept, load
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint, load
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LearntPolicy:
                 f"an observation is {self._observation_text}, and this is no array: {error}."
             ) from None
         rows, batch = self._rows(given, isinstance(observation, list | tuple | int | float))
-        how = self._how(sample=seed is not None, explore=explore)
+        how = self._choose_how(sample=seed is not None, explore=explore)
         found = self.graph(how)
         if found.draws and seed is None:
             raise OptionError(
@@ -175,7 +175,7 @@ class LearntPolicy:
             batch: the axes before those of the state.
             sample, explore: the way of acting that the state is for.
         """
-        found = self.graph(self._how(sample=sample, explore=explore))
+        found = self.graph(self._choose_how(sample=sample, explore=explore))
         if not found.state:
             return {}
         first = graph.by_rows(found.pdg, [s.first for s in found.state.values()], {}, found.given)
@@ -221,7 +221,7 @@ class LearntPolicy:
                 actions, or its episodes have no end.
         """
         count = integer("the number of episodes", episodes, least=1)
-        found = self.graph(self._how(sample=sample, explore=explore))
+        found = self.graph(self._choose_how(sample=sample, explore=explore))
         sim = fresh(env, self, max_steps)
         with Context("b", "t") as ctx:
             (b, B), (t, T) = ctx.dims
@@ -267,7 +267,7 @@ class LearntPolicy:
     def _observation_text(self) -> str:
         return f"{NUMPY[self.dtype].name}{list(self.shape)}"
 
-    def _how(self, *, sample: bool, explore: bool) -> How:
+    def _choose_how(self, *, sample: bool, explore: bool) -> How:
         return "explore" if explore else "sample" if sample else "mode"
 
     def _rows(self, given: Any, plain: bool) -> tuple[Any, tuple[int, ...]]:
@@ -296,7 +296,7 @@ class LearntPolicy:
         if unknown:
             known = f"it reads {', '.join(reads)}." if reads else "it reads the observation alone."
             raise OptionError(f"the policy reads no {unknown[0]!r}.", hint=known)
-        return {name: self._one(found, name, k, given, batch) for name, k in reads.items()}
+        return {name: self._input_of(found, name, k, given, batch) for name, k in reads.items()}
 
     def _given_state(
         self, found: PolicyGraph, state: Any, batch: tuple[int, ...]
@@ -312,11 +312,11 @@ class LearntPolicy:
                 hint="give what the last call returned, made in the same way (seed, explore).",
             )
         return {
-            f"state {name}": self._one(found, name, one.op_id, state or {}, batch)
+            f"state {name}": self._input_of(found, name, one.op_id, state or {}, batch)
             for name, one in found.state.items()
         }
 
-    def _one(
+    def _input_of(
         self,
         found: PolicyGraph,
         name: str,
@@ -450,13 +450,13 @@ HOWS: Final[tuple[How, ...]] = ("mode", "sample", "explore")
 def graphs_of(policy: Slicer | Actor) -> dict[How, PolicyGraph | TimeRLError]:
     """A policy in each way of acting, or why it does not act so."""
 
-    def one(how: How) -> PolicyGraph | TimeRLError:
+    def make_graph(how: How) -> PolicyGraph | TimeRLError:
         try:
             return policy.graph(how) if isinstance(policy, Slicer) else _trace_policy(policy, how)
         except TimeRLError as error:
             return error
 
-    return {how: one(how) for how in HOWS}
+    return {how: make_graph(how) for how in HOWS}
 
 
 def fresh(env: Any, policy: Any, max_steps: int | None) -> Simulation:
@@ -471,7 +471,7 @@ def fresh(env: Any, policy: Any, max_steps: int | None) -> Simulation:
         raise EnvError(
             f"{env!r} is no environment.", hint='give a name, or trl.env.make("CartPole-v1").'
         )
-    sim = env.anew(max_steps=max_steps)
+    sim = env.unstarted(max_steps=max_steps)
     if sim.max_steps is None:
         raise EnvError(f"episodes of {sim!r} may have no end.", hint="give max_steps=1000, say.")
     seen = tuple(sim.obs_space.shape), sim.obs_space.dtype
@@ -492,7 +492,7 @@ def learnt(
     bounds: Mapping[str, int],
     parameters: Mapping[str, Array],
     frozen: Mapping[str, Array],
-    kept: Sequence[Kept],
+    kept: Sequence[WrittenCheckpoint],
     step: int | Mapping[str, int] | None,
 ) -> LearntPolicy:
     """The policy of a run; see `Result.policy`."""
@@ -545,7 +545,7 @@ def indices(
     return {n: np.array(known[n], np.int32) for one in graphs for n in one.indices}
 
 
-def _select_checkpoint(kept: Sequence[Kept], step: Any) -> Kept:
+def _select_checkpoint(kept: Sequence[WrittenCheckpoint], step: Any) -> WrittenCheckpoint:
     """The kept checkpoint of a step: the last one at that point of the first dimension."""
     if isinstance(step, Mapping):
         found = [one for one in kept if dict(one.point) == dict(step)]

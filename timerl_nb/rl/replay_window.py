@@ -82,15 +82,15 @@ class Window:
         is still worth something if it was cut off. A target is `gain + worth * value(after)`.
         """
 
-        def back(x: RecurrentTensor, k: int) -> RecurrentTensor:
+        def read_back(x: RecurrentTensor, k: int) -> RecurrentTensor:
             return x.at({self.along: maximum(sym(self.along) - k, 0)}) if k else x
 
         gain, after = step.reward, step.final_obs
         worth = where(step.terminated, 0.0, gamma)
         for k in range(1, self.steps):
-            done, ended = back(step.done, k), back(step.terminated, k)
-            seen = back(step.final_obs, k)
-            gain = back(step.reward, k) + where(done, 0.0, gamma * gain)
+            done, ended = read_back(step.done, k), read_back(step.terminated, k)
+            seen = read_back(step.final_obs, k)
+            gain = read_back(step.reward, k) + where(done, 0.0, gamma * gain)
             after = where(done.reshape((1,) * after.rank), seen, after)
             worth = where(done, where(ended, 0.0, gamma), gamma * worth)
         return gain, after, worth

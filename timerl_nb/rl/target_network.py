@@ -46,14 +46,14 @@ class Target(Generic[M]):
         every = integer("every", every, least=1)
         for p, own in self._pairs:
             step = value(Index(p.ctx, sym(p.op.domain[-1]) + 1))
-            self._next(p, own, where(step % every == 0, p.next, own))
+            self._update_target(p, own, where(step % every == 0, p.next, own))
 
     def approach(self, share: float) -> None:
         """At each step the target moves so far towards the network (Lillicrap et al. 2016)."""
         share = number("the share", share, least=0, most=1)
         for p, own in self._pairs:
-            self._next(p, own, own + share * (p.next - own))
+            self._update_target(p, own, own + share * (p.next - own))
 
-    def _next(self, p: Parameter, own: RecurrentTensor, after: RecurrentTensor) -> None:
+    def _update_target(self, p: Parameter, own: RecurrentTensor, after: RecurrentTensor) -> None:
         *outer, last = p.op.domain
         own[(*(Index(p.ctx, sym(d)) for d in outer), Index(p.ctx, sym(last) + 1))] = after

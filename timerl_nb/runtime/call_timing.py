@@ -17,14 +17,14 @@ class Stopwatch:
     seconds: float = 0.0
     calls: int = 0
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, measured."""
 
-        def measured(*args: Any) -> Any:
+        def call(*args: Any) -> Any:
             start = time.perf_counter()
             made = backend.wait(function(*args))
             self.seconds += time.perf_counter() - start
             self.calls += 1
             return made
 
-        return measured
+        return call

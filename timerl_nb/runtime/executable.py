@@ -74,7 +74,7 @@ class Executable(Inspectable):
         use_cache()
 
     @cached_property
-    def lowered(self) -> Lowered | None:
+    def xla_program(self) -> Lowered | None:
         """The program as XLA programs; None where the interpreter runs it."""
         if self._interpreter_reason and self._devices > 1:
             raise OptionError(
@@ -108,12 +108,12 @@ class Executable(Inspectable):
     @property
     def how(self) -> str:
         """How the program runs, and why, in a line."""
-        if self.lowered is None:
+        if self.xla_program is None:
             whole = ", so that no loop runs block by block" if self.tiles else ""
             return f"interpreted: {self._interpreter_reason}{whole}"
-        shards, count = self.lowered.shards, len(self.lowered.calls)
+        shards, count = self.xla_program.shards, len(self.xla_program.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"
-        hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
+        hosted = [f"{name} ({why})" for name, why in self.xla_program.host_operations.items()]
         if shards is not None:
             text += f" on {shards.count} devices, divided along {shards.dim.name}"
         text += f" around {', '.join(hosted)}, on the host" if hosted else ""
@@ -121,10 +121,10 @@ class Executable(Inspectable):
             text += f"{', and' if hosted else ''} around copies to the host and back"
         for tile in self.tiles:
             text += f", {self.ast.line(tile.loop).rstrip(':')} in {tile}{self._as_kernel(tile)}"
-        if self._fuse > 1 and not any(call.loop for call in self.lowered.calls):
+        if self._fuse > 1 and not any(call.loop for call in self.xla_program.calls):
             why = (
                 "the host runs every turn"
-                if self.lowered.loops
+                if self.xla_program.loops
                 else "no loop is called turn by turn"
             )
             text += f"; {why}, so that fuse_iterations={self._fuse} changes nothing"
@@ -142,7 +142,7 @@ class Executable(Inspectable):
     @cached_property
     def work(self) -> Work | None:
         """What a run does within its calls to XLA; None as of `launches`."""
-        return None if self.lowered is None else work_of(self.lowered)
+        return None if self.xla_program is None else work_of(self.xla_program)
 
     def _as_kernel(self, tile: Tile) -> str:
         if self._tile_kernel is False:
@@ -154,14 +154,14 @@ class Executable(Inspectable):
 
     def progress(self, *, recorded: bool = False) -> RunProgress:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""
-        lowered = None if recorded else self.lowered
+        lowered = None if recorded else self.xla_program
         return RunProgress(
             self.plan.statements, self.ast, None if lowered is None else lowered.loops
         )
 
     def cuts(self, *, recorded: bool = False) -> Cuts:
         """Where a run can be cut in two; one that is `recorded` is the interpreter's."""
-        lowered = None if recorded else self.lowered
+        lowered = None if recorded else self.xla_program
         return self._own_cuts if lowered is None else lowered.cuts
 
     @cached_property
@@ -184,9 +184,9 @@ class Executable(Inspectable):
             self._code[record] = compile(source, _FILE, "exec")
         return self._code[record]
 
-    def rest(self, cut: Cut | None, *, record: bool) -> Any:
+    def compile_remaining(self, cut: Cut | None, *, record: bool) -> Any:
         """The compiled program behind a cut, or at its end."""
-        rest = self._own_cuts.rest(cut)
+        rest = self._own_cuts.remaining_nest(cut)
         source = Source(self.pdg, rest, self.plan, self.kernels, record=record).text()
         return compile(source, _FILE, "exec")
 
@@ -200,11 +200,11 @@ class Executable(Inspectable):
         return sizes
 
     def __str__(self) -> str:
-        return f"# {self.how}\n{self.source}" if self.lowered is None else str(self.lowered)
+        return f"# {self.how}\n{self.source}" if self.xla_program is None else str(self.xla_program)
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
-        if self.lowered is not None:
-            yield from self.lowered.found_by()
+        if self.xla_program is not None:
+            yield from self.xla_program.found_by()
             return
         known = {f"_{op.id}": about(op) for op in self.pdg}
         for line in str(self).splitlines():
@@ -214,9 +214,9 @@ class Executable(Inspectable):
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": "executable",
-            "executor": "interpret" if self.lowered is None else "xla",
+            "executor": "interpret" if self.xla_program is None else "xla",
             "why": self.how,
-            "regions": [] if self.lowered is None else self.lowered.to_json(),
+            "regions": [] if self.xla_program is None else self.xla_program.to_json(),
             "kernels": [
                 {
                     "op_id": op_id,

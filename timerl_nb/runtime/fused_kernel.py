@@ -26,7 +26,7 @@ from timerl_nb.compiler.ir.shapes import NUMPY, Shape, Size, is_float
 from timerl_nb.compiler.memory.byte_sizes import Sizes, moving_symbols
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement import passed_data as given
-from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Lin, Slice
 from timerl_nb.runtime.jax_backend import jax_engine as backend
@@ -84,9 +84,9 @@ class Kernel:
 
     def _coordinates(self) -> tuple[str, ...]:
         """The dimensions, and the dynamic bound, whose values the contents depend on."""
-        found: set[str] = {store.along for store in self.blocks.values()}
+        found: set[str] = {store.stored_dim for store in self.blocks.values()}
         for slot in range(len(self.op.inputs)):
-            for part in self.plan.parts(self.op, slot):
+            for part in self.plan.operand_parts(self.op, slot):
                 found |= frozenset() if part.along is None else part.index[part.along].symbols
         shapes = [
             *self.operand_sizes,
@@ -99,8 +99,8 @@ class Kernel:
             for e in attrs.exprs:
                 found |= e.symbols
             if isinstance(attrs, RngAttrs | ConstAttrs):
-                found |= {*attrs.dims, *attrs.over(self.pdg.dims)}
-            found -= set(attrs.own) - set(self.op.domain)
+                found |= {*attrs.dims, *attrs.varying_dims(self.pdg.dims)}
+            found -= set(attrs.bound_dims) - set(self.op.domain)
         lengths = self.pdg.dims.lengths(self.op.domain)
         return tuple(d for d in (*self.op.domain, *lengths) if d in found)
 
@@ -216,14 +216,14 @@ class Kernel:
         """The outputs in their order, rows within their blocks."""
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
-            row = scope.point[store.along] - store.first
+            row = scope.point[store.stored_dim] - store.first_row
             results[k] = row_block_rules.with_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
 
     # --- looking for NaNs ------------------------------------------------------------------------
 
     @cached_property
-    def looking(self) -> Callable[..., Any]:
+    def run_with_nan_check(self) -> Callable[..., Any]:
         """As `run`, and which results hold a NaN; it takes over nothing."""
 
         def trace(
@@ -237,7 +237,7 @@ class Kernel:
 
         return backend.compile_kernel(trace, (), self._device)
 
-    def again(
+    def recompute(
         self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
     ) -> Again:
         """What it computes inside, for the arguments of `run`."""
@@ -277,13 +277,15 @@ class Kernel:
     def _compute_body(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
         """The value of every operation inside, and the operands."""
         shapes = self._shapes()
-        done: dict[Tensor, Any] = {(OPERAND, k): self._fitted(k, x) for k, x in operands.items()}
+        done: dict[Tensor, Any] = {
+            (OPERAND, k): self._pad_operand(k, x) for k, x in operands.items()
+        }
         for inner in self.body:
             args = [done[r.tensor] for r in inner.inputs]
             done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
         return done
 
-    def _fitted(self, slot: int, x: Any) -> Any:
+    def _pad_operand(self, slot: int, x: Any) -> Any:
         """An operand at the kernel's own capacity.
 
         The source may have points with longer axes, or other branches of a merge shorter ones.
@@ -300,7 +302,7 @@ class Kernel:
         )
         return backend.fitted(x, shape)
 
-    def own_block(self, part: Part) -> int | None:
+    def own_block(self, part: PointRange) -> int | None:
         """Which of the blocks that the kernel writes a part is read from, if it is."""
         op_id, out = part.tensor
         return list(self.blocks).index(out) if op_id == self.op.id else None
@@ -308,7 +310,7 @@ class Kernel:
     def _operand(self, scope: Scope, slot: int, x: Any, blocks: Sequence[Any]) -> Any:
         if not self.is_sliced(slot):
             return x
-        parts = self.plan.parts(self.op, slot)
+        parts = self.plan.operand_parts(self.op, slot)
         if parts:
             pieces: list[Any] = []
             for part, piece in zip(parts, x, strict=True):
@@ -323,10 +325,10 @@ class Kernel:
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
         return backend.stack_points(x, shape, self.pdg.output(read).type.dtype)
 
-    def _slice_block(self, scope: Scope, part: Part, block: Any) -> Any:
+    def _slice_block(self, scope: Scope, part: PointRange, block: Any) -> Any:
         """The rows of a block that a part consists of."""
         assert part.along is not None
-        first = part.index[part.along] - self.plan.stores[part.tensor].first
+        first = part.index[part.along] - self.plan.stores[part.tensor].first_row
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
         return row_block_rules.rows(scope, block, first, count)
 

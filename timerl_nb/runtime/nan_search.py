@@ -37,10 +37,10 @@ def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
     made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
 
     def looked_at(*args: Any) -> Any:
-        made, found = kernel.looking(*args)
+        made, found = kernel.run_with_nan_check(*args)
         numbers = np.flatnonzero(backend.to_numpy(found) & np.array(made_here))
         if len(numbers):
-            raise _Search(kernel, kernel.again(*args), names).error(int(numbers[0]))
+            raise _Search(kernel, kernel.recompute(*args), names).error(int(numbers[0]))
         return made
 
     return looked_at
@@ -78,7 +78,7 @@ class _Search:
             op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
             return ExecutionError(
                 f"the first NaN is made by adding up {self._names[op.id]} ({out.reduce or op.kind})"
-                f"{self._where((), ())}.",
+                f"{self._describe_element((), ())}.",
                 origin=op.origin,
                 others=_others(op),
                 evidence=f"what is added there is {_describe_array(self._value(tensor))}, no NaN.",
@@ -91,13 +91,13 @@ class _Search:
         op = self._ops[tensor[0]]
         if op.kind in _GIVEN:
             return ExecutionError(
-                f"the first NaN is a constant, {self._names[op.id]}{self._where(op.shape, at)}.",
+                f"the first NaN is a constant, {self._names[op.id]}{self._describe_element(op.shape, at)}.",
                 origin=op.origin,
                 others=_others(op),
                 hint="it is given there, or follows from what is given there alone.",
             )
         return ExecutionError(
-            f"the first NaN is made by {self._names[op.id]} ({op.kind}){self._where(op.shape, at)}.",
+            f"the first NaN is made by {self._names[op.id]} ({op.kind}){self._describe_element(op.shape, at)}.",
             origin=op.origin,
             others=_others(op),
             evidence=self._operands(op, at),
@@ -109,7 +109,7 @@ class _Search:
         op, pdg = self._ops[tensor[0]], self._kernel.pdg
         read = self._kernel.op.inputs[source[1]]
         return ExecutionError(
-            f"{self._names[op.id]} ({op.kind}) computes with a NaN{self._where(op.shape, at)}.",
+            f"{self._names[op.id]} ({op.kind}) computes with a NaN{self._describe_element(op.shape, at)}.",
             origin=op.origin,
             others={**_others(op), "the NaN comes from": pdg[read.source].origin},
         )
@@ -123,19 +123,19 @@ class _Search:
         reads = [read.tensor for read in op.inputs] if op.kind not in _GIVEN else []
         if op.kind == "where":
             condition, first, second = reads
-            chosen = self._value(condition)[self._own(condition, at)]
+            chosen = self._value(condition)[self._element_of_operand(condition, at)]
             reads = [first if chosen else second]
         elsewhere: list[tuple[Tensor, Element]] = []
         for read in reads:
             nans = _nans(self._value(read))
             if len(nans):
-                own = self._own(read, at) if op.kind in ELEMENTWISE else None
+                own = self._element_of_operand(read, at) if op.kind in ELEMENTWISE else None
                 if own is not None and (nans == own).all(axis=1).any():
                     return read, own
                 elsewhere.append((read, tuple(map(int, nans[0]))))
         return elsewhere[0] if elsewhere else None
 
-    def _own(self, tensor: Tensor, at: Element) -> Element:
+    def _element_of_operand(self, tensor: Tensor, at: Element) -> Element:
         """The element of an operand that an elementwise operation makes its element `at` of."""
         shape = self._value(tensor).shape
         return tuple(
@@ -154,7 +154,7 @@ class _Search:
         for read in op.inputs:
             x, name = self._value(read.tensor), self._tensor_name(read.tensor)
             if op.kind in ELEMENTWISE:
-                said.append(f"{name} is {x[self._own(read.tensor, at)]} there")
+                said.append(f"{name} is {x[self._element_of_operand(read.tensor, at)]} there")
             else:
                 said.append(f"{name} is {_describe_array(x)}")
         return said
@@ -165,7 +165,7 @@ class _Search:
         read = self._kernel.op.inputs[tensor[1]]
         return self._names.output(read.source, read.out)
 
-    def _where(self, shape: Shape, at: Sequence[int]) -> str:
+    def _describe_element(self, shape: Shape, at: Sequence[int]) -> str:
         return _place(self._kernel.pdg.dims, self._again.point, shape, at)
 
 

@@ -84,7 +84,7 @@ class Returned:
         points = list(product(*map(range, lengths)))
         if op.where is not TRUE:
             return self._gather_defined(op, at, points)
-        if not points or pdg.dims.know(op.domain):
+        if not points or pdg.dims.is_bound_known(op.domain):
             return in_order(self._pad_to_ceiling(op, at, lengths), op)
         values = [backend.to_numpy(at(*p)) for p in points]
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
@@ -103,7 +103,7 @@ class Returned:
         """The symbols at a point of an operation, a dynamic bound with its value there."""
         env = {**self._plan.bounds, **dict(zip(op.domain, point, strict=True))}
         dim = self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.know(op.domain):
+        if dim is not None and self._pdg.dims.is_bound_known(op.domain):
             env[dim.bound] = self.length(tuple(env[d] for d in dim.over or ()))
         return env
 

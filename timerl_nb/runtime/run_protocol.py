@@ -15,7 +15,7 @@ from timerl_nb.runtime.call_timing import Stopwatch
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import RunState
 from timerl_nb.runtime.state.run_progress import SoFar
 
@@ -45,7 +45,7 @@ class RunProtocol(Protocol):
     def compiling(self) -> float | None: ...
 
     @property
-    def kept(self) -> Sequence[Kept]: ...
+    def written_checkpoints(self) -> Sequence[WrittenCheckpoint]: ...
 
     @property
     def copies(self) -> Sequence[Copy]: ...
@@ -80,7 +80,7 @@ class RunProtocol(Protocol):
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
 
     # after so many turns: copy the values that the next one reads; the function makes a state of them later
-    def hold(self, turn: int) -> Callable[[], RunState]: ...
+    def snapshot_stores(self, turn: int) -> Callable[[], RunState]: ...
 
     # ahead of its first turn: go on from there instead
     def resume(self, state: RunState) -> None: ...

@@ -23,7 +23,7 @@ from timerl_nb.show.schedule.points_of_one_iteration import Turn
 
 def _memory(plan: MemoryPlan) -> str:
     schedule = Schedule(plan.constraints, plan.clock.schedule, plan.bounds, plan.clock)
-    return MemoryView.of_turn(Turn.under(schedule, plan)).to_svg()
+    return MemoryView.of_turn(Turn.from_schedule(schedule, plan)).to_svg()
 
 
 def _text(artifact: Any) -> str:
@@ -35,7 +35,7 @@ def register() -> None:
     register_picture(Pdg, lambda pdg: graph_view(pdg).to_svg())
     register_picture(Ast, lambda ast: LoopView.of_nest(ast).to_svg())
     register_picture(
-        Schedule, lambda schedule: IterationSpaceView.of_turn(Turn.under(schedule)).to_svg()
+        Schedule, lambda schedule: IterationSpaceView.of_turn(Turn.from_schedule(schedule)).to_svg()
     )
     register_picture(MemoryPlan, _memory)
     register_picture(Executable, lambda executable: layout_svg(executable.to_dot()))

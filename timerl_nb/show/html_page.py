@@ -71,15 +71,15 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
 def page(program: Program, title: str | None = None) -> str:
     """The HTML text of a compilation."""
     name = title or f"Program({bounds_text(program.bounds)})"
-    view = PipelineView.of(program)
+    view = PipelineView.from_program(program)
     sections = [("overview", "Overview", overview(program, view))]
     for row in view.stages:
         if row.ran:
             sections.append((f"stage-{row.name}", row.name, stage_section(program, row)))
-    turn = Turn.of(program)
+    turn = Turn.from_program(program)
     space = IterationSpaceView.of_turn(turn)
     sections += [
-        ("loops", "Loops", loops(LoopView.of(program))),
+        ("loops", "Loops", loops(LoopView.from_program(program))),
         ("space", "Iteration space", space_section(space)),
         ("timeline", "Timeline", memory_section(MemoryView.of_turn(turn))),
         ("operations", "Operations", operation_section(program)),
@@ -191,9 +191,9 @@ def stage_section(program: Program, row: StageRow) -> Part:
         if changes:
             parts.append(fold(f"Operations: {counts}", element("pre", "\n".join(changes))))
     if stage.rewritten is not None or stage.choices:
-        parts.append(steps(StepsView.of(stage)))
+        parts.append(steps(StepsView.from_stage(stage)))
     if row.name == "memory":
-        parts.insert(1, stores_section(StoresView.of(program)))
+        parts.insert(1, stores_section(StoresView.from_program(program)))
     return parts
 
 
@@ -345,7 +345,7 @@ def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
 
 def operation_section(program: Program) -> Part:
     """Every operation as it was written, and what became of it."""
-    lineage = Lineage.of(program)
+    lineage = Lineage.from_program(program)
     names = program.schedule.names
     runs: dict[int, list[int]] = {}
     for kernel in program.fused:
@@ -383,7 +383,7 @@ def operation_section(program: Program) -> Part:
 def kernels_of(program: Program, lineage: Lineage) -> Iterator[Part]:
     """The kernels with all that is known of each."""
     kernels = [op.id for op in program.fused if op.kind == "dataflow"]
-    view = InspectorView.of(program, kernels, lineage=lineage)
+    view = InspectorView.from_program(program, kernels, lineage=lineage)
     for op_id in kernels:
         yield element("h3", program.schedule.names[op_id], id=f"kernel-{op_id}")
         yield element("pre", view.text(op_id))

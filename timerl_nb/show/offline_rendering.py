@@ -84,13 +84,13 @@ class Context:
                 init_mini_racer(
                     ignore_duplicate_init=True
                 )  # V8 is for threads of the one that does this
-                self._thread = Thread(target=self._work, name="drawing", daemon=True)
+                self._thread = Thread(target=self._run_thread, name="drawing", daemon=True)
                 self._thread.start()
         future = Future[Any]()
         self._asked.put((future, ask))
         return future.result()
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while True:
             future, ask = self._asked.get()
             try:

@@ -13,7 +13,7 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import CallError, ExecutionError, Origin, ShapeError
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.memory_segments import ANY, HOST, Segment, segments_of
-from timerl_nb.streams.reachable_arrays import Found, reachable
+from timerl_nb.streams.reachable_arrays import ReachableMemory, reachable
 
 
 class CheckError(ExecutionError):
@@ -104,7 +104,7 @@ class _Snapshot:
         key: equal for arrays with the same elements.
     """
 
-    def __init__(self, found: Found, within: Segment) -> None:
+    def __init__(self, found: ReachableMemory, within: Segment) -> None:
         self._found, self._range = found, within
         array = _array(found.value)
         if isinstance(array, np.ndarray):

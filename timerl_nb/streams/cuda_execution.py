@@ -46,7 +46,7 @@ def run_stream_sync(
     cuda = _cuda("stream-sync")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
 
-    def on(lane: Any) -> Callable[[Callable[[], object]], None]:
+    def caller_for(lane: Any) -> Callable[[Callable[[], object]], None]:
         def run(kernel: Callable[[], object]) -> None:
             with cuda.stream(lane):
                 kernel()
@@ -55,7 +55,7 @@ def run_stream_sync(
         return run
 
     cuda.synchronize()  # what the kernels read has been written
-    window, by_lane = SchedulingWindow(size, finder(deps)), [*map(on, lanes)]
+    window, by_lane = SchedulingWindow(size, finder(deps)), [*map(caller_for, lanes)]
     return run_in(Threads(window, streams, "stream-sync", record=record, lanes=by_lane), stream)
 
 
@@ -103,7 +103,7 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
     cuda.synchronize()
     first = perf_counter()
     for k, kernel in enumerate(stream.kernels):
-        if window.full:
+        if window.is_full:
             done = [s for s, (_, event) in flying.items() if event.query()]
             if not done:
                 done = [next(iter(flying))]
@@ -118,7 +118,7 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
         held[slot] = k
         at = (perf_counter() - first) * 1e6
         waits = tuple(held[s] for s in upstream)
-        launches.append(Launch(k, *kernel.said, flying[slot][0], slot, waits, at, at, at))
+        launches.append(Launch(k, *kernel.description, flying[slot][0], slot, waits, at, at, at))
     cuda.synchronize()
     us = (perf_counter() - first) * 1e6
     return Report("events", window.size, streams, us, launches, len(launches))
@@ -161,7 +161,7 @@ def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
     cuda.synchronize()
     us = (perf_counter() - first) * 1e6
     launches = [
-        Launch(k, *one.said, lane, -1, waits)
+        Launch(k, *one.description, lane, -1, waits)
         for k, (one, (lane, _), waits) in enumerate(
             zip(stream.kernels, made, stream.edges, strict=True)
         )

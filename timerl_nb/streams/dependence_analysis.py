@@ -114,7 +114,7 @@ class _Few:
         self.wrote.append((lo, hi, bit))
         return upstream
 
-    def tidied(self, few: int) -> _Few | _Many | None:
+    def without_finished(self, few: int) -> _Few | _Many | None:
         """Drop kernels that have run. Return None if none is left, and cells for more than a `few` segments."""
         self.read = [one for one in self.read if one[2][0]]
         self.wrote = [one for one in self.wrote if one[2][0]]
@@ -131,8 +131,8 @@ class _Whole(_Few):
     def writes(self, lo: int, hi: int, bit: list[int]) -> int:
         return super().writes(0, ANY.stop, bit)
 
-    def tidied(self, few: int) -> _Few | _Many | None:
-        return super().tidied(len(self.read) + len(self.wrote))
+    def without_finished(self, few: int) -> _Few | _Many | None:
+        return super().without_finished(len(self.read) + len(self.wrote))
 
 
 class _Many:
@@ -147,21 +147,21 @@ class _Many:
             self.reads(*one)
 
     def reads(self, lo: int, hi: int, bit: list[int]) -> int:
-        upstream, first, end = 0, *self._cut(lo, hi)
+        upstream, first, end = 0, *self._split_cells(lo, hi)
         for cell in self._cells[first:end]:
             upstream |= cell[2][0]
             cell[3].append(bit)
         return upstream
 
     def writes(self, lo: int, hi: int, bit: list[int]) -> int:
-        upstream, first, end = 0, *self._cut(lo, hi)
+        upstream, first, end = 0, *self._split_cells(lo, hi)
         for _, _, writer, readers in self._cells[first:end]:
             for by in writer, *readers:
                 upstream |= by[0]
         self._starts[first:end], self._cells[first:end] = [lo], [[lo, hi, bit, []]]
         return upstream
 
-    def _cut(self, lo: int, hi: int) -> tuple[int, int]:
+    def _split_cells(self, lo: int, hi: int) -> tuple[int, int]:
         """From which cell to which a segment is, cut where it begins and ends, and made where there are none."""
         starts, cells = self._starts, self._cells
         for at in lo, hi:
@@ -185,7 +185,7 @@ class _Many:
         self._starts += other._starts
         self._cells += other._cells
 
-    def tidied(self, _: int) -> _Many | None:
+    def without_finished(self, _: int) -> _Many | None:
         for cell in self._cells:
             cell[3] = [by for by in cell[3] if by[0]]
         self._cells = [cell for cell in self._cells if cell[2][0] or cell[3]]
@@ -250,7 +250,7 @@ class Buffers:
     def _group(self, lo: int, hi: int) -> _Group:
         return _Group(0, 0, None, lo, hi)
 
-    def _parts(self) -> _Few:
+    def _make_ranges(self) -> _Few:
         return _Whole()
 
     def add(self, slot: int, kernel: Kernel) -> int:
@@ -290,7 +290,7 @@ class Buffers:
         if self._bits:
             self._bits.pop(slot, [0])[0] = 0
         if len(groups) > self._most:
-            self._tidy()
+            self._drop_finished()
 
     def _enter(self, key: int | _Key) -> _Group:
         """Make the group of a buffer, or the group of a range, joined with all groups it overlaps."""
@@ -323,14 +323,14 @@ class Buffers:
     def _merge_groups(self, groups: list[_Group]) -> _Group:
         """Make one group of several, given by ascending addresses, that keeps ranges."""
         made = groups[0]
-        parts = [one.parts or self._cut(one) for one in groups]
+        parts = [one.parts or self._split_into_ranges(one) for one in groups]
         if any(isinstance(one, _Many) for one in parts):
             cells = _Many(_Few())
             for one in parts:
                 cells.extend(one if isinstance(one, _Many) else _Many(one))
             made.parts = cells
         else:
-            made.parts = self._parts()
+            made.parts = self._make_ranges()
             for one in parts:
                 assert isinstance(one, _Few)
                 made.parts.wrote += one.wrote
@@ -341,9 +341,9 @@ class Buffers:
                 self._groups[key] = made
         return made
 
-    def _cut(self, group: _Group) -> _Few:
+    def _split_into_ranges(self, group: _Group) -> _Few:
         """Let a group keep ranges."""
-        parts = group.parts = self._parts()
+        parts = group.parts = self._make_ranges()
         parts.wrote = [(group.lo, group.hi, self._bit(by)) for by in slots(group.wrote)]
         parts.read = [(group.lo, group.hi, self._bit(by)) for by in slots(group.read)]
         group.wrote = group.read = group.lo = group.hi = 0
@@ -357,11 +357,11 @@ class Buffers:
             del self._groups[key]
         group.keys = []
 
-    def _tidy(self) -> None:
+    def _drop_finished(self) -> None:
         """Drop kernels that have run, and groups without others. Of many ranges of a group, later accesses enter again."""
         for buffer, one in list(self._groups.items()):
             if one.parts is not None:
-                one.parts = one.parts.tidied(self._few)
+                one.parts = one.parts.without_finished(self._few)
             if isinstance(buffer, int) and one.is_idle:
                 del self._groups[buffer]
         for space, (starts, groups) in list(self._spaces.items()):
@@ -404,7 +404,7 @@ class Ranges(Buffers):
     def _group(self, lo: int, hi: int) -> _Group:
         return _Group(0, 0, None if self._is_whole else _Few(), lo, hi)
 
-    def _parts(self) -> _Few:
+    def _make_ranges(self) -> _Few:
         return _Few()
 
     def add(self, slot: int, kernel: Kernel) -> int:
@@ -417,7 +417,9 @@ class Ranges(Buffers):
                 group.read |= bit
             elif group.parts or group.wrote or group.read:
                 own = own or self._bit(slot)
-                upstream |= (group.parts or self._cut(group)).reads(s.start, s.stop, own)
+                upstream |= (group.parts or self._split_into_ranges(group)).reads(
+                    s.start, s.stop, own
+                )
             else:
                 group.read, group.lo, group.hi = bit, s.start, s.stop
         for s in kernel.writes:
@@ -428,7 +430,9 @@ class Ranges(Buffers):
                 group.read = 0
             elif group.parts or group.wrote or group.read:
                 own = own or self._bit(slot)
-                upstream |= (group.parts or self._cut(group)).writes(s.start, s.stop, own)
+                upstream |= (group.parts or self._split_into_ranges(group)).writes(
+                    s.start, s.stop, own
+                )
             else:
                 group.wrote, group.lo, group.hi = bit, s.start, s.stop
         self._held[slot] = kernel
@@ -437,11 +441,11 @@ class Ranges(Buffers):
         if own:
             self._due -= len(kernel.reads) + len(kernel.writes)
             if self._due <= 0:
-                self._tidy()
+                self._drop_finished()
         return upstream & ~bit
 
-    def _tidy(self) -> None:
-        super()._tidy()
+    def _drop_finished(self) -> None:
+        super()._drop_finished()
         self._due = max(self._every, len(self._groups))
 
 

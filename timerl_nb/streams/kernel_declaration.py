@@ -55,7 +55,7 @@ class Kernel:
         return f"{self.name} at {self.line}" if self.line else self.name
 
     @property
-    def said(self) -> tuple[str, str, tuple[int, ...]]:
+    def description(self) -> tuple[str, str, tuple[int, ...]]:
         """What a report says of it."""
         return self.name, self.line, self.op_ids
 
@@ -346,10 +346,10 @@ def kernel(
     if reads is None and writes is None:
         writes = ANY
 
-    def made(function: Callable[P, R]) -> KernelFunction[P, R]:
+    def decorate(function: Callable[P, R]) -> KernelFunction[P, R]:
         _check_function(function)
         return KernelFunction(
             function, () if reads is None else reads, () if writes is None else writes, blocks
         )
 
-    return made
+    return decorate

@@ -104,7 +104,7 @@ class Stream(Inspectable):
         course = _way("simulate", how)
         counts = {"the size of a window": size, "streams": streams, "scheduled": scheduled}
         checked = [integer(name, value, least=1) for name, value in counts.items()]
-        return course(self, by_name(gpu), *checked).simulated(how)
+        return course(self, by_name(gpu), *checked).simulate(how)
 
     def __str__(self) -> str:
         chain = max(self.depths, default=0)

@@ -25,7 +25,7 @@ _LEAVES: Final = str, bytes, int, float, complex, type, type(None), np.generic, 
 
 
 @dataclass(frozen=True)
-class Found:
+class ReachableMemory:
     """Memory that a kernel can reach.
 
     Attributes:
@@ -41,10 +41,10 @@ class Found:
     is_captured: bool = False
 
 
-def reachable(kernel: Kernel) -> list[Found]:
+def reachable(kernel: Kernel) -> list[ReachableMemory]:
     """Return the memory that a kernel can reach, each array once under each of its names."""
     call = kernel.run
-    found: list[Found] = []
+    found: list[ReachableMemory] = []
     if isinstance(call, functools.partial):
         given = _arguments(call)
         walk = _Walk(call.func, given)
@@ -130,7 +130,7 @@ class _Walk:
 
     def values(
         self, name: str, value: Any, *, is_captured: bool = False, is_used: bool | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[ReachableMemory]:
         """Yield the memory in a value."""
         seen: set[int] = set()
         is_used = bool(name) if is_used is None else is_used
@@ -142,13 +142,15 @@ class _Walk:
             seen.add(id(value))
             inner: Iterator[tuple[str, Any, bool]] = iter(())
             if isinstance(value, np.ndarray):
-                yield Found(name, value, is_used, is_captured)
+                yield ReachableMemory(name, value, is_used, is_captured)
                 if isinstance(value, np.ma.MaskedArray) and value.mask is not np.ma.nomask:
-                    yield Found(f"{name}.mask", np.asarray(value.mask), is_used, is_captured)
+                    yield ReachableMemory(
+                        f"{name}.mask", np.asarray(value.mask), is_used, is_captured
+                    )
                 if value.dtype == object:
                     inner = ((f"{name}.flat[{k}]", v, is_used) for k, v in enumerate(value.flat))
             elif is_memory(value) or isinstance(value, _BUFFERS):
-                yield Found(name, value, is_used, is_captured)
+                yield ReachableMemory(name, value, is_used, is_captured)
             elif isinstance(value, Mapping):
                 inner = ((f"{name}[{key!r}]", v, is_used) for key, v in list(value.items()))
             elif isinstance(value, _SEQUENCES):

@@ -39,7 +39,7 @@ class SchedulingWindow:
         self._add, self._remove = finder.add, finder.remove
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return not self.free
 
     @property

@@ -49,8 +49,8 @@ class _Exit:
 
     def __get__(self, window: Threads | None, owner: type) -> Callable[..., None]:
         if window is None:
-            return Threads.leave
-        leave = functools.partial(Threads.leave, window)
+            return Threads.exit
+        leave = functools.partial(Threads.exit, window)
         window.watch(leave)
         return leave
 
@@ -132,7 +132,9 @@ class Threads:
         self._begun = self._last = perf_counter()
         for lane in range(0 if self._alone else self.streams):
             name = f"timerl-stream-{lane}"
-            self._workers.append(Thread(target=self._work, args=(lane,), name=name, daemon=True))
+            self._workers.append(
+                Thread(target=self._run_lane, args=(lane,), name=name, daemon=True)
+            )
             self._workers[-1].start()
         self._taker = Taker(self.submit, generator)
         self._taker.open()
@@ -141,7 +143,7 @@ class Threads:
         """End the window when `leave` is released, if it has not ended before."""
         self._exit = weakref.ref(leave, lambda _: self._stop())
 
-    def leave(self, kind: object, error: BaseException | None, at: object) -> None:
+    def exit(self, kind: object, error: BaseException | None, at: object) -> None:
         """Leave the block."""
         if self._state == "open":
             if self._process == os.getpid():
@@ -197,7 +199,7 @@ class Threads:
         ran, count = list(self._ran.copy()), self._completed
         last = ran[-1][-1] if ran else self._last
 
-        def made() -> list[Launch]:
+        def make_launches() -> list[Launch]:
             found: list[Launch] = []
             for slot, (kernel, waits, entered), lane, said, *times in ran:
                 came, started, over = ((t - self._begun) * 1e6 for t in (entered, *times))
@@ -207,7 +209,7 @@ class Threads:
             return found
 
         us = (last - self._begun) * 1e6
-        launches = Launches(len(ran), made)
+        launches = Launches(len(ran), make_launches)
         return Report(self._how, self._window.size, self.streams, us, launches, count)
 
     def _check_usable(self) -> None:
@@ -292,12 +294,14 @@ class Threads:
             raise self._failed from error
         finally:
             self._last = perf_counter()
-            self._ran.append((0, (self._completed, (), begun), 0, kernel.said, begun, self._last))
+            self._ran.append(
+                (0, (self._completed, (), begun), 0, kernel.description, begun, self._last)
+            )
             self._completed += 1
 
     # --- the workers' threads --------------------------------------------------------------------
 
-    def _work(self, lane: int) -> None:
+    def _run_lane(self, lane: int) -> None:
         lock, window, queue, ran = self._lock, self._window, self._queue, self._ran
         ready, free, held, kernels = window.ready, window.free, self._held, window.kernels
         complete, on = window.complete, self._lanes[lane] if self._lanes else None
@@ -312,7 +316,7 @@ class Threads:
                     was_idle = False
                 elif kernel is not None:
                     if recorded:
-                        ran.append((slot, held[slot], lane, kernel.said, begun, ended))
+                        ran.append((slot, held[slot], lane, kernel.description, begun, ended))
                     complete(slot)
                     self._completed += 1
                     self._busy -= 1

@@ -50,7 +50,7 @@ class Conductor:
             case "step" if rests:
                 self.start(program, paused=True).step()
             case name:
-                getattr(self._known(), name)()
+                getattr(self._require_run(), name)()
 
     def start(self, program: Program, **options: Any) -> Running:
         """Run a program; the options are those of `Program.start`.
@@ -66,7 +66,7 @@ class Conductor:
 
     def watch(self, program: Program, running: Running) -> None:
         """Show a run of a program, whoever started it."""
-        self.leave()
+        self.detach()
         live = Live(program)
         self.running = running
         self.program, self.view = program, None
@@ -86,13 +86,13 @@ class Conductor:
             self._is_last.wait(SOON)
         return self.view
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Show nothing more of the run, which goes on."""
         if self._leave is not None:
             self._leave()
         self._leave = None
 
-    def _known(self) -> Running:
+    def _require_run(self) -> Running:
         if self.running is None:
             raise ExecutionError("nothing runs.", hint="start a run first.")
         return self.running

@@ -47,11 +47,11 @@ class Drawing:
 
     @cached_property
     def lineage(self) -> Lineage:
-        return Lineage.of(self.program)
+        return Lineage.from_program(self.program)
 
     @cached_property
     def turn(self) -> Turn:
-        return Turn.of(self.program)
+        return Turn.from_program(self.program)
 
     @cached_property
     def space(self) -> IterationSpaceView:
@@ -65,18 +65,18 @@ class Drawing:
 
     @cached_property
     def loops(self) -> LoopView:
-        return LoopView.of(self.program)
+        return LoopView.from_program(self.program)
 
     @cached_property
     def index(self) -> Index:
         return Index(self.program, self.lineage)
 
     @cached_property
-    def known(self) -> frozenset[int]:
+    def operation_ids(self) -> frozenset[int]:
         """The operations of all stages."""
         return frozenset(op_id for one in self.lineage.generations for op_id in one.ops)
 
-    def nearest(self, stage: str) -> str:
+    def nearest_stage(self, stage: str) -> str:
         """A stage of this name, or the one to show instead of a pass that did not run."""
         return next(name for name in (stage, *LAST) if name in self.program.stages)
 
@@ -112,7 +112,7 @@ class Drawing:
 
     def outline(self, stage: str) -> Packed:
         """The text of a stage that is no graph."""
-        view = OutlineView.of(self.program, stage)
+        view = OutlineView.from_stage(self.program, stage)
         return NOTHING if view is None else packed(view)
 
     def stores(self, stage: str) -> Packed:
@@ -122,11 +122,13 @@ class Drawing:
     @cached_property
     def _stores(self) -> Packed:
         return packed(
-            StoresView.of(self.program, of_tensors(self.first.memory, self.program.memory))
+            StoresView.from_program(
+                self.program, of_tensors(self.first.memory, self.program.memory)
+            )
         )
 
     def steps(self, stage: str) -> Packed:
-        return packed(StepsView.of(self.program.stages[stage]))
+        return packed(StepsView.from_stage(self.program.stages[stage]))
 
     def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
         """What is known of the first few of some operations; of a kernel rather than of what is in it.
@@ -134,17 +136,19 @@ class Drawing:
         Args:
             ids: those that were asked for, and that there are.
         """
-        inside = self._inside(ids)
+        inside = self._operations_within(ids)
         alone = [op_id for op_id in ids if op_id not in inside] or list(ids)
         shown = asked.stage if asked.stage in self.program.stages else None
-        view = InspectorView.of(self.program, alone[:FEW], shown, self.lineage, asked.tensors)
+        view = InspectorView.from_program(
+            self.program, alone[:FEW], shown, self.lineage, asked.tensors
+        )
         more = len(alone) - len(alone[:FEW])
         told = [[*asked.ids], [[*tensor] for tensor in asked.tensors]]
         return packed(view, asked=told, more=more)
 
     def picture(self, stage: str) -> str:
         """The views of a saved page: the graph and the loop nest, over the space and the memory."""
-        text = OutlineView.of(self.program, stage)
+        text = OutlineView.from_stage(self.program, stage)
         graph = (graph_view(self.graph_of(stage)) if text is None else text).to_svg()
         above = [(stage, graph), ("loop nest", self.loops.to_svg())]
         under = [("iteration space", self.space.to_svg()), ("memory", self.memory.to_svg())]
@@ -159,7 +163,7 @@ class Drawing:
         filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
         return packed(self.index.search(asked.query, **filters))
 
-    def widened(self, asked: Search) -> Search:
+    def drop_missing_filters(self, asked: Search) -> Search:
         """A search of another program, without filters by what this one does not have."""
         kind = asked.kind if asked.kind in self.index.kinds else None
         region = asked.region if asked.region in self.index.regions else None
@@ -168,7 +172,7 @@ class Drawing:
     def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
         """Everything that changes with the program, but the search."""
         return {
-            **self._whole,
+            **self._program_views,
             "stage": stage,
             "graph": self.graph(stage, before),
             "steps": self.steps(stage),
@@ -183,14 +187,14 @@ class Drawing:
         """Make what `traits` and a search need, view by view; `check` gets each."""
         for name in ("lineage", "pipeline", "turn", "space", "memory", "loops", "index"):
             check(getattr(self, name))
-        self.traits(self.nearest(stage), before)
+        self.traits(self.nearest_stage(stage), before)
 
     @cached_property
     def pipeline(self) -> PipelineView:
-        return PipelineView.of(self.program)
+        return PipelineView.from_program(self.program)
 
     @cached_property
-    def _whole(self) -> Mapping[str, Packed]:
+    def _program_views(self) -> Mapping[str, Packed]:
         """The views of the whole program."""
         views = {
             "lineage": self.lineage,
@@ -202,7 +206,7 @@ class Drawing:
         }
         return {name: packed(view) for name, view in views.items()}
 
-    def _inside(self, ids: Sequence[int]) -> set[int]:
+    def _operations_within(self, ids: Sequence[int]) -> set[int]:
         chosen, found = set(ids), set[int]()
         for op in self.program.fused:
             if op.id in chosen and isinstance(op.attrs, DataflowAttrs):
@@ -221,4 +225,4 @@ def known_ids(drawing: Drawing, ids: object) -> list[int]:
     if not isinstance(ids, list | tuple):
         raise OptionError("a selection is a list of operation ids.")
     whole = [k for k in ids if isinstance(k, int) and not isinstance(k, bool)]
-    return [k for k in dict.fromkeys(whole) if k in drawing.known]
+    return [k for k in dict.fromkeys(whole) if k in drawing.operation_ids]

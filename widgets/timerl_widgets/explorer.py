@@ -32,10 +32,10 @@ from timerl_widgets.ahead import Ahead, Change, Check, Interrupted, guesses, res
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
-from timerl_widgets.known import Known
+from timerl_widgets.known import DrawingCache
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
-from timerl_widgets.place import Place, key
+from timerl_widgets.place import FamilyPosition, key
 from timerl_widgets.requests import (
     Cancel,
     Command,
@@ -128,10 +128,10 @@ class Explorer(Widget):
             if one is not None:
                 a_program(one)
         self._conductor = Conductor(self._show_run)
-        self._place = Place(family)
-        self._known, self._first = Known(self._place, program), program
+        self._place = FamilyPosition(family)
+        self._known, self._first = DrawingCache(self._place, program), program
         self._sweeper: Sweeper | None = None
-        self._drawing = self._known.of(Drawing(program))
+        self._drawing = self._known.get_drawing(Drawing(program))
         self.ahead, self._is_shown = ahead, False
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
@@ -142,10 +142,10 @@ class Explorer(Widget):
         self._cancelled = Event()
         # bounds, options and positions that wait
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
-        shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
+        shown = self._drawing.nearest_stage(stage) if stage == FIRST_SHOWN else stage
         views = self._drawing.traits(self._drawing.check_stage(shown))
         self._drawn_stage = views["stage"]
-        views["comparison"] = self._compared(self._drawing)
+        views["comparison"] = self._comparison(self._drawing)
         views["search"] = self._drawing.search(self._sought)
         super().__init__(**views, status={"state": "ready"})
         self.on_msg(self._receive)
@@ -170,7 +170,7 @@ class Explorer(Widget):
         """Show the program beside another one, or alone."""
         self._beside = None if other is None else a_program(other)
         self._titles = "before", "now"
-        self._later("compare", self._look_beside)
+        self._submit("compare", self._look_beside)
 
     def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
         """Compile again with other options and bounds, in the background; see `wait`.
@@ -207,13 +207,13 @@ class Explorer(Widget):
         if self._runs():
             raise ExecutionError("a run goes on, which would be measured, too.", hint="stop it.")
         self._sweeper = Sweeper(place.family, name, place.at, measure, place.bounds, place.options)
-        self._later("sweep", self._sweep_on)
+        self._submit("sweep", self._sweep_on)
 
     def stop_sweep(self) -> None:
         """End a sweep; what is known of it stays."""
         if self._sweeper is not None:
             self._sweeper.stop()
-            self._later("sweep", self._sweep_on)
+            self._submit("sweep", self._sweep_on)
 
     @property
     def swept(self) -> SweepView | None:
@@ -232,8 +232,8 @@ class Explorer(Widget):
     def close(self) -> None:
         """Leave the page; a run goes on without it."""
         if "_worker" in vars(self):  # it was made
-            self._conductor.leave()
-            self._worker.meanwhile(None)
+            self._conductor.detach()
+            self._worker.run_in_background(None)
         super().close()
 
     def _shown_as(self) -> tuple[str, Callable[[], str]]:
@@ -249,7 +249,7 @@ class Explorer(Widget):
     def _is_stage(self, proposal: dict[str, Any]) -> str:
         """A stage that there is; what a page sends otherwise leaves what is shown."""
         name = proposal["value"]
-        return name if name in self.program.stages else self._drawing.nearest(self.stage)
+        return name if name in self.program.stages else self._drawing.nearest_stage(self.stage)
 
     @traitlets.validate("instant")
     def _in_turn(self, proposal: dict[str, Any]) -> int | None:
@@ -274,7 +274,7 @@ class Explorer(Widget):
             case SetBounds(changes):
                 self._change(changes, {})
             case SetArgument(name, at):
-                self._place.moved({name: at})  # or refused
+                self._place.with_arguments({name: at})  # or refused
                 self._change({}, {}, {name: at})
             case Sweep(argument, stop):
                 self.stop_sweep() if stop else self.sweep(argument)
@@ -285,17 +285,17 @@ class Explorer(Widget):
             case Compare(close):
                 self.compare(None if close else self.program)
             case Inspect():
-                self._later("inspect", lambda: self._inspect(request))
+                self._submit("inspect", lambda: self._inspect(request))
             case Fold(key, folded):
-                self._later("fold", lambda: self._fold(key, folded))
+                self._submit("fold", lambda: self._fold(key, folded))
             case Detail(name):
-                self._compiler.ask(name, lambda: self._tell(self._drawing, name))
+                self._compiler.ask(name, lambda: self._show_detail(self._drawing, name))
             case Search():
-                self._later("search", lambda: self._search(request))
+                self._submit("search", lambda: self._search(request))
 
     # --- in the background -----------------------------------------------------------------------
 
-    def _later(self, kind: str, act: Callable[[], None]) -> None:
+    def _submit(self, kind: str, act: Callable[[], None]) -> None:
         """Do something on the worker; its errors are shown."""
         self._worker.ask(kind, act)
 
@@ -305,7 +305,7 @@ class Explorer(Widget):
         self.status = {"state": "compiling"}
         self._cancelled.clear()
         self._changes.append((bounds, options, at or {}))
-        self._later("compile", self._recompile)
+        self._submit("compile", self._recompile)
 
     def _changed(self) -> tuple[Drawing, bool, str]:
         """The program with all changes that wait, or, where one is impossible, with none of them.
@@ -322,8 +322,8 @@ class Explorer(Widget):
             at.update(of_at)
         self._go_on()
         place, moves = self._place, at != self._place.at
-        before = place.was(at) or was(self.program, bounds, options)
-        show = self._sketching(complete=not bounds and not moves, before=before)
+        before = place.describe_difference(at) or was(self.program, bounds, options)
+        show = self._progress_observer(complete=not bounds and not moves, before=before)
         sketch = following(self.program, bounds, options, show)
         tried: list[Candidate] = []
         budget = self.program.options.with_(**options).budget
@@ -343,7 +343,7 @@ class Explorer(Widget):
         try:
             if not bounds:
                 known = self._known.changed(self.program, options, at)
-                drawing = known or self._known.compiled(self.program, options, at, observer)
+                drawing = known or self._known.get_or_compile(self.program, options, at, observer)
             elif not moves:
                 program = self.program.again(
                     bounds=bounds, options=options, observer=observer, tell=False
@@ -360,7 +360,7 @@ class Explorer(Widget):
         place.at = at
         place.bounds.update(bounds)
         place.options.update(options)
-        return self._known.of(drawing), known is not None, before
+        return self._known.get_drawing(drawing), known is not None, before
 
     def _go_on(self) -> None:
         """Raise an error where the change that is being compiled has been given up."""
@@ -372,11 +372,11 @@ class Explorer(Widget):
         drawing, stage = self._drawing, self.stage
         seconds = drawing.program.stages.seconds
         clicks = guesses(drawing.pipeline.switches, seconds)
-        near = self._place.near() if clicks else []
+        near = self._place.nearest_positions() if clicks else []
         here = self._place.at
         changes = [*(({}, at) for at in near), *((change, here) for change in clicks)]
         if not self.ahead or not self._is_shown or not changes:
-            self._worker.meanwhile(None)
+            self._worker.run_in_background(None)
             self.foreseen = {}
             return
 
@@ -385,7 +385,9 @@ class Explorer(Widget):
             if key(at) in self._place.failed:
                 return
             try:
-                made = self._known.compiled(drawing.program, options, at, CompileObserver(check))
+                made = self._known.get_or_compile(
+                    drawing.program, options, at, CompileObserver(check)
+                )
             except Exception as error:
                 if at is here:
                     raise
@@ -393,13 +395,13 @@ class Explorer(Widget):
             else:
                 made.prepare(stage, drawing.view, check)
 
-        def told(left: int) -> None:
+        def on_remaining(left: int) -> None:
             self.foreseen = {"left": left, "of": len(changes)}
             self._tell_arguments()
 
-        told(len(changes))
-        ahead = Ahead(make, changes, lambda: self._worker.waits, self._runs, told)
-        self._worker.meanwhile(ahead, rest(seconds))
+        on_remaining(len(changes))
+        ahead = Ahead(make, changes, lambda: self._worker.waits, self._runs, on_remaining)
+        self._worker.run_in_background(ahead, rest(seconds))
 
     def _runs(self) -> bool:
         return self.running is not None and self.running.state == "running"
@@ -407,7 +409,7 @@ class Explorer(Widget):
     def _tell_arguments(self) -> None:
         """Say where the sliders are, and which of their positions are known."""
         program, place = self.program, self._place
-        told = place.to_json(lambda at: self._known.has(program, at))
+        told = place.to_json(lambda at: self._known.has_program(program, at))
         self.arguments = {"arguments": told} if told else {}
 
     def _sweep_on(self) -> None:
@@ -422,11 +424,11 @@ class Explorer(Widget):
         with suppress(Interrupted):
             sweeper.step(CompileObserver(check))
         view = sweeper.view
-        self.sweeping = packed(view, left=sweeper.left)
-        if sweeper.left:
-            self._later("sweep", self._sweep_on)
+        self.sweeping = packed(view, left=sweeper.remaining)
+        if sweeper.remaining:
+            self._submit("sweep", self._sweep_on)
 
-    def _sketching(self, complete: bool, before: str) -> Callable[[Progress], None]:
+    def _progress_observer(self, complete: bool, before: str) -> Callable[[Progress], None]:
         """Says what comes next, and shows the passes once they have run, if nothing else changes."""
         shown, drawing = self.stage, self._drawing.view
         waits = complete and self.program.stages[shown].previous is not None  # for a pass's graph
@@ -461,9 +463,9 @@ class Explorer(Widget):
             self._tell_arguments()
             raise
         seconds = time.perf_counter() - start
-        views = drawing.traits(drawing.nearest(stage), self._drawing.view)
+        views = drawing.traits(drawing.nearest_stage(stage), self._drawing.view)
         views["graph"] = against(views["graph"], before)
-        views["comparison"] = self._compared(drawing)
+        views["comparison"] = self._comparison(drawing)
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another one was asked for meanwhile, and is drawn next
@@ -477,18 +479,18 @@ class Explorer(Widget):
             told = list(drawing.program.warnings)
             self._tell_arguments()
             self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
-        self._search(drawing.widened(self._sought))
+        self._search(drawing.drop_missing_filters(self._sought))
         if self._conductor.view is not None:  # which may be of the program before
             self._show_run(self._conductor.view)
         self._look_ahead()
 
     def _show_stage(self, _: Any) -> None:
-        self._later("stage", self._draw_stage)
+        self._submit("stage", self._draw_stage)
 
     def _draw_stage(self) -> None:
         drawing, stage = self._drawing, self.stage
         if stage not in drawing.program.stages:  # it was switched off since it was asked for
-            self.stage = drawing.nearest(stage)
+            self.stage = drawing.nearest_stage(stage)
             return
         steps, outline, graph = drawing.steps(stage), drawing.outline(stage), self.graph
         stores = drawing.stores(stage)
@@ -504,7 +506,7 @@ class Explorer(Widget):
         if known:
             self.inspector = drawing.inspector(asked, known)
 
-    def _tell(self, drawing: Drawing, name: str) -> None:
+    def _show_detail(self, drawing: Drawing, name: str) -> None:
         """Make a detail of the program that is shown, or say why there is none."""
         problem = ""
         try:
@@ -525,13 +527,15 @@ class Explorer(Widget):
         self.search, self._sought = self._drawing.search(asked), asked
 
     def _look_beside(self) -> None:
-        self.comparison = self._compared(self._drawing)
+        self.comparison = self._comparison(self._drawing)
 
-    def _compared(self, drawing: Drawing) -> Packed:
+    def _comparison(self, drawing: Drawing) -> Packed:
         if self._beside is None:
             return NOTHING
         return packed(
-            ComparisonView.of(self._beside, drawing.program, self._titles, first=drawing.first)
+            ComparisonView.from_programs(
+                self._beside, drawing.program, self._titles, first=drawing.first
+            )
         )
 
     def _show_run(self, view: RunView) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from timerl_nb.show.widget_api import At, CompileObserver, Lru, Program
 from timerl_widgets.drawing import Drawing
-from timerl_widgets.place import Place, key
+from timerl_widgets.place import FamilyPosition, key
 
 POINTS: Final = 4_000_000  # executed points of the programs that are kept,
 MOST: Final = 48  # which are so many at most
@@ -15,14 +15,14 @@ MOST: Final = 48  # which are so many at most
 Key = tuple[object, ...]
 
 
-class Known:
+class DrawingCache:
     """The latest programs of one graph, or of one family, by options, bounds and position."""
 
-    def __init__(self, place: Place, first: Program) -> None:
+    def __init__(self, place: FamilyPosition, first: Program) -> None:
         self._held: Lru[Key, Drawing] = Lru(POINTS, _weight)
         self._place, self._first = place, first
 
-    def of(self, drawing: Drawing) -> Drawing:
+    def get_drawing(self, drawing: Drawing) -> Drawing:
         """The program of this place with its views, as they are known if they are."""
         return self._held.get(_key(drawing.program, {}, self._place.at), lambda: drawing)
 
@@ -32,21 +32,21 @@ class Known:
         Raises:
             OptionError: there is no such option, or it does not take that value.
         """
-        return self._held.known(_key(program, options, at))
+        return self._held.lookup(_key(program, options, at))
 
-    def has(self, program: Program, at: At) -> bool:
+    def has_program(self, program: Program, at: At) -> bool:
         """Whether the program of another position is known."""
         return _key(program, {}, at) in self._held
 
-    def compiled(
+    def get_or_compile(
         self, program: Program, options: Mapping[str, Any], at: At, observer: CompileObserver
     ) -> Drawing:
         """A program with some options changed, at a position, compiled if it is not known."""
 
-        def made() -> Drawing:
+        def compile_drawing() -> Drawing:
             return Drawing(self._place.program(program, options, at, observer), self._first)
 
-        return self._held.get(_key(program, options, at), made)
+        return self._held.get(_key(program, options, at), compile_drawing)
 
     def __len__(self) -> int:
         return len(self._held)

@@ -43,7 +43,7 @@ class Live:
         self._load.append((frame.elapsed, busy, host, *taken))
         held = frame.held
         if held is not None and (self._held is None or len(held.bytes)):
-            predicted = self._parts(held.first, held.last, len(held.bytes))
+            predicted = self._peaks_per_part(held.first, held.last, len(held.bytes))
             self._held = HeldBytes(held.first, held.last, amounts(held.bytes), amounts(predicted))
         return RunView(
             replace(
@@ -52,13 +52,13 @@ class Live:
             self._program.memory.peak,
             self._held,  # a last frame may bring no points
             Load(*np.array(self._load).T),
-            self._turns.after(frame.held),
+            self._turns.latest_complete(frame.held),
             (*measured_amounts(frame), *stated_amounts(self._program)),
         )
 
-    def _parts(self, first: int, last: int, count: int) -> Array:
+    def _peaks_per_part(self, first: int, last: int, count: int) -> Array:
         """The greatest predicted bytes in each of equal parts of executed points."""
-        shown = self._line.between(first, last)
+        shown = self._line.bytes_between(first, last)
         if not count or not len(shown):
             return np.zeros(0)
         edges = np.linspace(0, len(shown), count + 1).astype(int)

@@ -38,11 +38,11 @@ class MappingExplorer(Widget):
         """
         self._sweep = sweep
         self._form: Literal["prose", "published"] = form
-        self.drawn = MappingView.of(sweep, (), form)
+        self.drawn = MappingView.from_sweep(sweep, (), form)
         super().__init__(view=packed(self.drawn), at=[0] * len(self.drawn.settings))
 
     @traitlets.validate("at")
-    def _within(self, proposal: dict[str, Any]) -> list[int]:
+    def _validate_at(self, proposal: dict[str, Any]) -> list[int]:
         """A position for each setting, among its values: what a page sends is not to be trusted."""
         given, settings = proposal["value"], self.drawn.settings
         if len(given) != len(settings):
@@ -50,12 +50,12 @@ class MappingExplorer(Widget):
         return [min(max(k, 0), len(one.values) - 1) for k, one in zip(given, settings, strict=True)]
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[str]:
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[str]:
         """The devices of a cell, or none."""
         given = proposal["value"]
         return given if len(given) == 2 and set(given) <= set(self.drawn.devices) else []
 
     @traitlets.observe("at")
-    def _moved(self, change: dict[str, Any]) -> None:
-        self.drawn = MappingView.of(self._sweep, tuple(change["new"]), self._form)
+    def _on_at_change(self, change: dict[str, Any]) -> None:
+        self.drawn = MappingView.from_sweep(self._sweep, tuple(change["new"]), self._form)
         self.view = packed(self.drawn)

@@ -29,14 +29,14 @@ class Pane(Widget):
 
     def __init__(self, shown: Any, kind: Any) -> None:
         given = isinstance(shown, kind)
-        lineage = None if given else show.Lineage.of(a_program(shown))
-        self.drawn: show.View = shown if given else kind.of(shown)
+        lineage = None if given else show.Lineage.from_program(a_program(shown))
+        self.drawn: show.View = shown if given else kind.from_program(shown)
         view = packed(self.drawn)
         self._ids = frozenset(_ids(view["json"]))
         super().__init__(view=view, lineage=packed(lineage) if lineage else NOTHING)
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[int]:
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
         """Only operations of the view, each once: what a page sends is data, not to be trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._ids]
 

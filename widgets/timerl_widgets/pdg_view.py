@@ -35,7 +35,7 @@ class PdgView(Widget):
         """Show a graph, a program's graph as written, or a view made by `graph_view`."""
         self.graph, self.svg = laid_out(_viewed(graph))
         super().__init__(view=self._model(), **options)
-        self.on_msg(self._told)
+        self.on_msg(self._handle_message)
 
     def show(self, graph: Pdg | Program | GraphView) -> None:
         """Show another graph; the page marks what was added, removed and changed.
@@ -53,7 +53,7 @@ class PdgView(Widget):
     def _model(self, against: str = "") -> dict[str, Any]:
         return {**self.graph.to_json(), "svg": self.svg, "against": against}
 
-    def _told(self, _: object, message: Any, __: object) -> None:
+    def _handle_message(self, _: object, message: Any, __: object) -> None:
         """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
         match message:
             case {"kind": "fold", "id": str(key), "folded": bool(folded)}:
@@ -63,7 +63,7 @@ class PdgView(Widget):
                     self.send({"kind": "refused", "request": "fold"})
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[int]:
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
         """Only operations of the graph, each once: what a page sends is data, not to be trusted."""
         known = {op_id for node in self.graph.nodes for op_id in node.op_ids}
         return [op_id for op_id in dict.fromkeys(proposal["value"]) if op_id in known]

@@ -10,7 +10,7 @@ from timerl_nb.show.widget_api import At, CompileObserver, Family, OptionError, 
 NEAR: Final = 16  # positions that are compiled ahead of the hand
 
 
-class Place:
+class FamilyPosition:
     """A position in a family of programs; of one program alone there is just that one.
 
     Attributes:
@@ -54,7 +54,7 @@ class Place:
             found[name] = swept[name].index(value)
         return found
 
-    def moved(self, to: At) -> dict[str, int]:
+    def with_arguments(self, to: At) -> dict[str, int]:
         """The position with some arguments at others.
 
         Raises:
@@ -65,7 +65,7 @@ class Place:
                 raise OptionError(f"there is no value {k} of {name!r}.")
         return {**self.at, **to}
 
-    def was(self, at: At) -> str:
+    def describe_difference(self, at: At) -> str:
         """What is so here of the arguments that are otherwise at another position."""
         moved = [name for name, k in at.items() if k != self.at[name]]
         return ", ".join(f"{name} {self.family.label(name, self.at[name])}" for name in moved)
@@ -78,7 +78,7 @@ class Place:
             return here.again(options=options, observer=observer, tell=False)
         return self.family.program(at, self.bounds, {**self.options, **options}, observer)
 
-    def near(self) -> list[dict[str, int]]:
+    def nearest_positions(self) -> list[dict[str, int]]:
         """The positions that a slider comes to next, the nearest first."""
         if self._family is None:
             return []

@@ -59,7 +59,7 @@ class RunMonitor(Widget):
     def close(self) -> None:
         """Leave the page; a run goes on without it."""
         if "_conductor" in vars(self):  # it was made
-            self._conductor.leave()
+            self._conductor.detach()
         super().close()
 
     def _show(self, view: RunView) -> None:

@@ -57,13 +57,13 @@ class ScopeView(Widget):
             traitlets.dlink((explorer, "lineage"), (self, "lineage"))
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[int]:
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
         """Only operations of launches, each once; an explorer looks itself at what it knows."""
         ids = dict.fromkeys(proposal["value"])
         return [k for k in ids if self._explorer is not None or k in self._ids]
 
     @traitlets.validate("operation")
-    def _named(self, proposal: dict[str, Any]) -> str:
+    def _validate_operation(self, proposal: dict[str, Any]) -> str:
         name = proposal["value"]
         return name if any(one.name == name for one in self.drawn.operations) else ""
 

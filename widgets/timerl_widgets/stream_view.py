@@ -34,16 +34,16 @@ class StreamView(Widget):
         Raises:
             CallError: one is no report.
         """
-        self.drawn = stream_view.StreamView.of(*reports, name=name)
+        self.drawn = stream_view.StreamView.from_reports(*reports, name=name)
         self._kernels = {one.kernel for run in self.drawn.runs for one in run.launches}
         super().__init__(view=packed(self.drawn))
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[int]:
+    def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
         """Kernels that are drawn, each once: what a page sends is not to be trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._kernels]
 
     @traitlets.validate("step")
-    def _within(self, proposal: dict[str, Any]) -> int:
+    def _validate_step(self, proposal: dict[str, Any]) -> int:
         last = self.drawn.runs[-1].launches if self.drawn.runs else ()
         return min(max(proposal["value"], 0), len(last))

@@ -42,14 +42,16 @@ class WaysExplorer(Widget):
         self._collector = collector
         self._known: dict[tuple[int, int], WaysView] = {}
         self._thread: Thread | None = None
-        self.drawn = self._measured(collector.envs, collector.steps)
+        self.drawn = self._measure_view(collector.envs, collector.steps)
         super().__init__(view=packed(self.drawn))
         self.on_msg(self._receive)
 
-    def _measured(self, envs: int, steps: int) -> WaysView:
+    def _measure_view(self, envs: int, steps: int) -> WaysView:
         if (envs, steps) not in self._known:
             ways = self._collector.ways_for(envs, steps)
-            self._known[envs, steps] = WaysView.of(ways, self._collector.name, envs, steps)
+            self._known[envs, steps] = WaysView.from_strategies(
+                ways, self._collector.name, envs, steps
+            )
         return self._known[envs, steps]
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
@@ -69,7 +71,7 @@ class WaysExplorer(Widget):
 
     def _measure(self, asked: Collect) -> None:
         try:
-            self.drawn = self._measured(asked.envs, asked.steps)
+            self.drawn = self._measure_view(asked.envs, asked.steps)
             self.view, self.problem = packed(self.drawn), ""
         except Exception as error:  # whatever environments raise is the reader's to see
             self.problem = str(error)

@@ -43,7 +43,7 @@ class Worker:
             self._jobs[kind] = job
             self._begin()
 
-    def meanwhile(self, piece: Piece | None, rest: float = 1.0) -> None:
+    def run_in_background(self, piece: Piece | None, rest: float = 1.0) -> None:
         """Do this, piece by piece, instead of what was to be done before while no job waits.
 
         A piece should end early where a job `waits`. An error ends it all, and is not shown.
@@ -77,12 +77,12 @@ class Worker:
 
     def _begin(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread = threading.Thread(target=self._run_thread, name=self._name, daemon=True)
             self._thread.start()
         self._changed.notify_all()
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
+    def _run_thread(self) -> None:
+        while (job := self._next_job()) is not None:
             try:
                 self._do(job)
             finally:
@@ -99,7 +99,7 @@ class Worker:
             except Exception as another:  # what shows errors is broken, too
                 warnings.warn(f"{self._name}: {error!r}, then {another!r}", stacklevel=1)
 
-    def _next(self) -> Job | None:
+    def _next_job(self) -> Job | None:
         with self._changed:
             end = time.monotonic() + self._idle
             while not self._changed.wait_for(lambda: self.waits, self._pause):

@@ -113,7 +113,7 @@ def staging_steps(write: Write) -> Any:
     with one.actor(stage=100) as put:
         for k in range(6):
             given = steps(k)
-            put.keep(given)
+            put.stage(given)
             write(*given.values())
     return held(one)
 
@@ -123,9 +123,9 @@ def staged_entries(write: Write) -> Any:
     put = one.actor(stage=100)
     for k in range(3):
         given = rows(k)
-        put.keep(given)
+        put.stage(given)
         write(*given.values())
-    taken = put.taken()
+    taken = put.take_staged()
     one.insert_entries(taken)
     write(*taken.values())
     return held(one)
@@ -145,7 +145,7 @@ def drawing(write: Write) -> Any:
 def drawing_parts(write: Write) -> Any:
     one, found = buffer(), []
     one.insert(rows(0, 20))
-    for part in one.parts(8, chunks=4):
+    for part in one.sample_in_parts(8, chunks=4):
         found.append({n: x.copy() for n, x in part.rows.items()})
         write(*part.rows.values(), part.index, part.weight, part.probability, part.ticket.serial)
     return found
@@ -346,9 +346,9 @@ CASES: dict[str, Callable[[Write], Any]] = {
     "Replay.actor": staging,
     "Replay.actor, blocks": staging_blocks,
     "Replay.actor, n steps": staging_steps,
-    "Actor.keep and taken": staged_entries,
+    "Actor.stage and taken": staged_entries,
     "Replay.sample and update": drawing,
-    "Replay.parts": drawing_parts,
+    "Replay.sample_in_parts": drawing_parts,
     "Replay.state and restore": keeping_states,
     "SumTree": priorities,
     "replay.train": training,
@@ -382,5 +382,5 @@ def test_staging_stores_each_observation_of_a_reused_array() -> None:
         for k in range(4):
             obs[:] = k
             put({"obs": obs})
-            assert put.staged == (k + 1) % 4
+            assert put.staged_count == (k + 1) % 4
     assert one.state()["row obs"][:, 0].tolist() == [0, 1, 2, 3]

@@ -17,7 +17,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.base import atomic_files as files
 from timerl_nb.base.errors import ExecutionError
-from timerl_nb.cli.support.run_request import Asked, read_json
+from timerl_nb.cli.support.run_request import RunRequest, read_json
 from timerl_nb.cli.support.sweep_workers import _CHILD, _ROOT
 from timerl_nb.runtime.state.run_folder import MANIFEST, Manifest, RunFolder, checksum_of
 from timerl_nb.scope.calibration.calibration import Calibration
@@ -148,7 +148,7 @@ def test_links_in_run_folders_are_not_followed(tmp_path: Path) -> None:
     (other / "asked.json").write_text("{}")
     (folder / "asked.json").symlink_to(other / "asked.json")
     with pytest.raises(ExecutionError, match="a symbolic link"):
-        Asked.read_from(folder)
+        RunRequest.read_from(folder)
     (folder / "lock").symlink_to(other / "made")
     with pytest.raises(ExecutionError, match="a symbolic link"):
         RunFolder(folder).enter()
@@ -156,7 +156,7 @@ def test_links_in_run_folders_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(other)  # the folder itself may be one
     linked = RunFolder(tmp_path / "link")
     linked.enter()
-    linked.leave()
+    linked.release()
 
 
 def test_a_checkpoint_is_as_large_as_its_header_says(tmp_path: Path) -> None:

@@ -57,14 +57,14 @@ def test_rounds_are_interleaved_until_one_leads() -> None:
     clock = Clock()
     fast, slow = race(clock, clock.call("f", 0.125), clock.call("s", 0.25))
     assert clock.order == "fs" * 5
-    assert fast.leads(slow) and not slow.leads(fast)
+    assert fast.is_clearly_faster(slow) and not slow.is_clearly_faster(fast)
     assert fast.speeds == [8.0] * 5 and slow.seconds == [0.25] * 5
 
 
 def test_equal_candidates_run_until_their_time_is_over() -> None:
     clock = Clock()
     one, other = race(clock, clock.call("a", 0.25), clock.call("b", 0.25))
-    assert one.is_over and other.is_over and not one.leads(other)
+    assert one.is_over and other.is_over and not one.is_clearly_faster(other)
     assert clock.order == "ab" * 9  # more than two seconds each
 
 
@@ -78,7 +78,7 @@ def test_a_much_slower_candidate_is_dropped_after_one_round() -> None:
     clock = Clock()
     fast, slow = race(clock, clock.call("f", 0.1), clock.call("s", 0.4))
     assert clock.order == "fs" + "f" * 4
-    assert slow.is_lost and fast.leads(slow) and not fast.is_lost
+    assert slow.is_lost and fast.is_clearly_faster(slow) and not fast.is_lost
 
 
 def test_every_candidate_runs_once_even_past_the_limit() -> None:
@@ -98,10 +98,10 @@ def test_the_limit_of_all_ends_a_round_between_candidates() -> None:
 def test_few_repeats_have_no_spread(repeats: int, leads: bool) -> None:
     fast = Candidate(run=float, limits=LIMITS, speeds=[9.0] * repeats)
     slow = Candidate(run=float, limits=LIMITS, speeds=[8.0] * repeats)
-    assert fast.leads(slow) is leads
+    assert fast.is_clearly_faster(slow) is leads
 
 
 def test_an_overlapping_spread_does_not_lead() -> None:
     fast = Candidate(run=float, limits=LIMITS, speeds=[7.0, 9.0, 11.0])
     slow = Candidate(run=float, limits=LIMITS, speeds=[6.0, 8.5, 9.0])
-    assert not fast.leads(slow)
+    assert not fast.is_clearly_faster(slow)

@@ -30,7 +30,7 @@ from timerl_nb.cli.main import COMMANDS
 from timerl_nb.cli.support import foreground_run as attended_run
 from timerl_nb.cli.support import sweep_workers as workers
 from timerl_nb.cli.support.algorithm_arguments import algorithm, format_argument, inspect_algorithm
-from timerl_nb.cli.support.run_request import ASKED, Asked
+from timerl_nb.cli.support.run_request import ASKED, RunRequest
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.runtime.state.run_folder import RunFolder
 
@@ -243,7 +243,7 @@ def test_arguments_are_those_of_the_signature() -> None:
         with pytest.raises(ValueError):
             about.argument(name).read("maybe")
     for one in about.arguments.values():
-        assert one.checked(one.default) == one.default
+        assert one.validate(one.default) == one.default
 
 
 @pytest.mark.parametrize("name", trl.algorithms.__all__)
@@ -318,7 +318,9 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["train", "reinforce", *SMALL, "--option", "lift=False", "--quiet"]) == 0
     assert main(["train", "reinforce", *SMALL, "--lr", "1e-2", "--baseline", "yes"]) == 0
     assert sorted(os.listdir("runs")) == ["reinforce-CartPole-v1-1", "reinforce-CartPole-v1-2"]
-    first, second = (Asked.read_from(Path("runs") / name) for name in sorted(os.listdir("runs")))
+    first, second = (
+        RunRequest.read_from(Path("runs") / name) for name in sorted(os.listdir("runs"))
+    )
     assert first.options == {"lift": False} and first.bounds == {"B": 2, "I": 4, "T": 5}
     assert second.arguments["lr"] == 0.01 and second.arguments["baseline"] is True
     assert second.arguments["hidden"] == (4,) and second.arguments["steps"] is None
@@ -345,7 +347,7 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(asked: Asked, program: trl.Program, folder: Path, **_: Any) -> int:
+    def refused(asked: RunRequest, program: trl.Program, folder: Path, **_: Any) -> int:
         assert (folder / ASKED).exists()
         raise OptionError("its resource cannot be saved.")
 
@@ -625,9 +627,9 @@ def test_ray_is_asked_for_where_it_is_missing(
 def test_a_loop_without_inner_loops_is_divided_for_a_command() -> None:
     bounds, xla = {"B": 2, "T": 60}, {"executor": "xla"}
     arguments = {"env": "CartPole-v1", "hidden": (4,), "length": 20, "batch": 4}
-    asked, program = Asked("dqn", arguments, bounds, xla).prepared()
+    asked, program = RunRequest("dqn", arguments, bounds, xla).prepared()
     assert asked.options == {**xla, "fuse_iterations": 20} and program.options.fuse_iterations == 20
-    own, chosen = Asked("dqn", arguments, bounds, {**xla, "fuse_iterations": 5}).prepared()
+    own, chosen = RunRequest("dqn", arguments, bounds, {**xla, "fuse_iterations": 5}).prepared()
     assert own.options["fuse_iterations"] == 5 and chosen.options.fuse_iterations == 5
-    inner = Asked("reinforce", {"hidden": (4,)}, {"B": 2, "I": 3, "T": 4}, xla)
+    inner = RunRequest("reinforce", {"hidden": (4,)}, {"B": 2, "I": 3, "T": 4}, xla)
     assert inner.prepared()[0].options == xla

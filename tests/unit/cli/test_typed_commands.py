@@ -23,7 +23,7 @@ from timerl_nb.cli.support import foreground_run as attended_run
 from timerl_nb.cli.support import sweep_workers as workers
 from timerl_nb.cli.support.algorithm_arguments import algorithm
 from timerl_nb.cli.support.exit_status import INTERRUPTED
-from timerl_nb.cli.support.run_request import Asked
+from timerl_nb.cli.support.run_request import RunRequest
 from timerl_nb.driver.program import Program
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.runtime.state.run_folder import RunFolder
@@ -275,7 +275,7 @@ def test_resume_goes_on_to_other_numbers_of_iterations(capsys: pytest.CaptureFix
     assert "--iterations 0 is not possible" in capsys.readouterr().err
     assert main(["resume", "half", "--iterations", "5", "--quiet"]) == 0
     assert "finished: 5 turns" in capsys.readouterr().out
-    assert Asked.read_from(Path("half")).bounds == {"B": 2, "I": 5, "T": 4}
+    assert RunRequest.read_from(Path("half")).bounds == {"B": 2, "I": 5, "T": 4}
     assert main([*words, "--bounds", "I=5", "--folder", "whole"]) == 0
     results = [(Path(folder) / attended_run.RESULT).read_text() for folder in ("whole", "half")]
     assert results[0] == results[1]

@@ -72,7 +72,7 @@ def test_an_interrupt_at_any_line_leaves_a_collector_to_go_on(how: str, every: i
         whole = c  # its compiled program is shared
         n, exact, anew = 1, 0, 0
         while True:
-            one = whole.another(seed=whole._task.seed)
+            one = whole.with_seed(seed=whole._task.seed)
             ahead = (n // every) % 2  # within the first batch, or the one behind it
             for k in range(ahead):
                 assert_same(one.next(), wanted[k], "before")
@@ -125,7 +125,7 @@ def test_threads_take_turns(how: str) -> None:
     with made(how) as c:
         wanted = [c.next() for _ in range(24)]
         found, failed = list[Batch](), list[BaseException]()
-        one = c.another(seed=c._task.seed)
+        one = c.with_seed(seed=c._task.seed)
 
         def collect() -> None:
             try:

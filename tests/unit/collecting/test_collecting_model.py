@@ -110,12 +110,12 @@ def test_the_choice_of_made_up_machines() -> None:
 def test_steps_are_counted_or_estimated_from_sizes() -> None:
     env = trl.env.make("CartPole-v1")
     task = Task("CartPole-v1", env, None, Random({}, env.act_space), 64, 16, 0)
-    about = StepCosts.of(task)
+    about = StepCosts.from_task(task)
     assert (about.products, about.state, about.row) == (0, 16, 16 + 4 + 4 + 2)
     with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=2, how="scan") as c:
         c.next()
         assert about.arrays == len(next(c._source.program.turns(0)))
-    counted = StepCosts.of(task, Work(320, 1024 * 50, 1024 * 70, 1))
+    counted = StepCosts.from_task(task, Work(320, 1024 * 50, 1024 * 70, 1))
     assert counted == StepCosts(20, 50, 70, about.state, about.row, about.arrays)
     order = [way.name for way in likely(task, WAYS[::-1])]
     assert order.index("scan") < order.index("step") < order.index("loop")

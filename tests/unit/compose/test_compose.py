@@ -98,7 +98,7 @@ def test_experience_is_placed_by_bytes() -> None:
 
 
 def test_kinds_of_amounts_do_not_mix() -> None:
-    assert Words(512).of(4) + Bytes(2) == Bytes(2050)
+    assert Words(512).to_bytes(4) + Bytes(2) == Bytes(2050)
     with pytest.raises(TypeError):
         Words(512) + Bytes(2)  # type: ignore[operator]
     with pytest.raises(TypeError, match="a link brings bytes, not Words"):

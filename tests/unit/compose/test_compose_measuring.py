@@ -11,7 +11,7 @@ import pytest
 import timerl_nb as trl
 from tests import counting
 from timerl_nb.collecting.cost_model import device_of
-from timerl_nb.compose.data_sheet_devices import Asked, gpu_device, streams_of
+from timerl_nb.compose.data_sheet_devices import IterationWork, gpu_device, streams_of
 from timerl_nb.replay import Dqn, Replay
 from timerl_nb.replay.prioritization.tree_levels import Levels
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
@@ -46,7 +46,7 @@ def test_what_is_described_follows_from_its_sheet() -> None:
     """A GPU's roofline, by hand."""
     work = Work(launches=7, products=2_000_000, elements=30_000, nbytes=400_000)
     gpu = device_of("A100")
-    asked = Asked(1000, 8, [(4, 8), (8, 2)], 32, 8, work, 50_000)
+    asked = IterationWork(1000, 8, [(4, 8), (8, 2)], 32, 8, work, 50_000)
     found = gpu_device(gpu, asked)
     assert found.manager is not None and found.learner is not None and found.both is not None
     of = gpu.machine
@@ -57,7 +57,7 @@ def test_what_is_described_follows_from_its_sheet() -> None:
     looking = depth * 32 * 8 / of.elements
     assert found.manager.sample.seconds == pytest.approx(of.launch + max(depth * of.call, looking))
     assert found.manager.insert.seconds <= found.manager.update.seconds
-    large = gpu_device(gpu, Asked(1000, 8, [], 32, 8, Work(products=10**13), 0))
+    large = gpu_device(gpu, IterationWork(1000, 8, [], 32, 8, Work(products=10**13), 0))
     assert large.learner is not None
     assert large.learner.seconds == pytest.approx(10**13 / of.flops, rel=1e-2)
 

@@ -128,14 +128,14 @@ def test_recent_results_by_weight() -> None:
 
     assert [get("a", 2), get("b", 2), get("a", 9)] == [2, 2, 2]
     get("c", 3)  # b was asked for longest ago
-    assert recent.known("a") == 2 and recent.known("b") is None
+    assert recent.lookup("a") == 2 and recent.lookup("b") is None
     get("d", 7)  # heavier than all, and there for as long as it is the latest
-    assert len(recent) == 1 and recent.known("d") == 7
+    assert len(recent) == 1 and recent.lookup("d") == 7
     get("a", 2)
     assert len(recent) == 1 and made == ["a", "b", "c", "d", "a"]
     with pytest.raises(ZeroDivisionError):
         recent.get("e", lambda: 1 // 0)
-    assert recent.known("e") is None
+    assert recent.lookup("e") is None
 
 
 def test_threads_share_what_was_found_first() -> None:
@@ -151,7 +151,7 @@ def test_threads_share_what_was_found_first() -> None:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(got) == 2 and got[0] is got[1] is recent.known("a")
+    assert len(got) == 2 and got[0] is got[1] is recent.lookup("a")
 
 
 def test_a_result_may_ask_for_others() -> None:

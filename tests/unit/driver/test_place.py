@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from timerl_widgets import Explorer
-from timerl_widgets.place import Place
+from timerl_widgets.place import FamilyPosition
 
 import timerl_nb as trl
 from tests.unit.driver.test_sweeping import BOUNDS, compiled, returns
@@ -115,9 +115,11 @@ def test_what_the_hand_comes_to_is_compiled_ahead(
 
 
 def test_the_nearest_come_first() -> None:
-    place = Place(Family(returns, {"steps": [*range(5, 45)], "gamma": [0.5, 0.25]}, BOUNDS))
+    place = FamilyPosition(
+        Family(returns, {"steps": [*range(5, 45)], "gamma": [0.5, 0.25]}, BOUNDS)
+    )
     place.at["steps"] = 10
-    near = place.near()
+    near = place.nearest_positions()
     assert len(near) == 16 and near[0] == {"steps": 10, "gamma": 1}
     assert [at["steps"] for at in near[1:5]] == [9, 11, 8, 12]
 

@@ -82,7 +82,7 @@ def _executed(program: trl.Program) -> list[Event]:
 
 def test_calls_are_counted_where_xla_runs_the_nest() -> None:
     program = learning("xla")
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     profile = trl.profile(program, seed=2)
     once = sum(call.loop is None for call in lowered.calls)

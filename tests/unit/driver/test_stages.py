@@ -92,7 +92,7 @@ def test_stages_and_their_differences(program: trl.Program) -> None:
     assert list(stages)[:3] == ["source", "pdg", "simplify"]
     assert list(stages)[-5:] == ["fuse", "schedule", "memory", "ast", "executable"]
     simplify = stages["simplify"].diff()
-    assert len(simplify.removed) > 50 and simplify.of("removed") == simplify.removed
+    assert len(simplify.removed) > 50 and simplify.changes_of_sort("removed") == simplify.removed
     fuse = stages["fuse"].diff()
     assert all("dataflow" in change.text for change in fuse.added)
     assert all(change.before for change in fuse.added if "init" not in change.text)

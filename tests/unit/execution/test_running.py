@@ -396,7 +396,9 @@ def test_an_environment_of_gymnasiums(executor: str) -> None:
     assert run.wait(60) and run.turn == 2
     run.resume()
     same(run.result(), program.execute(seed=2))
-    assert Watched(program.meaning, program.memory, program.executable.progress()).steps == 2 * 20
+    assert (
+        Watched(program.source_graph, program.memory, program.executable.progress()).steps == 2 * 20
+    )
 
 
 # --- frames ----------------------------------------------------------------------------------------
@@ -435,7 +437,7 @@ def test_frames_show_the_run(program: Program) -> None:
 def test_live_bytes_are_the_ledgers_alone(program: Program) -> None:
     frames = list(program.start(seed=1).frames())
     held = [frame.held for frame in frames if frame.held is not None]
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     if lowered is not None:  # nobody sees them; the process and its buffers have a size
         assert not held and {frame.buffers for frame in frames} == {lowered.nbytes}
         assert all(frame.process.resident != 0 for frame in frames)
@@ -571,7 +573,7 @@ def test_outputs_that_are_made_after_all_turns_say_so(executor: str) -> None:
 
 def test_steps_are_those_of_the_environments() -> None:
     program = learning("xla")
-    watched = Watched(program.meaning, program.memory, program.executable.progress())
+    watched = Watched(program.source_graph, program.memory, program.executable.progress())
     assert watched.progress.outer == "i" and watched.steps == 4 * 8
 
 
@@ -701,13 +703,13 @@ def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Telemetry, "_take", take)
     attended: list[int] = []
-    attend = RunControl._attend
+    attend = RunControl._handle_requests
 
     def counting(self: RunControl, count: int) -> None:
         attended.append(count)
         attend(self, count)
 
-    monkeypatch.setattr(RunControl, "_attend", counting)
+    monkeypatch.setattr(RunControl, "_handle_requests", counting)
     program = learning("xla").with_bounds({"I": 2000})
     run = program.start()
     asked = sum(1 for _ in run.frames())
@@ -718,7 +720,7 @@ def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatc
 
 
 def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunControl, "_attend", lambda self, count: pytest.fail("attended"))
+    monkeypatch.setattr(RunControl, "_handle_requests", lambda self, count: pytest.fail("attended"))
     monkeypatch.setattr(Telemetry, "_watch", lambda self: pytest.fail("watched"))
     assert learning("xla").start().result() is not None
 
@@ -769,7 +771,7 @@ def turning(control: RunControl, turns: int) -> threading.Thread:
         try:
             control.enter()
             for _ in range(turns):
-                control.turned()
+                control.on_turn()
             control.end("finished")
         except Stopped:
             control.end("stopped")
@@ -785,12 +787,12 @@ def test_commands_are_pending_until_they_take_effect() -> None:
     assert control.state == "pending pause"
     control.resume()
     assert control.state == "pending resume"
-    control.turned()
+    control.on_turn()
     assert control.state == "running"
     control.stop()
     assert control.state == "pending stop"
     with pytest.raises(Stopped):
-        control.turned()
+        control.on_turn()
 
 
 def test_the_slowest_run_still_obeys() -> None:
@@ -798,7 +800,7 @@ def test_the_slowest_run_still_obeys() -> None:
     control.speed = 1e-300  # to wait for the next turn takes longer than a thread can say
     threading.Timer(0.1, control.stop).start()
     with pytest.raises(Stopped):
-        control.turned()
+        control.on_turn()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -808,7 +810,7 @@ def test_any_order_of_commands_ends(seed: int) -> None:
     thread = turning(control, 10_000)
 
     def stepping() -> None:
-        if control.held:
+        if control.is_held:
             control.step(3)
 
     commands = [control.pause, control.resume, stepping, lambda: control.ask(lambda: None)]

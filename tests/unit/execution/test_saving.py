@@ -147,7 +147,7 @@ def test_one_value_that_begins_two_recurrences_is_where_each_looks_for_it(
         ctx.output("b", b)
     options = trl.Options(executor="xla", vectorize=vectorize)
     program = ctx.compile({I: 8, T: 4}, options)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     named = {name: tensor for tensor, name in program.memory.names.items()}
     homes = {home.buffer.name for home in lowered.layout.homes[named["start"]]}
@@ -162,7 +162,9 @@ def test_a_long_run_that_is_planned_by_a_few_turns_is_cut_as_if_it_were_not() ->
     few, whole = (learning(window=3).again(bounds={"I": many}).executable for many in (100_000, 40))
     assert isinstance(few.plan, FoldedPlan) and not isinstance(whole.plan, FoldedPlan)
     for turn, other in ((1, 1), (7, 7), (8, 8), (100_000 - 2, 38), (100_000, 40)):
-        live, known = (e.cuts().live(e.cuts().after(k)) for e, k in ((few, turn), (whole, other)))
+        live, known = (
+            e.cuts().live(e.cuts().cut_after(k)) for e, k in ((few, turn), (whole, other))
+        )
         moved = 99_960 * (turn != other)
         assert {few.plan.names[k] for k in live} == {whole.plan.names[k] for k in known}
         for tensor, points in live.items():
@@ -197,9 +199,9 @@ def test_a_run_that_is_planned_by_a_few_turns_is_cut_off_and_goes_on(
     [(10, 10, 0), ("10", 10, 0), ("30s", None, 30), ("5min", None, 300), ("1.5 h", None, 5400)],
 )
 def test_how_often_is_turns_or_time(given: Any, turns: int | None, seconds: float) -> None:
-    every = Every.of(given)
+    every = Every.parse(given)
     assert (every.turns, every.seconds) == (turns, seconds)
-    assert Every.of(every.text) == every
+    assert Every.parse(every.text) == every
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 2.5, "0", "soon", "5 minutes", "0s", "", [1]])

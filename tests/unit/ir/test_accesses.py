@@ -104,7 +104,7 @@ def test_a_slice_across_branches_is_of_all_that_it_may_be() -> None:
     assert (index_text(first.read.index), first.read.cond) == ("[max(i - 1, 0)]", TRUE)
     assert (index_text(later.read.index), later.read.cond) == ("[max(i - 1, 0), 0:T]", TRUE)
     assert first.across == later.across == (read,)
-    assert not first.direct and [r.source for r in first.way] == [read.source, first.read.source]
+    assert not first.is_direct and [r.source for r in first.way] == [read.source, first.read.source]
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -112,7 +112,7 @@ def test_statements_are_given_what_reads_yield(window: int | None) -> None:
     bounds = {"B": 2, "I": 3, "T": 5}
     program = reinforce(window, hidden=(4,)).compile(bounds)
     assert check(program.fused, bounds)["merges"] >= 2
-    statements = Statements.of(program.fused)
+    statements = Statements.from_graph(program.fused)
     assert {s.executor for s in statements} == {"kernel"}
     assert {output.op.kind for output in statements.outputs} == {"output"}
     returned = {op.id for op in program.fused.sinks if op.kind == "output"}
@@ -131,7 +131,7 @@ def test_a_resource_s_token_is_no_operand(tmp_path: Path) -> None:
         w.checkpoint(tmp_path / "w")
         done = (x.sum() > 0.5) & (y > 0.0)
     program = ctx.compile({"I": 2, "T": trl.until(done, at_most=3)})
-    statements = Statements.of(program.fused)
+    statements = Statements.from_graph(program.fused)
     assert {s.executor for s in statements} == {"kernel", "function", "checkpoint", "bound"}
     (called,) = (s for s in statements if s.executor == "function")
     assert len(called.operands) == 1 and len(called.waits_for) == 1
@@ -157,5 +157,5 @@ def test_edges_behind_a_slice_are_labelled_from_the_branch_on() -> None:
         w[i + 1] = trl.udf(np.sum, s[i, 0:T], out="f32").tanh()
         ctx.output("w", w)
     program = ctx.compile({"I": 4, "T": 3}, trl.Options(vectorize=False, lift=False))
-    found = flows(program.fused, Clusters.of(program.fused))
+    found = flows(program.fused, Clusters.from_graph(program.fused))
     assert "[max(i - 2, 0) - 1] if t == 0 & max(i - 2, 0) >= 1" in {one.label for one in found}

@@ -48,7 +48,7 @@ def test_a_name_of_its_own_is_kept() -> None:
 def test_kernels_are_called_as_what_wrote_them(program: trl.Program) -> None:
     assert set(program.schedule.statements) == {"init", "reset", "sample+step", "backward+update"}
     assert str(program.ast).startswith("init()\nfor i in range(0, 4):\n  reset(i)\n  for t in")
-    assert str(LoopView.of(program)) == str(program.ast)
+    assert str(LoopView.from_program(program)) == str(program.ast)
 
 
 def test_every_tensor_has_a_name_of_its_own_that_says_what_it_is(program: trl.Program) -> None:
@@ -77,7 +77,7 @@ def test_names_are_those_of_another_compilation(program: trl.Program) -> None:
 
 def test_the_inspector_and_the_graph_name_what_a_kernel_makes(program: trl.Program) -> None:
     kernel = program.schedule.statements["sample+step"]
-    (found,) = InspectorView.of(program, [kernel.id]).to_json()["ops"]
+    (found,) = InspectorView.from_program(program, [kernel.id]).to_json()["ops"]
     made = [out["name"] for out in found["outputs"]]
     stores = {store["name"] for store in found["stores"]}
     assert {"logits", "a", "state'", "r", "r.sum"} <= set(made) and stores == set(made)

@@ -190,7 +190,7 @@ def test_half_precision_types() -> None:
     assert promote(["bf16", "f16"]) == promote(["f16", "f32"]) == "f32"
     with trl.Context("t"):
         x = trl.constant(1.5, "bf16")
-        assert (x * 2).dtype == (2.5 / x).dtype == (x > 1)._where(x, 0).dtype == "bf16"
+        assert (x * 2).dtype == (2.5 / x).dtype == (x > 1)._select(x, 0).dtype == "bf16"
         assert (x + trl.constant(1.0)).dtype == "f32"
         assert trl.constant(np.float16(1)).dtype == "f16"
         with pytest.raises(ShapeError, match="is not an element type"):

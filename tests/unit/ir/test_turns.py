@@ -99,7 +99,7 @@ def test_turns_are_those_of_one_run(how: str) -> None:
     reference = Reference(ctx.pdg(), {"B": 2, "I": 9, "T": 3}, 3, given=whole)
     assert_same(reference.outputs(), result, "given")
     # one call to XLA a turn, between what is given and what is handed out
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     if how == "xla":
         assert lowered is not None and len(lowered.calls) == 2
         assert [call.given is not None for call in lowered.calls] == [False, True]
@@ -227,7 +227,7 @@ def test_turns_have_more_than_32_bits(how: str, first: int) -> None:
     reference = Reference(program.pdg, program.bounds, 7)
     (op,) = program.pdg.sinks
     turns = program.turns(seed=7)
-    cut = program.executable.cuts().after(first) if first else None
+    cut = program.executable.cuts().cut_after(first) if first else None
     if cut is not None:
         assert not program.executable.cuts().live(cut)
         turns._run.resume(RunState(7, first, cut, {}))
@@ -235,7 +235,11 @@ def test_turns_have_more_than_32_bits(how: str, first: int) -> None:
     for k in range(4):
         env = {**program.bounds, "i": first + k}
         want = dict(
-            zip(op.attrs.function.names, (reference.read(r, env) for r in op.inputs), strict=True)
+            zip(
+                op.attrs.function.names,
+                (reference.evaluate_read(r, env) for r in op.inputs),
+                strict=True,
+            )
         )
         assert_same(want, next(turns), f"turn {first + k}")
     turns.close()
@@ -249,7 +253,7 @@ def test_the_number_of_a_turn_has_31_bits() -> None:
     ctx, bounds = written(numbered)
     program = endless(ctx, bounds)
     turns, first = program.turns(), 2**31 - 1
-    turns._run.resume(RunState(0, first, program.executable.cuts().after(first), {}))
+    turns._run.resume(RunState(0, first, program.executable.cuts().cut_after(first), {}))
     turns.turn, turns._reached = first, first - 1
     with pytest.raises(ExecutionError, match="does not fit into int32"):
         for _ in range(2):

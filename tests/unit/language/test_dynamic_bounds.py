@@ -127,7 +127,7 @@ def test_values_are_those_of_the_true_lengths(name: str, options: dict[str, Any]
     bounds = {"I": I, "T": trl.until(done, at_most=MOST)}
     program = ctx.compile(bounds, trl.Options(**options))
     want = by_hand(expected)
-    reference = Reference(program.meaning, program.bounds)
+    reference = Reference(program.source_graph, program.bounds)
     assert_same(want, reference.outputs(), "reference")
     result = run(program)
     assert_same(want, result, "run")
@@ -152,7 +152,7 @@ def test_ends_at_once_or_never(ends: int) -> None:
     result = run(program)
     np.testing.assert_array_equal(result.lengths["T"], [ends] * 3)
     assert not result["x"][:, ends:].any() and result["x"][:, :ends].all()
-    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), result, "run")
+    assert_same(Reference(program.source_graph, program.bounds, 3).outputs(), result, "run")
 
 
 def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
@@ -165,7 +165,7 @@ def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
         ctx.output("z", y.tanh())
         done = (trl.random.uniform(domain=(t,)) < 0.5) & (trl.value(t) < 0)
     program = ctx.compile({"B": 2, "I": 2, T: trl.until(done, at_most=3)})
-    want = Reference(program.meaning, program.bounds).outputs()
+    want = Reference(program.source_graph, program.bounds).outputs()
     assert_same(want, Reference(program.fused, program.bounds).outputs(), "fused graph")
     assert_same(want, run(program), "run")
 
@@ -181,7 +181,7 @@ def test_what_ends_a_dimension_joins_nothing_that_computes_with_its_length() -> 
         done = x > 0.9
     options = trl.Options(vectorize=False, lift=False)
     program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)}, options)
-    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), run(program), "run")
+    assert_same(Reference(program.source_graph, program.bounds, 3).outputs(), run(program), "run")
 
 
 def test_a_sum_over_another_dimension_is_no_total_over_all_iterations() -> None:
@@ -216,7 +216,7 @@ def test_what_does_not_vary_is_read_where_each_iteration_ends(options: dict[str,
         ctx.output("reversed", x.tanh()[T - 1 - t])
         done = trl.random.uniform(domain=(i, t)) < 0.3
     program = ctx.compile({"I": I, T: trl.until(done, at_most=MOST)}, trl.Options(**options))
-    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    want = Reference(program.source_graph, program.bounds, seed=3).outputs()
     assert_same(want, Reference(program.fused, program.bounds, seed=3).outputs(), "fused graph")
     assert_same(want, run(program), "run")
 
@@ -229,7 +229,7 @@ def test_a_branch_is_repeated_as_often_as_each_iteration_takes(options: dict[str
         ctx.output("x", x[i % 2 == 0].tanh().otherwise(0.5).sin())
         done = trl.random.uniform(domain=(i, t)) < 0.3
     program = ctx.compile({"I": 3, T: trl.until(done, at_most=4)}, trl.Options(**options))
-    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    want = Reference(program.source_graph, program.bounds, seed=3).outputs()
     assert_same(want, Reference(program.fused, program.bounds, seed=3).outputs(), "fused graph")
     assert_same(want, run(program), "run")
 
@@ -243,7 +243,7 @@ def test_a_branch_of_another_iteration_is_not_repeated_as_often_as_that_takes() 
         ctx.output("y", y.sin())
         done = trl.data(BITS, domain=(i, t)) > 2.5
     program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
-    want = Reference(program.meaning, program.bounds).outputs()
+    want = Reference(program.source_graph, program.bounds).outputs()
     assert_same(want, Reference(program.fused, program.bounds).outputs(), "fused graph")
     assert_same(want, run(program), "run")
 
@@ -260,7 +260,7 @@ def test_an_end_by_what_starts_from_another_tensor(options: dict[str, Any]) -> N
         ctx.output("y", n.tanh())
         done = (trl.random.uniform(domain=(t,)) < 0.3) & (x > -0.3)
     program = ctx.compile({T: trl.until(done, at_most=MOST)}, trl.Options(**options))
-    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    want = Reference(program.source_graph, program.bounds, seed=3).outputs()
     assert_same(want, run(program), "run")
 
 
@@ -277,7 +277,7 @@ def test_what_ends_a_dimension_looks_no_further_than_its_window(ends: int, behin
         program = ctx.compile({T: trl.until(done, at_most=ends)})
         lengths = set[int]()
         for seed in range(4):
-            reference = Reference(program.meaning, {"T": ends}, seed)
+            reference = Reference(program.source_graph, {"T": ends}, seed)
             result = program.execute(seed=seed)
             assert_same(reference.lengths(), result.lengths, "lengths")
             assert_same(reference.outputs("output"), result, "outputs")
@@ -297,7 +297,7 @@ def test_one_length_for_all_iterations() -> None:
     program = ctx.compile({"I": 3, "T": trl.until(done, at_most=MOST)})
     result = run(program)
     assert result.lengths["T"] == 5 and not result["u"][5:].any()
-    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), result, "run")
+    assert_same(Reference(program.source_graph, program.bounds, 3).outputs(), result, "run")
 
 
 # --- gradients ----------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_gradients_are_those_of_jax(window: int | None, options: dict[str, Any])
     want = [jax.value_and_grad(loss)(jnp.float32(W[i]), i) for i in range(I)]
     np.testing.assert_allclose(result["loss"], [v for v, _ in want], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(result["grad"], [g for _, g in want], rtol=2e-4, atol=2e-5)
-    assert_same(Reference(program.meaning, program.bounds).outputs(), result, "reference")
+    assert_same(Reference(program.source_graph, program.bounds).outputs(), result, "reference")
 
 
 # --- whole programs -----------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_cartpole_ends_when_all_poles_have_fallen(
     bounds = {"B": 2, "I": 2, "T": trl.until(done, at_most=60)}
     program = ctx.compile(bounds, trl.Options(**options))
     result = run(program)
-    reference = Reference(program.meaning, program.bounds, 3)
+    reference = Reference(program.source_graph, program.bounds, 3)
     assert_same(reference.outputs(), result, "run")
     assert_same(reference.outputs("parameter"), result.parameters, "parameters")
     fallen = (result["reward"].cumsum(2) >= result["reward"].sum(2, keepdims=True)).argmax(2)

@@ -233,7 +233,7 @@ def test_slices_have_their_length_in_a_loop_that_xla_runs_around_the_host() -> N
         ctx.output("x", x)
     options = trl.Options(executor="xla", vectorize=False, fuse=False)
     program = ctx.compile({T: 5}, options)
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     want = [2.0]
     for _ in range(4):
         want.append(np.exp((want[-1] + min(want)) * 0.25 + 1.5) * 0.25)

@@ -82,7 +82,7 @@ def test_what_is_picked_from_a_window_is_in_a_ring_of_its_length(batched: bool) 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             program = ctx.compile({"B": 3, "T": T}, XLA)
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         assert lowered is not None and len(lowered.calls) == 1, program.executable.how
         kept = sizes(program)
         assert {kind for kind, _ in kept.values()} == {"ring"}, kept
@@ -98,9 +98,9 @@ def test_what_is_picked_from_a_window_is_in_a_ring_of_its_length(batched: bool) 
 def test_a_ring_that_is_picked_from_is_written_in_place() -> None:
     """Neither the rings nor windows of them are ever copied, or made, in the loop."""
     program = remembering(batched=False).compile({"B": 3, "T": 4 * N}, XLA)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
-    text = lowered.compiled(1).as_text()
+    text = lowered.xla_executable(1).as_text()
     for ring in (rf"f32\[{N},3,2\]", rf"f32\[{N + 1},3,2\]", rf"s32\[{N},3\]", rf"pred\[{N},3\]"):
         assert re.search(rf"{ring}\S* dynamic-update-slice\(", text), ring
         assert not re.findall(rf"{ring}\S* (?:copy|gather|concatenate|copy-start)\(", text), ring

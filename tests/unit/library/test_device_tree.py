@@ -171,9 +171,9 @@ def test_levels_are_written_in_place(over: tuple[str, ...]) -> None:
     program = remembering(1000, 16, 32, over).compile({"B": 2, "T": 40}, XLA)
     kept = {s.name: s for s in program.memory.stores.values() if s.name.startswith("level")}
     assert len(kept) == 6 and all(store.kind == "slot" for store in kept.values())
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and len(lowered.calls) == 1
-    text, start = lowered.compiled(1).as_text().split("\nENTRY ")
+    text, start = lowered.xla_executable(1).as_text().split("\nENTRY ")
     many = "2," * (len(over) - 1)
     assert f"f32[{many}1008]" in start
     for size in (1008, 64, 16):

@@ -125,8 +125,8 @@ def test_what_no_step_looks_at_is_not_kept() -> None:
 
 def test_it_is_one_program_and_the_same_by_its_seed() -> None:
     env = Counter(max_steps=5)
-    program = played(env.anew()).compile(BOUNDS, trl.Options(executor="xla"))
-    lowered = program.executable.lowered
+    program = played(env.unstarted()).compile(BOUNDS, trl.Options(executor="xla"))
+    lowered = program.executable.xla_program
     assert lowered is not None and len(lowered.calls) == 1
     runs = []
     for how in ("scan", "step"):
@@ -401,7 +401,7 @@ def test_what_gymnax_has_can_be_made() -> None:
 def test_options_and_names_of_gymnax() -> None:
     gymnax()
     env: Any = trl.env.make("gymnax.CartPole-v1", gravity=3.7)
-    assert env._params.gravity == 3.7 and env.anew(max_steps=7).max_steps == 7
+    assert env._params.gravity == 3.7 and env.unstarted(max_steps=7).max_steps == 7
     assert repr(env).startswith("Environment(gymnax.CartPole-v1: observations Box(")
     with pytest.raises(EnvError, match="no environment 'CartPole'") as caught:
         trl.env.make("gymnax.CartPole")

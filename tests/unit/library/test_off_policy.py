@@ -139,7 +139,7 @@ def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, An
     small = {"hidden": (4,), "length": 3, "batch": 2, "after": 1, **options}
     ctx, bounds = getattr(trl.algorithms, name)(**small), {"B": 2, "T": 4}
     program = ctx.compile(bounds, XLA)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and len(lowered.calls) == 1
     result = program.execute(seed=3)
     want = Reference(ctx.pdg(), bounds, 3)
@@ -153,7 +153,7 @@ def test_memory_is_that_of_the_window() -> None:
     found = dict[int, Any]()
     for T in (70, 500):
         program = ctx.compile({"B": 2, "T": T}, XLA)
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         assert lowered is not None and len(lowered.calls) == 1
         stores = [s for s in program.memory.stores.values() if s.kind != "slot"]
         returned = [s for s in stores if s.kind == "point"]

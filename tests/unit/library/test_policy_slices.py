@@ -246,7 +246,7 @@ class Outside:
             return {**self.reference.bounds, **{d: named.get(d, k) for d in at.domain}}
 
         read = at_own_point(at.id, at.outputs[0])
-        return np.stack([self.reference.read(read, point(k)) for k in range(B)])
+        return np.stack([self.reference.evaluate_read(read, point(k)) for k in range(B)])
 
 
 @pytest.mark.some_of("name", 6)
@@ -487,7 +487,7 @@ def test_checkpoints_hold_the_statistics_of_their_iteration(tmp_path: Path) -> N
     np.testing.assert_array_equal(policy(seen), result.policy()(seen))
     with trl.Context("i") as other:
         ((i, _),) = other.dims
-        dnn = trl.DNNBuilder(domain=(i,)).from_env(w.env.anew(), hidden=[8]).build()
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(w.env.unstarted(), hidden=[8]).build()
         dnn.load(tmp_path / "i=2.safetensors")  # the network alone
         other.output("w", dnn.actor.weight)
     loaded = other.compile({"I": 1}).execute(progress=False)

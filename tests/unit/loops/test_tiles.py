@@ -50,7 +50,7 @@ def test_collecting_in_blocks_is_collecting(size: int) -> None:
     for one in (program, tiled):
         with one.turns(seed=3, given=weights(3)) as turns:
             made.append(list(turns))
-        assert one.executable.lowered is not None and len(one.executable.lowered.calls) == 2
+        assert one.executable.xla_program is not None and len(one.executable.xla_program.calls) == 2
     for want, have in zip(*made, strict=True):
         np.testing.assert_allclose(
             have.pop("o"), want.pop("o"), rtol=1e-5, atol=1e-6
@@ -109,7 +109,7 @@ def test_blocks_give_the_same_numbers(
     blocks = whole.with_options(tile={"b": size})
     (tile,) = blocks.executable.tiles
     assert (tile.size, tile.blocks, tile.count) == (size, -(-7 // size), 7)
-    lowered, before = blocks.executable.lowered, whole.executable.lowered
+    lowered, before = blocks.executable.xla_program, whole.executable.xla_program
     assert lowered is not None and before is not None
     assert len(lowered.calls) == len(before.calls)
     assert lowered.nbytes == before.nbytes
@@ -123,8 +123,8 @@ def test_memory_grows_by_the_parts_at_most() -> None:
     bounds = {"B": 20_000, "T": 6}
 
     def stated(program: trl.Program) -> int:
-        assert program.executable.lowered is not None
-        return program.executable.lowered.temporaries
+        assert program.executable.xla_program is not None
+        return program.executable.xla_program.temporaries
 
     whole = compiled(lambda b, t, T: plain(b, t, T).sum(over=t), False).with_bounds(bounds)
     blocks = whole.with_options(tile={"b": 15_000})

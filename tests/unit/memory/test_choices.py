@@ -153,7 +153,7 @@ def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
     found = choice.taken.forecast
     assert choice.taken.name == "keep" and isinstance(found, Forecast)
     assert found.needed == small.memory.needed
-    (shown,) = StepsView.of(small.stages["memory"]).choices
+    (shown,) = StepsView.from_stage(small.stages["memory"]).choices
     assert [(way.name, way.taken) for way in shown.candidates] == [("keep", True), ("again", False)]
     assert choice.what in small.export_html(tmp_path / "page").read_text()
     # nothing was chosen without a budget, nor where the options leave one way
@@ -279,18 +279,22 @@ def test_a_hopeless_budget_is_refused_with_what_would_do() -> None:
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     program = compiled(**options)
-    floor = lower_bound(Statements.of(program.fused), program.bounds)
-    assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).needed
-    assert floor > program.memory.swapped(1).needed // 3
+    floor = lower_bound(Statements.from_graph(program.fused), program.bounds)
+    assert (
+        inevitable(program.pdg, program.bounds)
+        <= floor
+        <= program.memory.with_swaps_below(1).needed
+    )
+    assert floor > program.memory.with_swaps_below(1).needed // 3
     whole = program.stages["fuse" if program.options.fuse else "separate"].previous
     assert whole is not None
     assert 0 < unfused_lower_bound(whole, program.bounds) <= floor
     assert 0 < live_across(whole, program.bounds) <= program.memory.needed
     plans = Plans(program._compiled.front.constraints, program._compiled.front.tree, program.bounds)
     for plan in plans:
-        assert plans.least(swap=False) <= plan.needed
-        assert plans.least(swap=True) <= min(plan.needed, plan.swapped(1).needed)
-    assert plans.least(swap=False) > program.memory.needed // 2
+        assert plans.lower_bound(swap=False) <= plan.needed
+        assert plans.lower_bound(swap=True) <= min(plan.needed, plan.with_swaps_below(1).needed)
+    assert plans.lower_bound(swap=False) > program.memory.needed // 2
 
 
 @pytest.mark.parametrize(
@@ -323,8 +327,8 @@ def test_what_a_short_slice_reads_again_and_again_counts_once(every: bool) -> No
             else:
                 ctx.output("y", (x[t <= 0].tanh().otherwise(0.5) * 0.7).sum(axis=0))
         program = ctx.compile({T: length}, options)
-        floor = lower_bound(Statements.of(program.fused), program.bounds)
-        assert 12 * least <= floor <= program.memory.swapped(1).needed, str(program.fused)
+        floor = lower_bound(Statements.from_graph(program.fused), program.bounds)
+        assert 12 * least <= floor <= program.memory.with_swaps_below(1).needed, str(program.fused)
 
 
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,11 +310,13 @@ def test_a_dimension_that_nothing_has_is_not_divided() -> None:
         (b, _) = ctx.dims[1]
         ctx.output("x", trl.random.normal((3,), domain=(b,)))
     program = ctx.compile({"Z": 4, "B": 2}, trl.Options(executor="xla"))
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     buffers = lowered.layout.buffers.values()
     plan = program.memory
-    share = Share.of(plan.pdg, plan.bounds, buffers, plan.statements.ops.values(), plan.within, 1)
+    share = Share.from_buffers(
+        plan.pdg, plan.bounds, buffers, plan.statements.ops.values(), plan.kernel_temporaries, 1
+    )
     assert share.dim.name == "b" and share.buffers == lowered.nbytes
 
 

@@ -117,16 +117,16 @@ def filtered(count: int) -> Made:
 def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     ctx, bounds = filtered(150)
     whole = ctx.compile(bounds, trl.Options(executor="xla"))
-    lowered = whole.executable.lowered
+    lowered = whole.executable.xla_program
     assert lowered is not None
     # the estimate lies far below the figure of XLA, so the first decision exceeds this
-    budget = (whole.memory.needed + lowered.needed) // 2
-    assert whole.memory.needed < budget < lowered.needed
+    budget = (whole.memory.needed + lowered.total_bytes) // 2
+    assert whole.memory.needed < budget < lowered.total_bytes
     program = ctx.compile(bounds, trl.Options(executor="xla", device_memory=budget))
     with pytest.warns(TimeRLWarning, match="XLA states"):
         result = program.execute(seed=3)
-    assert program.executable.lowered is not None
-    assert program.executable.lowered.needed <= budget
+    assert program.executable.xla_program is not None
+    assert program.executable.xla_program.total_bytes <= budget
     np.testing.assert_allclose(
         result["y"], whole.with_options(executor="interpret").execute(seed=3)["y"], rtol=1e-5
     )
@@ -164,9 +164,9 @@ def test_given_data_of_a_statement_of_its_own_count_once(executor: str, vectoriz
     options = trl.Options(executor=executor, vectorize=vectorize)
     program = ctx.compile({"I": 3, "B": 30}, options)
     assert array.nbytes <= program.memory.needed < 1.1 * array.nbytes
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     if lowered is not None:
-        assert lowered.needed < 1.1 * array.nbytes
+        assert lowered.total_bytes < 1.1 * array.nbytes
     want = [0.0, *(array.mean() * np.cumsum([1, 0.5, 0.25]))]
     np.testing.assert_allclose(program.execute()["s"], want[:3], rtol=1e-5)
 

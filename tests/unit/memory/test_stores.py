@@ -17,12 +17,12 @@ from timerl_nb.compiler.memory.placement.storage_kinds import choose
 
 
 def live_pairs(span: Span) -> list[tuple[int, int]]:
-    count = len(span.born)
+    count = len(span.birth_times)
     return [
         (p, q)
         for p in range(count)
         for q in range(p)
-        if span.born[p] <= span.dies[q] and span.born[q] <= span.dies[p]
+        if span.birth_times[p] <= span.dies[q] and span.birth_times[q] <= span.dies[p]
     ]
 
 
@@ -42,8 +42,8 @@ def spans(draw: st.DrawFn) -> Span:
 
 @given(spans())
 def test_most_at_once_is_the_height_of_the_series(span: Span) -> None:
-    end = int(max(span.dies.max(), span.born.max())) + 2
-    assert span.lives.most_at_once == series(span.born, span.dies, 1, end).max()
+    end = int(max(span.dies.max(), span.birth_times.max())) + 2
+    assert span.lives.most_at_once == series(span.birth_times, span.dies, 1, end).max()
 
 
 @given(spans())

@@ -132,7 +132,7 @@ def test_large_values_leave_while_others_are_computed() -> None:
         x[t + 1] = (x * 1.5).sin()
         ctx.output("x", x)
     program = ctx.compile({"T": 12})
-    swapped = program.with_options(device_memory=(8 << 16) + program.memory.beside)
+    swapped = program.with_options(device_memory=(8 << 16) + program.memory.overhead_bytes)
     assert swapped.memory.swaps.slack == SLACKS[0]
     events: list[Event] = []
     result = swapped.execute(on_event=events.append)
@@ -148,7 +148,7 @@ def test_outputs_wait_on_the_host() -> None:
         x[t + 1] = (x * 1.5).sin()
         ctx.output("x", x)
     program = ctx.compile({T: 20})
-    swapped = program.with_options(device_memory=5 * 1024 + program.memory.beside)
+    swapped = program.with_options(device_memory=5 * 1024 + program.memory.overhead_bytes)
     assert_same_bits(swapped.execute(), program.execute())
     assert swapped.memory.timeline().host[-1] > 10 * 1024
 
@@ -269,7 +269,7 @@ def test_what_never_runs_has_nothing_to_swap() -> None:
         with pytest.warns(trl.errors.TimeRLWarning, match="never holds"):
             ctx.output("never", x[(t % 3 == 1) & (t % 3 == 0)].tanh())
     program = ctx.compile({T: 4}, trl.Options(vectorize=False))
-    assert program.memory.swapping.classes(Slack(0, 0))
+    assert program.memory.swap_search.classes(Slack(0, 0))
     assert program.execute()["never"].shape == (0,)
 
 
@@ -289,7 +289,7 @@ def ending_sums(at_most: int, **options: Any) -> trl.Program:
 def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
     """A value that outlives the run has one last use, whatever the length turns out to be."""
     program = ending_sums(3)
-    classes = program.memory.swapping.classes(Slack(0, 0))
+    classes = program.memory.swap_search.classes(Slack(0, 0))
     last: dict[str, list[int]] = {}
     for swap in classes:
         if swap.ends.after is None:
@@ -310,7 +310,7 @@ def test_nothing_is_late_where_a_dimension_ends_early() -> None:
         ctx.output("x", x)
     program = ctx.compile({T: trl.until(done, at_most=4)}, trl.Options(fuse=False))
     slack = Slack(3, 0)
-    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    swaps = Swaps(tuple(program.memory.swap_search.classes(slack)), slack)
     run = with_swaps(program, swaps)
     run.complete()
     assert run.ledger.peak <= run.executable.plan.peak

@@ -20,7 +20,7 @@ from timerl_nb.compiler.memory.budget.swapping import SLACKS, Slack, Swaps
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.memory.placement.placement_planner import Plans
 from timerl_nb.driver.compiling.compile_decision import Decision
-from timerl_nb.driver.search.memory_budget_search import Found, Search
+from timerl_nb.driver.search.memory_budget_search import Search, SearchResult
 from timerl_nb.runtime.interpreter.swap_transfers import THREAD
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 
@@ -40,11 +40,11 @@ def swapped(whole: trl.Program) -> trl.Program:
 
 def test_layouts_that_differ_in_swaps_share_what_these_do_not_change(whole: trl.Program) -> None:
     plans = Plans(whole._compiled.front.constraints, whole._compiled.front.tree, whole.bounds)
-    plan, known = next(iter(plans)).unfolded(), dict[Hashable, Any]()
+    plan, known = next(iter(plans)).without_extrapolation(), dict[Hashable, Any]()
     moved: set[int] = set()
     for share in (0.8, 0.5, 0.0):
-        made = plan.swapped(int(plan.peak * share))
-        moved.add(made.swaps.moved)
+        made = plan.with_swaps_below(int(plan.peak * share))
+        moved.add(made.swaps.bytes_moved)
         shared, alone = Layout(made, known), Layout(made)
         assert (shared.homes, shared.merges) == (alone.homes, alone.merges)
         assert shared.latest == alone.latest and shared.nbytes == alone.nbytes
@@ -56,10 +56,10 @@ def test_what_swaps_do_not_reach_changes_nothing(whole: trl.Program) -> None:
     plan = next(
         iter(Plans(whole._compiled.front.constraints, whole._compiled.front.tree, whole.bounds))
     )
-    least = plan.swapped(1)
+    least = plan.with_swaps_below(1)
     for target in (least.peak - 1, least.peak // 2):
-        assert [(s.lifetime, s.moved) for s in plan.swapped(target).swaps.all] == [
-            (s.lifetime, s.moved) for s in least.swaps.all
+        assert [(s.lifetime, s.bytes_moved) for s in plan.with_swaps_below(target).swaps.all] == [
+            (s.lifetime, s.bytes_moved) for s in least.swaps.all
         ]
 
 
@@ -76,10 +76,10 @@ def budget(program: trl.Program) -> int:
 def test_buffers_keep_to_the_budget_and_give_the_same_bits(
     whole: trl.Program, swapped: trl.Program
 ) -> None:
-    lowered = swapped.executable.lowered
+    lowered = swapped.executable.xla_program
     assert lowered is not None, swapped.executable.how
-    assert lowered.nbytes + swapped.memory.beside <= budget(swapped) < whole.memory.needed
-    assert lowered.needed <= budget(swapped)
+    assert lowered.nbytes + swapped.memory.overhead_bytes <= budget(swapped) < whole.memory.needed
+    assert lowered.total_bytes <= budget(swapped)
     want, have = whole.execute(seed=4), swapped.execute(seed=4)
     np.testing.assert_array_equal(have["return"], want["return"])
     for name, value in want.parameters.items():
@@ -93,16 +93,16 @@ def test_buffers_keep_to_the_budget_and_give_the_same_bits(
 def test_only_what_is_too_much_leaves(whole: trl.Program, share: float) -> None:
     """Of the observations those behind some step: what stays has a place each, the others a ring."""
     program = whole.with_options(device_memory=leaving(whole, share))
-    plan, lowered = program.memory, program.executable.lowered
+    plan, lowered = program.memory, program.executable.xla_program
     assert lowered is not None, program.executable.how
-    assert lowered.nbytes + plan.beside <= budget(program)
+    assert lowered.nbytes + plan.overhead_bytes <= budget(program)
     (swap,) = (swap for swap in plan.swaps.all if swap.since is not None)
     assert swap.since is not None
     dim, first = swap.since
     assert dim == "t" and 0 < first < BOUNDS["T"]
     assert f"where t >= {first}" in str(plan)
     excess = whole.memory.needed - budget(program)
-    assert excess <= swap.moved // BOUNDS["I"] <= excess + 4 * swap.away.nbytes
+    assert excess <= swap.bytes_moved // BOUNDS["I"] <= excess + 4 * swap.away.nbytes
     (axis,) = {one for b in lowered.layout.buffers.values() for one in b.axes if one.kept}
     assert axis.kept == first and axis.turns <= 2
     for executor in ("xla", "interpret"):
@@ -119,13 +119,13 @@ def test_long_rings_are_found_where_values_come_back_in_blocks(
 ) -> None:
     """The layers of learning return 16 at a time: rings of 32, where all 250 would not fit."""
     kept = (("i", "keep"), ("t", "keep"))
-    decided = Found(Decision(kept, blocks=(("t", 16),), swap=True), {})
-    monkeypatch.setattr(Search, "found", lambda _, least: decided)
+    decided = SearchResult(Decision(kept, blocks=(("t", 16),), swap=True), {})
+    monkeypatch.setattr(Search, "find_decision", lambda _, least: decided)
     bounds, options = {"B": 64, "I": 2, "T": 250}, trl.Options(executor="xla", device_memory="3MiB")
     program = reinforce(None, hidden=(64, 64)).compile(bounds, options)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None, program.executable.how
-    assert program.memory.peak <= lowered.nbytes <= budget(program) - program.memory.beside
+    assert program.memory.peak <= lowered.nbytes <= budget(program) - program.memory.overhead_bytes
     assert any(
         axis.ring and axis.size == 32 for b in lowered.layout.buffers.values() for axis in b.axes
     )
@@ -150,7 +150,7 @@ def test_an_algorithm_within_a_budget_runs_as_xla_programs() -> None:
     options = STEP_BY_STEP.with_(incrementalize=False, rematerialize=False)
     program = trl.algorithms.reinforce(env).compile({"B": 32, "I": 3, "T": 30}, options)
     tight = program.with_options(device_memory=leaving(program, 0.6))
-    assert tight.memory.swaps.all and tight.executable.lowered is not None, tight.executable.how
+    assert tight.memory.swaps.all and tight.executable.xla_program is not None, tight.executable.how
     assert tight.memory.swaps.slack == SLACKS[0]  # what leaves has time
     np.testing.assert_array_equal(
         tight.execute(seed=1)["return"], program.execute(seed=1)["return"]
@@ -169,9 +169,9 @@ def test_outputs_are_found_in_blocks_that_wait_on_the_host() -> None:
         ctx.output("most", y[i, 2:T].max(axis=0))
     options = trl.Options(vectorize=False, lift=False, accumulate=False, executor="xla")
     program = ctx.compile({"I": 6, "T": 8}, replace(options, device_memory=32_000))
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     store = next(s for s in program.memory.stores.values() if s.name == "y")
-    assert (store.kind, store.first, store.size) == ("block", 2, 6)
+    assert (store.kind, store.first_row, store.size) == ("block", 2, 6)
     result = program.execute()
     assert result.memory.host_peak == 5 * 6 * 256 * 4
     want = np.repeat(np.arange(1, 7, dtype=np.float32)[:, None], 8, axis=1)
@@ -195,10 +195,10 @@ def test_two_blocks_that_are_needed_at_once_have_places_of_their_own() -> None:
     options = trl.Options(vectorize=False, lift=False, accumulate=False, executor="xla")
     program = ctx.compile({"I": 6, "T": 8}, options)
     slack = Slack(0, 0)
-    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    swaps = Swaps(tuple(program.memory.swap_search.classes(slack)), slack)
     run = lowered_with_swaps(program, swaps, seed=1)
     (buffer,) = (b for b in run.lowered.layout.buffers.values() if b.tensors == ("y",))
-    assert buffer.places == (2, 8)
+    assert buffer.slot_counts == (2, 8)
     run.complete()
     have = run.outputs()
     run.release()
@@ -258,10 +258,10 @@ def zigzag() -> trl.Context:
 def test_places_are_taken_again_while_values_are_away(slack: Slack) -> None:
     program = zigzag().compile({"K": 20, "T": 24}, trl.Options(vectorize=False))
     want = program.execute(seed=1)
-    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    swaps = Swaps(tuple(program.memory.swap_search.classes(slack)), slack)
     run = lowered_with_swaps(program, swaps, seed=1)
     run.complete()
-    most = max(sum(buffer.places) for buffer in run.lowered.layout.buffers.values())
+    most = max(sum(buffer.slot_counts) for buffer in run.lowered.layout.buffers.values())
     assert most == 6 or slack.ahead  # what returns earlier needs a place for longer
     have = run.outputs()
     run.release()

@@ -64,7 +64,7 @@ def test_estimates_are_of_the_order_of_what_xla_states(vectorize: bool | tuple[s
     program = pixels(side=16).compile(
         {"B": 16, "I": 3, "T": 40}, trl.Options(vectorize=vectorize, executor="xla")
     )
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     assert lowered.temporaries / 2 <= program.memory.temporaries <= 4 * lowered.temporaries
 
@@ -75,10 +75,10 @@ def test_xla_keeps_to_a_budget_that_temporaries_decide() -> None:
     budget = whole.memory.needed // 3
     assert budget < whole.memory.temporaries  # what is carried is not what is too much
     program = whole.with_options(device_memory=budget)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and program.memory.needed <= budget
     have, want = program.execute(seed=1), whole.execute(seed=1)
-    assert lowered.needed <= budget
+    assert lowered.total_bytes <= budget
     np.testing.assert_allclose(have["return"], want["return"], rtol=1e-4)
 
 
@@ -102,7 +102,7 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
 ) -> None:
     """With as much less as it states more the program is planned for."""
     whole = products().compile({"B": 4, "T": 24}, trl.Options(executor="xla"))
-    lowered, budget = whole.executable.lowered, whole.memory.needed
+    lowered, budget = whole.executable.xla_program, whole.memory.needed
     assert lowered is not None
     state_more(budget - lowered.temporaries + (1 << 16), monkeypatch)
     program = whole.with_options(device_memory=budget)
@@ -110,8 +110,8 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     with pytest.warns(TimeRLWarning, match="compiled again to keep to") as told:
         result = program.execute(seed=3)
     assert len(told) <= 3 and "bytes of temporaries, where" in str(told[0].message)
-    lowered = program.executable.lowered
-    assert lowered is not None and lowered.needed <= budget == program.options.budget
+    lowered = program.executable.xla_program
+    assert lowered is not None and lowered.total_bytes <= budget == program.options.budget
     np.testing.assert_allclose(result["y"], whole.execute(seed=3)["y"], rtol=1e-4, atol=1e-4)
 
 
@@ -150,8 +150,8 @@ def test_what_is_carried_alone_counts_once(kept: bool, donate: bool, u: int, v: 
     """Beside others, or in an operand's place, a result is made elsewhere first; from among others, copied out."""
     plan = squares(kept=kept, donate=donate).memory
     names = {plan.pdg.names[op.id]: op for op in plan.statements.ops.values()}
-    assert plan.within(plan.sizes, names["u"]) == u
-    assert plan.within(plan.sizes, names["v"]) == v
+    assert plan.kernel_temporaries(plan.sizes, names["u"]) == u
+    assert plan.kernel_temporaries(plan.sizes, names["v"]) == v
     assert temporaries(plan.sizes, names["v"]) == 0  # what no plan comes below
 
 

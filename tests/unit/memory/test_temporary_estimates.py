@@ -73,7 +73,7 @@ def program_of(name: str, source: str, mode: str) -> trl.Program:
 @pytest.mark.parametrize(("name", "source", "mode"), CASES)
 def test_an_estimate_lies_near_the_bytes_that_xla_states(name: str, source: str, mode: str) -> None:
     program = program_of(name, source, mode)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     have, want = program.memory.temporaries, lowered.temporaries
     if abs(have - want) <= UNSEEN:
@@ -102,6 +102,6 @@ def test_rejection_sampling_stores_what_several_attempts_read() -> None:
         ((t, _),) = ctx.dims
         ctx.output("y", trl.distributions.Beta(trl.constant(2.5), 0.8).sample(domain=(t,)))
     program = ctx.compile({"T": 20_000}, trl.Options(executor="xla"))
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and lowered.temporaries > 4_000_000
     assert lowered.temporaries / 1.5 <= program.memory.temporaries <= 1.5 * lowered.temporaries

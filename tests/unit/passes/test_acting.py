@@ -127,13 +127,13 @@ def test_what_is_carried_to_another_graph() -> None:
         w[i + 1] = s.sum(over=t)
         ctx.output("w", w)
     pdg = ctx.pdg()
-    acting = Acting.of({"t": (op.id for op in pdg if "t" in op.domain), "i": ()})
-    assert [name for name, _ in acting.loops] == ["t"] and not acting.over("i")
-    assert acting.carried(pdg, identity_rewrite(pdg)) is acting
+    acting = Acting.from_loops({"t": (op.id for op in pdg if "t" in op.domain), "i": ()})
+    assert [name for name, _ in acting.loops] == ["t"] and not acting.operations_over("i")
+    assert acting.map_to_rewritten(pdg, identity_rewrite(pdg)) is acting
     made = Vectorize(("i",)).run(pdg)
-    carried = acting.carried(pdg, made).over("t")
+    carried = acting.map_to_rewritten(pdg, made).operations_over("t")
     # x is drawn for all i at once, and so outside the loop over t inside that over i
-    taken = {k for k in acting.over("t") if "i" not in made.pdg[k].domain}
+    taken = {k for k in acting.operations_over("t") if "i" not in made.pdg[k].domain}
     assert {pdg[k].label for k in taken} >= {"x"}
     assert carried.isdisjoint(taken)
-    assert carried >= acting.over("t") - taken >= cycles_of(pdg, "t").sequential
+    assert carried >= acting.operations_over("t") - taken >= cycles_of(pdg, "t").sequential

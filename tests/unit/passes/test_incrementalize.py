@@ -275,7 +275,7 @@ def test_blocks_without_a_rest_are_not_masked(block: int, masks: bool) -> None:
     options = trl.Options(incrementalize={"t": block}, executor="xla")
     program = ctx.compile({T: 16}, options)
     assert f"blocks of {block}" in str(program.stages["incrementalize"].rewritten)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
     jaxprs = [lowered.jaxpr(call.number) for call in lowered.calls]
     assert masks == any(

@@ -87,7 +87,7 @@ def test_a_block_multiplies_again_what_is_not_kept() -> None:
     counts = {}
     for mode in (False, True):
         program = compiled(rematerialize=mode, incrementalize={"t": 5})
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         assert lowered is not None
         counts[mode] = products(lowered.hlo(2))
     steps, blocks = BOUNDS["T"], BOUNDS["T"] // 5
@@ -118,12 +118,12 @@ def test_what_keeps_a_peak_down_is_said_beside_it() -> None:
     assert list(large.memory.saved_by) == how and not whole.memory.saved_by
     assert large.memory.saved_by[how[1]] == blocks.why
     said = ", ".join(how)
-    view = MemoryView.of(large)
+    view = MemoryView.from_program(large)
     assert f"peak {large.memory.peak:,} bytes, {said}" in repr(large)
     assert f"  {how[0]}: that takes less memory" in str(large.memory)
     assert view.to_json()["saved_by"] == large.memory.to_json()["saved_by"]
     assert all(said in text for text in (str(view), view.to_svg(), large.memory.to_svg()))
-    assert f"kept down by: nothing -> {said}" in str(ComparisonView.of(whole, large))
+    assert f"kept down by: nothing -> {said}" in str(ComparisonView.from_programs(whole, large))
     enough = large.with_options(
         device_memory=large.memory.needed
     ).memory  # the same, and who says so
@@ -162,7 +162,7 @@ def test_what_ends_by_a_dimension_is_not_computed_again_along_it() -> None:
         done = trl.random.uniform((), domain=(b, t), stream="done") < 0.4
     bounds = {"B": 3, "I": 2, "T": trl.until(done, at_most=4)}
     program = ctx.compile(bounds, trl.Options(rematerialize=True))
-    want = Reference(program.meaning, program.bounds, seed=2).outputs()
+    want = Reference(program.source_graph, program.bounds, seed=2).outputs()
     assert_same(want, program.execute(seed=2), "computed again")
 
 

@@ -157,11 +157,11 @@ def test_a_clock_that_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def trusting(one: Saving, count: int = 1) -> None:  # that time does not go back
         one.turn += count
         if saving.time.monotonic() - one._saved[1] >= 20.0:
-            cut = one._cuts.after(one.turn)
+            cut = one._cuts.cut_after(one.turn)
             if cut is not None:
                 one._save(cut)
 
-    monkeypatch.setattr(Saving, "turned", trusting)
+    monkeypatch.setattr(Saving, "on_turn", trusting)
     assert "turn 3 was not saved" in clock.tried("20s", moves)
 
 

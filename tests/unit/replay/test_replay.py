@@ -168,9 +168,9 @@ def test_returns_stop_where_episodes_do(n: int, at_once: bool) -> None:
         for s in range(steps):
             buffer.insert({k: x[s] for k, x in {**given, **more}.items()})
     expected = by_hand(reward, terminated | truncated, n, gamma)
-    assert len(buffer) == len(expected) == len(buffer._rows.first(len(buffer))["obs"])
+    assert len(buffer) == len(expected) == len(buffer._rows.first_rows(len(buffer))["obs"])
     for obs, action, total, later, ended, *discount in zip(
-        *buffer._rows.first(len(buffer)).values(), strict=True
+        *buffer._rows.first_rows(len(buffer)).values(), strict=True
     ):
         key = int(obs[0]), int(obs[1])
         value, last = expected.pop(key)
@@ -210,7 +210,9 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
     for t in range(4, 9):
         assert whole.insert(step(t)) == half.insert(step(t))
     assert len(whole) == (9 - 2) + 5 + (4 - 2)
-    for a, b in zip(whole._rows.first(50).values(), half._rows.first(50).values(), strict=True):
+    for a, b in zip(
+        whole._rows.first_rows(50).values(), half._rows.first_rows(50).values(), strict=True
+    ):
         assert a.tobytes() == b.tobytes()
     with pytest.raises(trl.errors.ShapeError, match="of 3 environments, those before were of 2"):
         whole.insert({k: np.concatenate([x, x[:1]]) for k, x in step(9).items()})
@@ -222,7 +224,7 @@ def test_a_batch_of_steps_is_inserted() -> None:
     fields = {**WHOLE, "obs": ((4,), "f32"), "next_obs": ((4,), "f32"), "truncated": ((), "bool")}
     buffer = Replay(300, fields)
     assert buffer.insert(batch) == 256
-    kept = {k: x.reshape(64, 4, *x.shape[1:]) for k, x in buffer._rows.first(256).items()}
+    kept = {k: x.reshape(64, 4, *x.shape[1:]) for k, x in buffer._rows.first_rows(256).items()}
     assert (kept["obs"] == batch.obs).all() and (kept["reward"] == batch.reward).all()
     ends = np.asarray(batch.terminated) | np.asarray(batch.truncated)
     assert 0 < ends.sum() == len(batch.final)

@@ -73,7 +73,7 @@ class Machine:
 
     def of(self, one: Allocation) -> Latencies:
         learner = (one.batch - one.rows) * self.learning
-        trainers = max(one.shares, default=0) * self.training
+        trainers = max(one.rows_per_trainer, default=0) * self.training
         sync = max(0.0, trainers - learner) + one.trainers * self.adding
         return Latencies(self.acting / one.actors, learner, trainers, sync)
 
@@ -149,7 +149,9 @@ def test_never_without_an_actor(
     now = Allocation(actors, trainers, min(rows, batch - 1), batch)
     after = policy.move(now, Latencies(*latencies)).after
     assert after.actors >= 1 and after.actors + after.trainers == actors + trainers
-    assert 0 <= after.rows < batch and sum(after.shares) == after.rows * bool(after.trainers)
+    assert 0 <= after.rows < batch and sum(after.rows_per_trainer) == after.rows * bool(
+        after.trainers
+    )
     if after != now:
         assert bool(after.rows) == bool(after.trainers)
 

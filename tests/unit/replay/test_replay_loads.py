@@ -76,7 +76,7 @@ def test_a_ticket_finds_the_rows_that_it_was_drawn_from(seed: int, tmp_path: Pat
                 known.append((drawn.ticket, drawn["x"]))
             case _ if known:
                 ticket, values = known[random.integers(len(known))]
-                there = one._rows.first(8)["x"][ticket.serial % 8]
+                there = one._rows.first_rows(8)["x"][ticket.serial % 8]
                 here = (there == values) & (ticket.serial % 8 < len(one))
                 before = one.tree.priorities.copy()
                 before[ticket.serial[here] % 8] = 2.5

@@ -141,17 +141,17 @@ def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
     state, whole_batch = DQN.begin(0), other.sample(37)
     with closing(Learner(Heard(), None, 2, capture_jax_settings())) as learner:
         step = learner.start(state, division)
-        coming = buffer.parts(37, chunks=3)
+        coming = buffer.sample_in_parts(37, chunks=3)
         first = next(coming)
         assert not begun.is_set()
-        step.put(first.rows, first.weight)
+        step.add_rows(first.rows, first.weight)
         assert begun.wait(60)  # nothing else is there yet
         others = list(coming)
         for one in others:
-            step.put(one.rows, one.weight)
+            step.add_rows(one.rows, one.weight)
         found = step.result()
         at_once = learner.start(state, Allocation(1, 0, 0, 37))
-        at_once.put(whole_batch.rows, whole_batch.weight)
+        at_once.add_rows(whole_batch.rows, whole_batch.weight)
         want = at_once.result()
     assert [len(one) for one in (first, *others)] == [12, 12, 13]
     drawn = np.concatenate([one.index for one in (first, *others)])
@@ -585,7 +585,7 @@ def test_who_waits_at_a_channel_that_is_closed_is_let_go() -> None:
     putting.join(10)
     waits("take", channel.take)
     waits("put again", lambda: channel.put(3))
-    assert ended == ["put", "take", "put again"] and channel.there(3) == []
+    assert ended == ["put", "take", "put again"] and channel.available(3) == []
 
 
 def test_an_actor_stages_rows() -> None:
@@ -595,7 +595,7 @@ def test_an_actor_stages_rows() -> None:
     with buffer.actor(5) as put, buffer.actor() as other:
         for k in range(4):
             put({**rows, "terminated": [False, k == 3]})
-            assert len(buffer) == [0, 0, 0, 7][k] and put.staged == [0, 2, 4, 0][k]
+            assert len(buffer) == [0, 0, 0, 7][k] and put.staged_count == [0, 2, 4, 0][k]
         other({**rows, "terminated": [False, False]})  # whose returns are its own
         assert len(buffer) == 7
     assert buffer.sample(20)["discount"].min() == 0.25

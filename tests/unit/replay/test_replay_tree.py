@@ -35,7 +35,7 @@ def test_the_tree_is_a_function_of_its_leaves(fanout: int) -> None:
         assert tree._least.tobytes() == at_once._least.tobytes()
         assert tree.total == pytest.approx(tree.priorities.sum(), rel=1e-12)
         positive = tree.priorities[tree.priorities > 0]
-        assert tree.least == (positive.min() if len(positive) else np.inf)
+        assert tree.least_priority == (positive.min() if len(positive) else np.inf)
 
 
 @pytest.mark.parametrize("fanout", FANOUTS)
@@ -118,7 +118,7 @@ def test_wrong_descents_are_found_out() -> None:
 
     targets = rng.random(64 * 600) * tree.total
     right = descended(targets, keeps_prefix=False)
-    assert right.tolist() == tree.at(targets / tree.total).tolist()
+    assert right.tolist() == tree.entries_at(targets / tree.total).tolist()
     with pytest.raises(AssertionError):
         assert squares(descended(targets, keeps_prefix=True), p) < 1.45
 
@@ -130,7 +130,7 @@ def test_a_zero_is_never_drawn() -> None:
     tree.insert(0, p)
     drawn = tree.draw(100_000, np.random.default_rng(0), stratified=False)
     assert set(drawn) <= {3, 500, 998}
-    assert set(tree.at([0.0, 1.0, 1 - 2**-53])) <= {3, 998}
+    assert set(tree.entries_at([0.0, 1.0, 1 - 2**-53])) <= {3, 998}
     tree.update([998], [0.0])
     assert set(tree.draw(1000, np.random.default_rng(0))) <= {3, 500}
 

@@ -60,7 +60,7 @@ def patient() -> Iterator[pytest.MonkeyPatch]:
 
 def test_what_a_click_would_change_is_known(program: trl.Program) -> None:
     explorer = program.explore()
-    switches = PipelineView.of(program).switches
+    switches = PipelineView.from_program(program).switches
     assert {"lift": False} in switches and {"fuse": False} in switches
     assert not any("tune" in change for change in switches)
     assert switches[0] == {"executor": "xla"} and switches[-1] == {"simplify": False}
@@ -103,7 +103,7 @@ def test_of_a_program_that_compiles_long_little_is_guessed(
     program: trl.Program, patient: pytest.MonkeyPatch
 ) -> None:
     patient.undo()
-    switches = PipelineView.of(program).switches
+    switches = PipelineView.from_program(program).switches
     assert sorted(map(str, guesses(switches, 1.0))) == sorted(map(str, switches))
     assert guesses(switches, 1.0)[-2:] == ({"fuse": False}, {"vectorize": False})
     assert guesses(switches, 2.0) == guesses(switches, 1.0)[:-2]
@@ -198,7 +198,7 @@ def test_jobs_go_before_what_nobody_waits_for() -> None:
         done.append("piece")
         return len(done) < 4
 
-    worker.meanwhile(piece, 0.01)
+    worker.run_in_background(piece, 0.01)
     assert begun.wait(10)
     worker.ask("job", lambda: done.append("job"))
     assert worker.waits and not worker.wait(0.01)
@@ -214,7 +214,7 @@ def test_an_error_of_what_nobody_waits_for_ends_it() -> None:
         done.append(1)
         raise KeyError("no such thing")
 
-    worker.meanwhile(piece, 0.01)
+    worker.run_in_background(piece, 0.01)
     assert worker.wait(10, spare=True) and done == [1]
     worker.ask("job", lambda: done.append(2))
     assert worker.wait(10) and done == [1, 2]

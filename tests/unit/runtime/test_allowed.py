@@ -80,7 +80,7 @@ def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
     first = calls.call("f", function, lambda: [x])
     np.testing.assert_array_equal(first(x), np.ones(3))
     key = first._key()
-    known = cache.read(key)
+    known = cache.load(key)
     assert known is not None and _deserialize_call(known, jax.devices()[0]) is not None
     _, *trees = _Trees(io.BytesIO(known)).load()
     cache.write(key, pickle.dumps((touched(path)[0], *trees)))

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 from jax.experimental import pallas as pl
 
-from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import Cells, InCells, Place
+from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import Cells, InCells, LaneReference
 
 SIZE = 4  # as many points as there are elements, so that no axis is told by its length alone
 X = np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)
@@ -28,11 +28,11 @@ def in_kernel(
     out = jax.eval_shape(function, *like)
 
     def kernel(*refs: Any) -> None:
-        places = [Place(ref, lane) for ref, lane in zip(refs, (*lanes, 0), strict=True)]
+        places = [LaneReference(ref, lane) for ref, lane in zip(refs, (*lanes, 0), strict=True)]
         inside = InCells(SIZE, places, guess=guess)
         taken = [place.all(x.shape) for place, x in zip(places[:-1], like, strict=True)]
         made: Cells = inside.call(function, *taken, like=like)
-        places[-1].put_all(inside.along(made, 0))
+        places[-1].put_all(inside.move_to_lane(made, 0))
 
     return pl.pallas_call(kernel, out_shape=out, interpret=True)(*arrays)
 

@@ -63,7 +63,7 @@ def test_a_front_is_the_same_from_bytes(
 ) -> None:
     program = write().compile(BOUNDS, trl.Options(**changes))
     options, compiler = program.options, program._compiled.request.compiler
-    front = compiler.front(options, BOUNDS)
+    front = compiler.compile_front(options, BOUNDS)
     written = digest(compiler.pdg)
     assert written is not None
     payload = serialize_front(front, compiler.pdg, written.lines)
@@ -74,13 +74,13 @@ def test_a_front_is_the_same_from_bytes(
     assert found is not None and found.text == written.text
     again = deserialize_front(payload, source, found.lines)
     assert again is not None
-    again = Compiler(source).asking(again, options, BOUNDS)
+    again = Compiler(source).with_forecast_source(again, options, BOUNDS)
     assert texts(again.stages) == texts(front.stages)
     assert again.stages[0].previous is source
     there = {op.origin for op in source}
     assert all(op.origin in there for s in again.stages for op in s.rewritten.pdg)  # type: ignore[union-attr]
-    back = Compiler(source).back(again, options, BOUNDS)
-    want = compiler.back(front, options, BOUNDS)
+    back = Compiler(source).compile_back(again, options, BOUNDS)
+    want = compiler.compile_back(front, options, BOUNDS)
     assert texts(back) == texts(want)
 
 
@@ -204,15 +204,15 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
 
 def test_a_cache_gives_whole_results_or_none(tmp_path: Path) -> None:
     cache = disk_cache.DiskCache(tmp_path)
-    assert cache.read("k") is None
+    assert cache.load("k") is None
     cache.write("k", b"result")
-    assert cache.read("k") == b"result"
+    assert cache.load("k") == b"result"
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert cache.read("k") is None
+    assert cache.load("k") is None
     gone = disk_cache.DiskCache(tmp_path / "gone")
     gone.write("k", b"result")
-    assert gone.read("k") is None
+    assert gone.load("k") is None
 
 
 def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(

@@ -125,7 +125,7 @@ def test_a_dynamic_bound_leaves_launches_open() -> None:
         ctx.output("x", x[T - 1])
     bounds = {T: trl.until(x > 5, at_most=9)}
     executable = ctx.compile(bounds, trl.Options(executor="xla")).executable
-    assert executable.lowered is not None and executable.launches is None
+    assert executable.xla_program is not None and executable.launches is None
 
 
 def loop(steps: int, turns: int, options: trl.Options) -> trl.Program:
@@ -143,7 +143,7 @@ def loop(steps: int, turns: int, options: trl.Options) -> trl.Program:
 def test_a_call_a_turn_counts_for_each() -> None:
     options = trl.Options(executor="xla")
     one, two, longer = (loop(*size, options) for size in ((5, 3), (5, 7), (25, 3)))
-    lowered = one.executable.lowered
+    lowered = one.executable.xla_program
     assert lowered is not None
     calls = [call for call in lowered.calls if call.loop is not None]
     assert len(calls) == 1
@@ -152,11 +152,11 @@ def test_a_call_a_turn_counts_for_each() -> None:
     found = [p.executable.launches for p in (one, two, longer)]
     a_turn = work(lowered.hlo(number)).launches
     assert found[0] is not None and found[1] == found[0] + 4 * a_turn
-    a_step = (work(longer.executable.lowered.hlo(number)).launches - a_turn) // 20
+    a_step = (work(longer.executable.xla_program.hlo(number)).launches - a_turn) // 20
     assert found[2] == found[0] + 3 * 20 * a_step and a_step > 0
     fused = loop(5, 3, options.with_(fuse_iterations=2)).executable
-    assert fused.lowered is not None and fused.launches is None
-    assert calls_made(fused.lowered)[number] == 2
+    assert fused.xla_program is not None and fused.launches is None
+    assert calls_made(fused.xla_program)[number] == 2
 
 
 def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:
@@ -167,7 +167,7 @@ def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:
     for steps in (8, 24):
         task = Task("", env, None, Random({}, env.act_space), 4, steps, 0)
         executable = collecting(task, trl.Options(executor="xla")).executable
-        lowered = executable.lowered
+        lowered = executable.xla_program
         assert lowered is not None and executable.launches is not None
         (number,) = [call.number for call in lowered.calls if call.counters]
         assert calls_made(lowered) == {number: 1}

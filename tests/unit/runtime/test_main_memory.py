@@ -178,7 +178,7 @@ def test_what_waits_on_the_host_counts_beside_the_device(plenty: list[int]) -> N
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
     swapped = program.with_options(device_memory=leaving(program, 0.5))
     line = swapped.memory.timeline()
-    both = int((line.bytes + line.host).max()) + swapped.memory.beside
+    both = int((line.bytes + line.host).max()) + swapped.memory.overhead_bytes
     assert both > program.memory.needed > swapped.memory.needed and line.host_peak > 0
     want = swapped.execute(seed=1)
     ran: list[object] = []

@@ -212,7 +212,7 @@ def test_it_costs_nothing_where_it_is_off() -> None:
     looked_at = looking.executable.kernels.values()
     assert all("looking" in vars(kernel) and not kernel.runs for kernel in looked_at)
     assert {kernel.coords for kernel in looked_at} == {(), ("t",)}
-    assert program.with_options(executor="xla").executable.lowered is not None
+    assert program.with_options(executor="xla").executable.xla_program is not None
 
 
 @pytest.mark.parametrize("name", ["swapped", "episodes"])  # random programs show the others

@@ -27,7 +27,7 @@ def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(ctx: trl.Context, bounds: dict[str, Any], **options: Any) -> trl.Program:
     program = ctx.compile(bounds, trl.Options(executor="xla", **options))
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     return program
 
 
@@ -49,7 +49,7 @@ def test_gymnasium_acts_between_calls(name: str) -> None:
     fused = program.with_options(fuse_iterations=2)
     assert "the host runs every turn, so that fuse_iterations=2 changes" in fused.executable.how
     assert "on the host (a Python function): reset(i)" in str(program.executable)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and result.memory.peak == lowered.nbytes
     jaxprs = [lowered.jaxpr(k + 1) for k in range(len(lowered.calls))]
     assert any("dot_general" in text for text in jaxprs)
@@ -239,6 +239,6 @@ def test_a_loop_of_no_loops_is_one_call() -> None:
 
 def test_where_hardly_anything_lies_between_the_interpreter_runs() -> None:
     program = counting(True).compile(BOUNDS, trl.Options(executor="xla"))
-    assert program.executable.lowered is None
+    assert program.executable.xla_program is None
     how = program.executable.how
     assert "run on the host, and nothing between is a loop or two operations" in how

@@ -19,8 +19,8 @@ ON_CPU = jax.default_backend() == "cpu"
 
 
 def traced(program: trl.Program) -> str:
-    assert program.executable.lowered is not None
-    return program.executable.lowered.jaxpr()
+    assert program.executable.xla_program is not None
+    return program.executable.xla_program.jaxpr()
 
 
 @pytest.mark.parametrize(("write", "size"), [(noisy, 4), (summed, 2)])

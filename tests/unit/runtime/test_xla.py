@@ -41,7 +41,7 @@ def assert_close(have: trl.Result, want: trl.Result) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_numbers_are_the_interpreters(name: str) -> None:
     program = compiled(name)
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     want = program.with_options(executor="interpret").execute(seed=5)
     have = program.execute(seed=5)
     assert_close(have, want)
@@ -138,9 +138,9 @@ def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:
 @pytest.mark.parametrize("name", ["Monte Carlo", "5-step"])
 def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> None:
     program = compiled(name)
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None
-    places = {b.whole for b in lowered.layout.buffers.values()}
+    places = {b.array_shape for b in lowered.layout.buffers.values()}
     text = lowered.hlo(2)
     carried = [m for line in text.splitlines() for m in re.findall(r"= \((.*)\) while\(", line)]
     large = [[s for s in shapes(line) if prod(s) > BOUNDS["B"] * 8] for line in carried]
@@ -149,7 +149,7 @@ def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> N
         assert set(each) <= places, (each, places)
     inner = text[: text.index("\nENTRY ")]
     copied = [s for m in re.findall(r"= (\S+) copy\(", inner) for s in shapes(m)]
-    rings = {b.whole for b in lowered.layout.buffers.values() if prod(b.places) > 1}
+    rings = {b.array_shape for b in lowered.layout.buffers.values() if prod(b.slot_counts) > 1}
     assert not rings.intersection(copied)
 
 
@@ -163,7 +163,7 @@ def test_n_step_memory_does_not_grow_with_time() -> None:
     short, long = (
         reinforce(5).compile({**BOUNDS, "T": n}, trl.Options(executor="xla")) for n in (30, 300)
     )
-    have = [program.executable.lowered for program in (short, long)]
+    have = [program.executable.xla_program for program in (short, long)]
     assert have[0] is not None and have[1] is not None
     assert have[0].nbytes == have[1].nbytes
     assert have[0].nbytes <= 1.01 * short.memory.peak + 8 * BOUNDS["B"] * 4
@@ -180,7 +180,7 @@ def test_a_recurrence_starts_from_another() -> None:
         w[i + 1] = w - 0.1 * mean
         ctx.output("mean", mean)
     program = ctx.compile({I: 9, T: 4}, trl.Options(executor="xla"))
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     want = program.with_options(executor="interpret").execute(seed=2)
     np.testing.assert_allclose(program.execute(seed=2)["mean"], want["mean"], rtol=1e-5)
 
@@ -189,7 +189,7 @@ def test_a_dimension_that_ends_early_ends_the_loop() -> None:
     ctx, done = cartpole(None)
     bounds = {"B": 4, "I": 3, "T": trl.until(done, at_most=60)}
     program = ctx.compile(bounds, trl.Options(executor="xla"))
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     want = program.with_options(executor="interpret").execute(seed=1)
     have = program.execute(seed=1)
     np.testing.assert_array_equal(have.lengths["T"], want.lengths["T"])
@@ -211,7 +211,7 @@ def test_a_recurrence_has_a_buffer_if_something_else_than_another_reads_it(read:
             ctx.output("w", w)
     bounds = {"I": 3, "T": 5}
     program = ctx.compile(bounds, trl.Options(executor="xla"))
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None, program.executable.how
     held = [set(buffer.tensors) for buffer in lowered.layout.buffers.values() if buffer.axes]
     assert sum("after" in names for names in held) == 1 + read, str(lowered)
@@ -229,7 +229,7 @@ def test_branches_that_ask_where_a_dimension_ended() -> None:
         ctx.output("y", y)
         done = trl.value(t) == 2
     program = ctx.compile({T: trl.until(done, at_most=5)}, trl.Options(executor="xla"))
-    assert program.executable.lowered is not None, program.executable.how
+    assert program.executable.xla_program is not None, program.executable.how
     assert_close(program.execute(), program.with_options(executor="interpret").execute())
 
 
@@ -246,7 +246,7 @@ def test_what_needs_the_host_is_interpreted_and_says_why() -> None:
 
 
 def test_a_call_shows_its_jaxpr_and_its_hlo() -> None:
-    lowered = compiled("5-step").executable.lowered
+    lowered = compiled("5-step").executable.xla_program
     assert lowered is not None
     assert "scan[" in lowered.jaxpr(2) and " while(" in lowered.hlo(2)
     with pytest.raises(trl.errors.OptionError, match="numbered 1 to 2"):
@@ -262,20 +262,20 @@ def test_options_say_what_is_possible() -> None:
 
 def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     program = compiled("5-step")
-    peak, lowered = program.memory.peak, program.executable.lowered
+    peak, lowered = program.memory.peak, program.executable.xla_program
     assert lowered is not None
     assert peak < lowered.nbytes  # what was written last stands beside rings
     needed = program.memory.needed
-    assert needed == lowered.nbytes + program.memory.beside
+    assert needed == lowered.nbytes + program.memory.overhead_bytes
     enough = program.with_options(device_memory=needed)
-    assert enough.executable.lowered is not None and enough.memory.needed == needed
+    assert enough.executable.xla_program is not None and enough.memory.needed == needed
     with pytest.warns(
         TimeRLWarning, match="the interpreter runs the program, several times slower"
     ):
-        least = peak + program.memory.beside
+        least = peak + program.memory.overhead_bytes
         tight = program.with_options(device_memory=least, rematerialize=False)
     assert tight.memory.needed <= least
-    assert tight.executable.lowered is None and "are allowed" in tight.executable.how
+    assert tight.executable.xla_program is None and "are allowed" in tight.executable.how
     assert any("are allowed" in text for text in tight.warnings)
 
 
@@ -291,6 +291,6 @@ def test_what_starts_two_recurrences_is_read_in_slices_where_it_is_there() -> No
         y[i >= 2] = (y[i - 2] - x[i - 2]).tanh()
         ctx.output("z", (y @ weight).tanh())
     program = ctx.compile({"I": 5}, trl.Options(executor="xla", trial=False))
-    assert program.executable.lowered is not None
+    assert program.executable.xla_program is not None
     want = Reference(ctx.pdg(), {"I": 5}).outputs()["z"]
     np.testing.assert_allclose(program.execute(seed=0)["z"], want, rtol=1e-5, atol=1e-6)

@@ -42,7 +42,7 @@ def test_ranks_follow_the_times(
         assert clock.rank(name, np.array([point], np.int64).reshape(1, len(point))) == [rank]
     name, point = order[-1]
     domain = clock.schedule.statements[name].domain
-    assert clock.at(len(order) - 1) == (name, dict(zip(domain, point, strict=True)))
+    assert clock.point_at(len(order) - 1) == (name, dict(zip(domain, point, strict=True)))
 
 
 def test_what_runs_nowhere_has_no_ranks() -> None:

@@ -109,4 +109,4 @@ def test_isl_puts_a_component_in_order_that_no_loop_fits() -> None:
     program = ctx.compile({T: 9}, trl.Options(lift=False))
     tree, parts = by_parts(program.schedule.constraints, 1_000_000, program.pdg, "isl was stopped.")
     assert len(tree.statements) == len(program.schedule.tree.statements)
-    assert "isl was stopped." in parts.lost(12)
+    assert "isl was stopped." in parts.describe_loss(12)

@@ -65,8 +65,8 @@ def pairs(
 ) -> list[tuple[Calls, Calls]]:
     return [
         (
-            Calls.of(program(truth, seed=2 * k, **how)),
-            Calls.of(program(None, seed=2 * k + 1, **how)),
+            Calls.from_recording(program(truth, seed=2 * k, **how)),
+            Calls.from_recording(program(None, seed=2 * k + 1, **how)),
         )
         for k in range(count)
     ]
@@ -115,12 +115,12 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
             if name == "torch.item":
                 one.waits()
     seen = replace(recording([one]), processes=(OURS,))
-    whole = {key[2]: each.tolist() for key, each in Calls.of(seen).whole.items()}
+    whole = {key[2]: each.tolist() for key, each in Calls.from_recording(seen).whole.items()}
     assert whole == {"torch.add": [True], "torch.item": [False]}
     (window,) = seen.devices.windows
     late = replace(window, begin=window.begin + 11)
     cut = replace(seen, devices=replace(seen.devices, windows=(late,)))
-    assert not any(each.any() for each in Calls.of(cut).whole.values())
+    assert not any(each.any() for each in Calls.from_recording(cut).whole.values())
     # a tracer that begins: what is called meanwhile is none of the program's calls
     first, *rest = np.split(seen.lanes[0].edges.copy(), [1])
     top = Library.WAITING << NAME_BITS | seen.lanes[0].edges["top"][1] & NAME_MASK
@@ -133,7 +133,7 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
     assert more == 3 and seen.lanes[0].traced.tolist() == [2, 3, 6, 7, 8, 9]
     edges = np.concatenate([begun, on, *rest])
     late = replace(seen.lanes[0], edges=edges, traced=seen.lanes[0].traced + more)
-    took = Calls.of(replace(seen, lanes=(late,))).took
+    took = Calls.from_recording(replace(seen, lanes=(late,))).took
     assert {key[2]: len(each) for key, each in took.items()} == {"torch.add": 1, "torch.item": 1}
 
 
@@ -167,7 +167,7 @@ def test_only_what_is_tapped_costs_what_a_tap_does_and_only_what_is_traced_a_tra
     assert left.total.corrected == truth.took() and left.unplaced == 0
     called, annotated = entry_edge_masks(seen.lanes[0])
     assert (called.sum(), annotated.sum()) == (40, 10)
-    calls = Calls.of(replace(seen, processes=(OURS,)))
+    calls = Calls.from_recording(replace(seen, processes=(OURS,)))
     assert {name for *_, name in calls.took} == {
         "torch.linear",
         "torch.item",
@@ -196,10 +196,10 @@ def test_only_what_is_tapped_costs_what_a_tap_does_and_only_what_is_traced_a_tra
             "do not do the same",
         ),
         (
-            [(Calls.of(program({}, steps=0)),) * 2],
+            [(Calls.from_recording(program({}, steps=0)),) * 2],
             "nothing that is tapped called a device's interface",
         ),
-        ([(Calls.of(program(None)),) * 2], "nobody looked at devices"),
+        ([(Calls.from_recording(program(None)),) * 2], "nobody looked at devices"),
     ],
 )
 def test_runs_that_contradict_each_other(both: list[tuple[Calls, Calls]], said: str) -> None:
@@ -218,7 +218,9 @@ def test_pairs_go_on_until_the_costs_are_known(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "ran", ran)
     monkeypatch.setattr(module, "read", lambda _: program(TRUTH if order[-1] else None))
     found = averages(["train.py"], 8, 5, told=told.append)
-    assert found == by_averages([(Calls.of(program(TRUTH)), Calls.of(program(None)))] * 3)
+    assert found == by_averages(
+        [(Calls.from_recording(program(TRUTH)), Calls.from_recording(program(None)))] * 3
+    )
     assert len(told) == 3 and "calls of devices' interfaces traced" in told[0]
     assert order[0] == 0 and sorted(order[1:]) == [0] * 3 + [5] * 3
 

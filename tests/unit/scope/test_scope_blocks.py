@@ -109,7 +109,7 @@ def test_all_blocks_are_in_pairs_at_first_and_ever_fewer_later(
 def test_what_was_open_in_silence_is_known_behind_it(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks.Blocks, "_next", lambda self: [self._count % 2 == 1])
+    monkeypatch.setattr(blocks.Blocks, "_draw_blocks", lambda self: [self._count % 2 == 1])
     with trl.scope.record(tmp_path / "r", taps=False, calibrated=True) as rec:
         step(clock, 9 * MS)
         for k in range(6):

@@ -198,7 +198,7 @@ def clock(recorder_in: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
         costs = {kind: made.quiet[kind] + made.less[kind] for kind in made.loud}
         silent = {f"silent {kind}": ns for kind, ns in made.quiet.items()}
         inside = {f"inside {kind}": ns / 2 for kind, ns in costs.items()}
-        lane.recorder.say({"costs": {**costs, **silent, **inside}})
+        lane.recorder.add_line({"costs": {**costs, **silent, **inside}})
 
     monkeypatch.setattr(
         sys.modules["timerl_nb.scope.recording.recording_session"], "measure_call_costs", timed

@@ -120,11 +120,11 @@ def test_a_trace_is_added_to_the_recording_of_its_run(
 def test_a_clock_that_drifts_is_set_right(tmp_path: Path) -> None:
     joint = Joint(Anchor(1000, 50, 3), Anchor(3000, 2550, 7))  # ours went on by 2,500 meanwhile
     assert (joint.drift, joint.width) == (-500, 7)
-    assert joint.ours(np.array([1000, 1400, 3000, 3400])).tolist() == [50, 550, 2550, 3050]
+    assert joint.to_our_clock(np.array([1000, 1400, 3000, 3400])).tolist() == [50, 550, 2550, 3050]
     alone = Joint(Anchor(1000, 50, 3))
-    assert alone.drift is None and alone.ours(np.array([1700])).tolist() == [750]
-    assert Anchor.between(100, 7, 121) == Anchor(7, 110, 11)
-    assert Anchor.between(100, 7, 121, took=15) == Anchor(7, 103, 3)
+    assert alone.drift is None and alone.to_our_clock(np.array([1700])).tolist() == [750]
+    assert Anchor.from_readings(100, 7, 121) == Anchor(7, 110, 11)
+    assert Anchor.from_readings(100, 7, 121, took=15) == Anchor(7, 103, 3)
 
     folder = recorded(tmp_path / "r", drift=40_000)
     window = trl.scope.add_trace(folder, MADE)
@@ -159,7 +159,7 @@ def test_a_trace_without_devices_says_that_they_are_absent(tmp_path: Path) -> No
 
 
 def test_what_lies_beside_lanes_is_checked(tmp_path: Path) -> None:
-    trace = kineto(MADE).joined(Joint(Anchor(WALL, MONOTONIC, 0)))
+    trace = kineto(MADE).to_our_clock(Joint(Anchor(WALL, MONOTONIC, 0)))
     path = write_trace(tmp_path, trace)
     assert path.name == f"{PROCESS}-0.devices"
     found = read_trace(path)

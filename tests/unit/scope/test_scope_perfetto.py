@@ -147,7 +147,7 @@ def test_kernels_are_rows_with_flows_from_their_launches(tmp_path: Path) -> None
         made = frames(only, stack)
         for top, begin, end in zip(made.top, made.begin, made.end, strict=True):
             drawn[recording.names[top & ((1 << NAME_BITS) - 1)], int(begin), int(end)] -= 1
-    (window,) = devices.traced
+    (window,) = devices.traced_windows
     for _ in window.devices:
         drawn["traced", window.begin, window.end] -= 1
     assert not any(drawn.values()), drawn

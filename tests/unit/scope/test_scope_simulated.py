@@ -70,7 +70,7 @@ def test_what_nvidia_smi_says_is_periods_in_which_some_kernel_ran() -> None:
     assert abs(found[0].busy * (end - begin) - busy) <= len(kernels)
     with pytest.raises(OptionError, match="seconds=0 is not possible"):
         read.utilization(0)
-    assert Recording((), ("",), devices=Devices.none()).utilization() == {}
+    assert Recording((), ("",), devices=Devices.empty()).utilization() == {}
 
 
 def test_findings_are_what_is_true_of_the_simulated_device() -> None:

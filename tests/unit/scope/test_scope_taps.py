@@ -140,7 +140,7 @@ def test_a_method_in_python_is_told_from_what_wraps_it() -> None:
     )
     with trl.scope.record(taps=False) as rec:
         assert Env().step(2, twice=True) == 4 and Env.step(Env(), 3) == 3
-    taps.off()
+    taps.remove_all()
     assert vars(Env)["step"] is before
     names = {name for _, name in calls(rec.read())}
     assert len(calls(rec.read())) == 2 and names == {f"{__name__}.Env.step"}
@@ -229,7 +229,7 @@ def test_calls_from_inside_a_library_are_its_own() -> None:
         trl.scope.tap(math, "api"),
     ):
         both = lambda: (zlib.crc32(b"x"), math.sqrt(4.0))  # noqa: E731
-        inside = Taps().made(both, "outer", Library.BACKEND)
+        inside = Taps().get_or_make(both, "outer", Library.BACKEND)
         with trl.scope.record(taps=False) as rec:
             for _ in range(2):
                 assert inside()[1] == 2.0
@@ -281,7 +281,7 @@ def test_a_call_that_ends_its_recording_and_begins_another(tmp_path: Path) -> No
         return zlib.crc32(b"x")
 
     taps = Taps()
-    outer = taps.made(switched, "switched", Library.BACKEND)
+    outer = taps.get_or_make(switched, "switched", Library.BACKEND)
     with trl.scope.tap(zlib, "api"):
         first.__enter__()
         assert outer() == 2363233923

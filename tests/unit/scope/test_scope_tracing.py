@@ -94,7 +94,7 @@ def test_some_steps_behind_the_first_are_traced(made: Made, tmp_path: Path) -> N
             with operation(name), operation("inner"):
                 made.launch()
     recording = rec.read()
-    (window,) = recording.devices.traced
+    (window,) = recording.devices.traced_windows
     assert made.stopped == 1 and window.process == os.getpid() and window.tracer == "a tracer"
     table = rec.table()
     by = {key[0]: set[Any]() for key in table.by("operation", "used")}
@@ -162,7 +162,7 @@ def test_where_there_is_no_device_the_recording_says_why(tmp_path: Path) -> None
         .scope(turns=4, devices=2, folder=tmp_path / "r")
     )
     recording = rec.read()
-    assert recording.devices.traced == () and len(recording.devices.windows) == 1
+    assert recording.devices.traced_windows == () and len(recording.devices.windows) == 1
     assert str(recording.devices).splitlines()[0] == "devices: absent, not zero"
     assert "JAX sees no GPU" in str(recording.devices)
     assert {cell.used for cell in rec.table().cells} == {Used.UNTRACED}

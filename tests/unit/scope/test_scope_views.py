@@ -63,7 +63,7 @@ def small() -> Recording:
 
 def test_the_sums_are_those_of_the_table() -> None:
     recording = small()
-    view = ScopeView.of(recording)
+    view = ScopeView.from_recording(recording)
     assert (view.total, view.end) == (1100, 1000)
     told = {
         (one.process, view.phases[one.phase].name, view.operations[one.operation].name, one.library)
@@ -96,14 +96,14 @@ def test_the_sums_are_those_of_the_table() -> None:
 
 def test_beyond_so_many_operations_they_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timerl_nb.show.recording.recording_view.MOST_OPERATIONS", 1)
-    view = ScopeView.of(small())
+    view = ScopeView.from_recording(small())
     assert [one.name for one in view.operations] == ["", "act", "2 others"]
     assert [one.count for one in view.operations] == [0, 1, 2]
     assert sum(one.ns for one in view.times) == view.total
 
 
 def test_a_picture_holds_names_as_text(tmp_path: Path) -> None:
-    view = ScopeView.of(small())
+    view = ScopeView.from_recording(small())
     svg = view.to_svg()
     assert svg.startswith("<svg") and "<b>" not in svg and "&lt;b&gt;&amp;" in svg
     for said in ("train.py", "step", "python → simulation: 1", "no device was traced"):
@@ -121,7 +121,7 @@ def test_an_empty_recording_is_drawn() -> None:
         Recording((), ("",)),
         Recording((), ("",), {}, (Process(1, 0, 0, "x", 5, None),)),
     ):
-        view = ScopeView.of(empty)
+        view = ScopeView.from_recording(empty)
         assert (view.total, view.end, view.times) == (0, 0, ())
         assert "nothing was recorded" in view.to_svg()
         assert str(view) and str(view.overview) == "0 lanes over 0.000 ms"
@@ -343,5 +343,5 @@ def test_what_a_program_runs_is_drawn_with_its_operations() -> None:
         x[t + 1] = x * 0.5
         ctx.output("y", x[0:T].sum())
     rec = ctx.compile({"T": 4}).scope()
-    view = ScopeView.of(rec.read())
+    view = ScopeView.from_recording(rec.read())
     assert {one.name: one.op_ids for one in view.operations if one.op_ids} == rec.read().op_ids

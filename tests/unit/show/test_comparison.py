@@ -25,7 +25,7 @@ def windowed() -> trl.Program:
 
 
 def test_a_program_does_not_differ_from_itself(monte_carlo: trl.Program) -> None:
-    view = ComparisonView.of(monte_carlo, monte_carlo)
+    view = ComparisonView.from_programs(monte_carlo, monte_carlo)
     found = view.to_json()
     for what in ("options", "bounds", "operations", "kernels", "stores"):
         assert found[what] == [], what
@@ -36,15 +36,15 @@ def test_a_program_does_not_differ_from_itself(monte_carlo: trl.Program) -> None
 def test_the_loops_of_both_can_be_read_off_the_lines(
     monte_carlo: trl.Program, windowed: trl.Program
 ) -> None:
-    view = ComparisonView.of(monte_carlo, windowed)
+    view = ComparisonView.from_programs(monte_carlo, windowed)
     for program, sign in ((monte_carlo, "-"), (windowed, "+")):
         lines = [line.text for line in view.loops if line.sign in (" ", sign)]
-        assert "\n".join(lines) == str(LoopView.of(program))
+        assert "\n".join(lines) == str(LoopView.from_program(program))
     assert {"-", "+"} <= {line.sign for line in view.loops}
 
 
 def test_n_step_is_seen_to_need_less(monte_carlo: trl.Program, windowed: trl.Program) -> None:
-    found = ComparisonView.of(monte_carlo, windowed, ("Monte Carlo", "5-step")).to_json()
+    found = ComparisonView.from_programs(monte_carlo, windowed, ("Monte Carlo", "5-step")).to_json()
     assert json.loads(json.dumps(found)) == found
     assert found["peak"] == [monte_carlo.memory.peak, windowed.memory.peak]
     stores = {row["name"]: row for row in found["stores"]}
@@ -60,7 +60,7 @@ def test_n_step_is_seen_to_need_less(monte_carlo: trl.Program, windowed: trl.Pro
 
 def test_options_and_bounds_that_differ_are_named(monte_carlo: trl.Program) -> None:
     other = monte_carlo.with_options(vectorize=("b",), donate=False).with_bounds({"T": 20})
-    view = ComparisonView.of(monte_carlo, other)
+    view = ComparisonView.from_programs(monte_carlo, other)
     options = {one.name: one.values for one in view.options}
     assert options == {"vectorize": (True, ["b"]), "donate": (True, False)}
     assert [(one.name, one.values) for one in view.bounds] == [
@@ -72,7 +72,7 @@ def test_options_and_bounds_that_differ_are_named(monte_carlo: trl.Program) -> N
 
 
 def test_both_are_drawn_on_the_same_axes(monte_carlo: trl.Program, windowed: trl.Program) -> None:
-    view = ComparisonView.of(monte_carlo, windowed, ("<b>one</b>", "two"))
+    view = ComparisonView.from_programs(monte_carlo, windowed, ("<b>one</b>", "two"))
     svg = view.to_svg()
     assert "&lt;b&gt;one" in svg and "<b>" not in svg
     # the longer one is drawn as it is alone, the other on its axes

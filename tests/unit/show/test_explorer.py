@@ -64,9 +64,9 @@ def test_all_views_go_out(explorer: Explorer, program: trl.Program) -> None:
     state = explorer.get_state()
     for name in VIEWS:
         assert state[name]["json"], name
-    assert arrays(state["loops"]) == trl.show.LoopView.of(program).to_json()
-    assert arrays(state["space"]) == trl.show.IterationSpaceView.of(program).to_json()
-    assert arrays(state["memory"]) == trl.show.MemoryView.of(program).to_json()
+    assert arrays(state["loops"]) == trl.show.LoopView.from_program(program).to_json()
+    assert arrays(state["space"]) == trl.show.IterationSpaceView.from_program(program).to_json()
+    assert arrays(state["memory"]) == trl.show.MemoryView.from_program(program).to_json()
     assert arrays(state["graph"])["svg"].startswith("<svg")
     assert state["stage"] == "fuse" and state["status"] == {"state": "ready"}
 
@@ -113,7 +113,7 @@ def test_an_option_compiles_again(explorer: Explorer, program: trl.Program) -> N
     assert arrays(explorer.graph) != arrays(before)
     rows = {row["name"]: row for row in arrays(explorer.pipeline)["stages"]}
     assert not rows.get("fuse", {"ran": False})["ran"]
-    expected = trl.show.LoopView.of(explorer.program).to_json()
+    expected = trl.show.LoopView.from_program(explorer.program).to_json()
     assert arrays(explorer.loops) == expected
     say(explorer, kind="options", changes={"fuse": True})
     assert str(explorer.program.ast) == str(program.ast)
@@ -317,12 +317,16 @@ def test_saved_pages_keep_the_pictures(explorer: Explorer) -> None:
 def test_panes_alone(widget: Any, program: trl.Program) -> None:
     view = getattr(trl.show, {"MemoryTimeline": "MemoryView"}.get(widget.__name__, widget.__name__))
     alone = widget(program)
-    assert arrays(alone.view) == view.of(program).to_json() == arrays(widget(view.of(program)).view)
+    assert (
+        arrays(alone.view)
+        == view.from_program(program).to_json()
+        == arrays(widget(view.from_program(program)).view)
+    )
     kernel = next(op.id for op in program.fused if op.kind == "dataflow")
     alone.set_state({"selected": [kernel, kernel, -1]})
     assert alone.selected == [kernel]
     bundle, _ = alone._repr_mimebundle_()
-    assert bundle["image/svg+xml"] == view.of(program).to_svg()
+    assert bundle["image/svg+xml"] == view.from_program(program).to_svg()
 
 
 def test_programs_of_all_patterns_can_be_explored() -> None:
@@ -379,7 +383,7 @@ def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
     assert drawn["held"]["bytes"] == drawn["held"]["predicted"]  # the ledger agrees with the plan
     # and so does it by the instants of a turn
     over, shown = drawn["over"], monitor_program(monitor)
-    line, count = shown.memory.timeline(), len(trl.show.Turn.of(shown))
+    line, count = shown.memory.timeline(), len(trl.show.Turn.from_program(shown))
     predicted = line.bytes[line.turn == over["turn"]]
     assert over["reason"] == "" and len(predicted) == count and over["bytes"]
     for first, last, measured in zip(over["first"], over["last"], over["bytes"], strict=True):
@@ -411,7 +415,7 @@ def test_turns_are_measured_under_any_bounds() -> None:
     monitor.start().result(60)
     assert _until(lambda: _is_finished(monitor))
     over = arrays(monitor.run)["over"]
-    assert over["reason"] == "" and max(over["last"]) == len(trl.show.Turn.of(long))
+    assert over["reason"] == "" and max(over["last"]) == len(trl.show.Turn.from_program(long))
 
 
 def test_commands_that_cannot_be_obeyed_are_answered(monitor: Any) -> None:

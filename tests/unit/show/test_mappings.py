@@ -42,8 +42,8 @@ def test_the_star_moves_with_the_bandwidth() -> None:
 
 @pytest.mark.parametrize("form", ["prose", "published"])
 def test_what_counts_adds_up(form: Any) -> None:
-    for sweep in (swept(), Sweep.of(published(), links())):
-        view = MappingView.of(sweep, form=form)
+    for sweep in (swept(), Sweep.from_table(published(), links())):
+        view = MappingView.from_sweep(sweep, form=form)
         assert [(c.learner, c.manager) for c in view.cells] == [
             (i, j) for i in view.devices for j in view.devices
         ]
@@ -75,7 +75,7 @@ def test_sliders_and_cells_are_what_a_page_may_write() -> None:
     with pytest.raises(CallError, match="compose.sweep"):
         MappingExplorer(published())  # type: ignore[arg-type]
     with pytest.raises(CallError, match="no positions"):
-        MappingView.of(swept(), (2,))
+        MappingView.from_sweep(swept(), (2,))
 
 
 def test_devices_that_cannot_are_shown_so() -> None:
@@ -87,7 +87,7 @@ def test_devices_that_cannot_are_shown_so() -> None:
         given.inserted,
         given.host,
     )
-    view = MappingView.of(Sweep.of(table, links()))
+    view = MappingView.from_sweep(Sweep.from_table(table, links()))
     cannot = [cell for cell in view.cells if "small" in (cell.manager, cell.learner)]
     assert len(cannot) == 9 and all(c.seconds is None and c.speed is None for c in cannot)
     assert {c.why_not for c in cannot} == {"the tree does not fit"}
@@ -110,7 +110,7 @@ def test_networks_and_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> N
     }  # fmt: skip
     assert list(found.tables) == [(n, b, w) for n in made for b in (8, 16) for w in (1e9, 2e9)]
     assert found.at(batch=16, bandwidth=2e9)[1].known["CPU", "FPGA"].bandwidth == 2e9
-    assert [one.values for one in MappingView.of(found, (1, 0, 1)).settings] == [
+    assert [one.values for one in MappingView.from_sweep(found, (1, 0, 1)).settings] == [
         ("small", "large"), ("8", "16"), ("1 GB/s", "2 GB/s"),
     ]  # fmt: skip
     for wrong in ({"batch": []}, {"bandwidth": [-1.0]}):

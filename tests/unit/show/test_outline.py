@@ -17,21 +17,21 @@ def program() -> trl.Program:
 
 
 def outline(program: trl.Program, stage: str) -> OutlineView:
-    view = OutlineView.of(program, stage)
+    view = OutlineView.from_stage(program, stage)
     assert view is not None
     return view
 
 
 def test_stages_that_are_graphs_have_none(program: trl.Program) -> None:
-    without = [name for name in program.stages if OutlineView.of(program, name) is not None]
+    without = [name for name in program.stages if OutlineView.from_stage(program, name) is not None]
     assert without == ["source", "schedule", "memory", "ast", "executable"]
     with pytest.raises(OptionError, match="no stage"):
-        OutlineView.of(program, "nonsense")
+        OutlineView.from_stage(program, "nonsense")
 
 
 @pytest.mark.parametrize("stage", ["source", "schedule", "memory", "ast", "executable"])
 def test_lines_stand_for_operations_that_there_are(program: trl.Program, stage: str) -> None:
-    known = {op_id for one in Lineage.of(program).generations for op_id in one.ops}
+    known = {op_id for one in Lineage.from_program(program).generations for op_id in one.ops}
     lines = outline(program, stage).lines
     found = {op_id for line in lines for op_id in line.op_ids}
     assert found and found <= known
@@ -66,7 +66,7 @@ def test_lines_of_the_source_have_what_became_of_them(program: trl.Program) -> N
 
 def test_what_xla_makes_of_a_call(program: trl.Program) -> None:
     names = [line.detail for line in outline(program, "executable").lines if line.detail]
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     assert lowered is not None and len(names) == 2 * len(lowered.calls)
     init = program.schedule.statements["init"]
     hlo = detail(program, "hlo 1")

@@ -15,7 +15,7 @@ from timerl_nb.replay import Proportional, Replay, SumTree
 def test_a_draw_is_shown_as_it_is_made(fanout: int, share: float) -> None:
     tree = SumTree(100, fanout)
     tree.insert(0, np.random.default_rng(3).random(100) * (np.arange(100) % 3 > 0))
-    (entry,) = tree.at([share]).tolist()
+    (entry,) = tree.entries_at([share]).tolist()
     path = tree.path(share)
     assert len(path) == len(tree.levels.widths) - 1
     assert path[0][0] == 0 and sum(path[0][1]) == pytest.approx(tree.total)

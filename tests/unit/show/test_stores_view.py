@@ -39,7 +39,7 @@ def amounts(view: StoresView) -> dict[tuple[str, str], int]:
 
 def test_amounts_are_those_of_the_plan(lowered: trl.Program, interpreted: trl.Program) -> None:
     for program in (lowered, interpreted):
-        plan, found = program.memory, amounts(StoresView.of(program))
+        plan, found = program.memory, amounts(StoresView.from_program(program))
         assert found["carried", "planned"] == plan.peak
         assert found["temporaries", "estimated"] == plan.temporaries
         assert found["constants", "given"] == plan.constants
@@ -47,39 +47,39 @@ def test_amounts_are_those_of_the_plan(lowered: trl.Program, interpreted: trl.Pr
         carried = "planned" if program is interpreted else "laid out"
         parts = [("carried", carried), ("temporaries", "estimated"), ("constants", "given")]
         assert plan.needed == sum(found[part] for part in parts)
-    nest = lowered.executable.lowered
+    nest = lowered.executable.xla_program
     assert nest is not None and ("carried", "laid out") not in found
-    assert amounts(StoresView.of(lowered))["carried", "laid out"] == nest.nbytes
+    assert amounts(StoresView.from_program(lowered))["carried", "laid out"] == nest.nbytes
 
 
 def test_places_are_all_that_there_are_the_largest_first(
     lowered: trl.Program, interpreted: trl.Program
 ) -> None:
-    nest = lowered.executable.lowered
+    nest = lowered.executable.xla_program
     assert nest is not None
-    view = StoresView.of(lowered)
+    view = StoresView.from_program(lowered)
     assert view.executor == "xla" and view.bytes == nest.nbytes
     assert {one.name: one.bytes for one in view.places} == {
         name: buffer.nbytes for name, buffer in nest.layout.buffers.items()
     }
     for one in view.places:
         buffer = nest.layout.buffers[one.name]
-        assert tuple(axis.size for axis in one.axes) == buffer.places
+        assert tuple(axis.size for axis in one.axes) == buffer.slot_counts
         assert {tensor.name for tensor in one.tensors} == set(buffer.tensors)
         assert one.tensors[0].name == buffer.tensors[0]
-    view, plan = StoresView.of(interpreted), interpreted.memory
+    view, plan = StoresView.from_program(interpreted), interpreted.memory
     assert view.executor == "interpreter"
     assert {one.tensors[0].tensor for one in view.places} == plan.stores.keys()
     for one in view.places:
         store = plan.stores[one.tensors[0].tensor]
         assert (one.bytes, one.why) == (store.most * store.unit, store.why)
     for program in (lowered, interpreted):
-        sizes = [one.bytes for one in StoresView.of(program).places]
+        sizes = [one.bytes for one in StoresView.from_program(program).places]
         assert sizes == sorted(sizes, reverse=True)
 
 
 def test_a_ring_a_start_and_an_update_say_why(lowered: trl.Program) -> None:
-    view = StoresView.of(lowered)
+    view = StoresView.from_program(lowered)
     ring = next(one for one in view.places if one.axes and one.axes[0].ring)
     assert ring.layout == f"ring of {ring.axes[0].size} along t"
     assert ring.why == f"live values never share t % {ring.axes[0].size}"
@@ -96,7 +96,7 @@ def test_a_ring_a_start_and_an_update_say_why(lowered: trl.Program) -> None:
 def test_what_a_kernel_takes_over_says_why_and_what_it_does_not_why_not(
     interpreted: trl.Program,
 ) -> None:
-    view, plan = StoresView.of(interpreted), interpreted.memory
+    view, plan = StoresView.from_program(interpreted), interpreted.memory
     given = {(d.op_id, d.output): d for d in plan.donations.values() if d.output is not None}
     assert given
     for one in view.places:
@@ -119,7 +119,7 @@ def test_what_waits_on_the_host_says_from_when_until_when() -> None:
     program = whole.with_options(device_memory=leaving(whole, 0.7))
     plan = program.memory
     assert plan.swaps.all
-    view = StoresView.of(program)
+    view = StoresView.from_program(program)
     moved = {one.tensor for p in view.places for one in p.tensors if one.waits}
     assert moved == set(plan.swaps.tensors)
     for swap in plan.swaps.all:
@@ -129,12 +129,12 @@ def test_what_waits_on_the_host_says_from_when_until_when() -> None:
 
 def test_what_xla_states_is_told_once_it_has_compiled() -> None:
     program = compiled(7)
-    nest = program.executable.lowered
-    assert nest is not None and nest.stated is None
-    assert not [one for one in StoresView.of(program).amounts if one.known == "stated"]
+    nest = program.executable.xla_program
+    assert nest is not None and nest.stated_temporaries is None
+    assert not [one for one in StoresView.from_program(program).amounts if one.known == "stated"]
     states = nest.temporaries  # waits for XLA
-    found = amounts(StoresView.of(program))
-    assert found["temporaries", "stated"] == nest.stated == states
+    found = amounts(StoresView.from_program(program))
+    assert found["temporaries", "stated"] == nest.stated_temporaries == states
     parts = [("carried", "laid out"), ("temporaries", "stated"), ("constants", "given")]
     assert found["needed", "stated"] == sum(found[part] for part in parts)
 
@@ -150,7 +150,7 @@ def test_what_a_run_held_stands_beside_what_was_planned(interpreted: trl.Program
 
 
 def test_reasons_are_in_the_text_and_in_the_picture(lowered: trl.Program) -> None:
-    view = StoresView.of(lowered)
+    view = StoresView.from_program(lowered)
     text = str(view)
     for one in view.places:
         assert one.why in text and all(shared.why in text for shared in one.shared)

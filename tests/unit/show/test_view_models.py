@@ -58,14 +58,14 @@ def swapped() -> trl.Program:
 def views(program: trl.Program) -> dict[str, View]:
     chosen = next(op.id for op in program.pdg if op.label == "a")
     return {
-        "pipeline": PipelineView.of(program),
-        "steps": StepsView.of(program.stages["vectorize"]),
-        "loop": LoopView.of(program),
-        "space": IterationSpaceView.of(program),
-        "memory": MemoryView.of(program),
-        "stores": StoresView.of(program),
-        "lineage": Lineage.of(program),
-        "inspector": InspectorView.of(program, [chosen]),
+        "pipeline": PipelineView.from_program(program),
+        "steps": StepsView.from_stage(program.stages["vectorize"]),
+        "loop": LoopView.from_program(program),
+        "space": IterationSpaceView.from_program(program),
+        "memory": MemoryView.from_program(program),
+        "stores": StoresView.from_program(program),
+        "lineage": Lineage.from_program(program),
+        "inspector": InspectorView.from_program(program, [chosen]),
         "search": Index(program).search("tanh"),
     }
 
@@ -102,7 +102,7 @@ def test_views_of_two_compilations_are_the_same(program: trl.Program) -> None:
 
 
 def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl.Program) -> None:
-    view = PipelineView.of(program.with_options(vectorize=False, fuse=False))
+    view = PipelineView.from_program(program.with_options(vectorize=False, fuse=False))
     ran = [row.name for row in view.stages if row.ran]
     assert ran == list(program.with_options(vectorize=False, fuse=False).stages)
     off = {row.name: row.option for row in view.stages if not row.ran}
@@ -111,20 +111,20 @@ def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl
 
 
 def test_the_bars_of_a_pipeline_are_as_long_as_its_stages_took(program: trl.Program) -> None:
-    view = PipelineView.of(program)
+    view = PipelineView.from_program(program)
     bars = [float(w) for w in re.findall(r'width="([\d.]+)" height="11"', view.to_svg())]
     most = max(row.seconds for row in view.stages)
     assert bars == pytest.approx([130 * row.seconds / most for row in view.stages], abs=0.06)
 
 
 def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
-    for k, row in enumerate(PipelineView.of(program).to_json()["stages"]):
+    for k, row in enumerate(PipelineView.from_program(program).to_json()["stages"]):
         if row["option"] is None:
             continue
         assert row["is_on"]
         other = program.with_options(**{row["option"]: row["off"]})
         assert row["name"] not in other.stages
-        off = PipelineView.of(other).to_json()["stages"][k]
+        off = PipelineView.from_program(other).to_json()["stages"][k]
         assert off["name"] == {"fuse": "separate"}.get(row["name"], row["name"])
         assert off["is_on"] is False and off["on"] == row["on"]
         again = other.with_options(**{off["option"]: off["on"]})
@@ -132,16 +132,16 @@ def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
 
 
 def test_what_is_on_and_not_needed_says_so(program: trl.Program) -> None:
-    rows = {row.name: row for row in PipelineView.of(program).stages}
+    rows = {row.name: row for row in PipelineView.from_program(program).stages}
     assert rows["rematerialize"].is_on and not rows["rematerialize"].ran
     assert rows["rematerialize"].cost == "not needed"
-    assert re.search("rematerialize +not needed", str(PipelineView.of(program)))
-    off = PipelineView.of(program.with_options(rematerialize=False))
+    assert re.search("rematerialize +not needed", str(PipelineView.from_program(program)))
+    off = PipelineView.from_program(program.with_options(rematerialize=False))
     assert {row.name: row.cost for row in off.stages}["rematerialize"] == "off"
 
 
 def test_a_stage_that_changes_nothing_says_so(program: trl.Program) -> None:
-    changed = {row.name: row.changed for row in PipelineView.of(program).stages}
+    changed = {row.name: row.changed for row in PipelineView.from_program(program).stages}
     assert changed["simplify"] is True
     assert changed["lift"] is (len(program.stages["lift"].diff().changes) > 0)
     assert changed["schedule"] is None
@@ -149,7 +149,7 @@ def test_a_stage_that_changes_nothing_says_so(program: trl.Program) -> None:
 
 def test_every_option_has_its_kind_and_its_documentation(program: trl.Program) -> None:
     given = program.options.with_(vectorize=("b",), incrementalize={"t": 4}, device_memory="64MiB")
-    shown = PipelineView.of(program.with_options(vectorize=("b",), device_memory="64MiB"))
+    shown = PipelineView.from_program(program.with_options(vectorize=("b",), device_memory="64MiB"))
     found = {option.name: option for option in shown.options}
     assert found.keys() == Options.__dataclass_fields__.keys()
     assert all(option.doc.endswith(".") for option in found.values())
@@ -163,9 +163,11 @@ def test_every_option_has_its_kind_and_its_documentation(program: trl.Program) -
 def test_a_dynamic_bound_says_what_ends_it() -> None:
     ctx, done = cartpole(None)
     program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=9)})
-    row = next(row for row in PipelineView.of(program).to_json()["bounds"] if row["name"] == "T")
+    row = next(
+        row for row in PipelineView.from_program(program).to_json()["bounds"] if row["name"] == "T"
+    )
     assert row == {"name": "T", "value": 9, "dims": ["t"], "dynamic": True, "until": "done"}
-    assert len(IterationSpaceView.of(program).turn) > 9
+    assert len(IterationSpaceView.from_program(program).turn) > 9
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_a_dynamic_bound_says_what_ends_it() -> None:
 
 def test_steps_are_those_of_the_pass(program: trl.Program) -> None:
     stage = program.stages["vectorize"]
-    found = StepsView.of(stage).to_json()
+    found = StepsView.from_stage(stage).to_json()
     assert [(s["rule"], tuple(s["before"])) for s in found["steps"]] == [
         (s.rule, s.before) for s in stage.steps
     ]
@@ -190,17 +192,17 @@ def test_forecasts_are_made_only_when_asked_for() -> None:
         choices = view.to_json()["choices"]
         return [one["forecast"] for choice in choices for one in choice["candidates"]]
 
-    before = forecasts(StepsView.of(stage))
+    before = forecasts(StepsView.from_stage(stage))
     assert before and not any(before)
-    after = forecasts(StepsView.of(stage, forecast=True))
-    assert all(after) and forecasts(StepsView.of(stage)) == after
+    after = forecasts(StepsView.from_stage(stage, forecast=True))
+    assert all(after) and forecasts(StepsView.from_stage(stage)) == after
 
 
 # --- loop nest -----------------------------------------------------------------------------------
 
 
 def test_lines_are_those_of_the_nest(program: trl.Program) -> None:
-    view = LoopView.of(program)
+    view = LoopView.from_program(program)
     assert str(view) == str(program.ast) and "acting(i, t)" in str(view)
     for line in view.lines:
         if line.parent >= 0:
@@ -216,7 +218,7 @@ def test_lines_are_those_of_the_nest(program: trl.Program) -> None:
 
 def test_tokens_are_spans_of_their_sort(program: trl.Program) -> None:
     words: dict[str, set[str]] = {}
-    for line in LoopView.of(program).lines:
+    for line in LoopView.from_program(program).lines:
         end = 0
         for start, stop, sort in line.tokens:
             assert end <= start < stop <= len(line.text)
@@ -239,20 +241,20 @@ def test_a_counter_of_two_dimensions_keeps_its_name() -> None:
         ctx.output("y", y)
     program = ctx.compile({S: 5, T: 5})
     assert "for c0 in" in str(program.ast)
-    assert str(LoopView.of(program)) == str(program.ast)
+    assert str(LoopView.from_program(program)) == str(program.ast)
 
 
 # --- a turn --------------------------------------------------------------------------------------
 
 
 def test_instants_follow_the_schedule(program: trl.Program) -> None:
-    view = IterationSpaceView.of(program, fixed={"i": 2})
+    view = IterationSpaceView.from_program(program, fixed={"i": 2})
     points = {p.op_id: p for p in program.schedule.points(i=2)}
     assert view.turn.bounds == program.bounds
     for one in view.statements:
         assert one.times.tolist() == points[one.op_id].time.tolist()
         for time, t in zip(one.times, one.coordinates.get("t", ()), strict=False):
-            assert view.at(int(time)) == (one, {"i": 2, "t": t})
+            assert view.point_at(int(time)) == (one, {"i": 2, "t": t})
     assert sorted(t for one in view.statements for t in one.times) == [*range(len(view.turn))]
 
 
@@ -271,19 +273,19 @@ def test_the_line_of_an_instant_is_the_one_that_runs_it(program: trl.Program) ->
             else "pass"
         )
         for depth, text, node in lines
-        for at in [", ".join(map(str, getattr(program.ast.shown(node), "point", ())))]
+        for at in [", ".join(map(str, getattr(program.ast.display_node(node), "point", ())))]
     ]
     exec("\n".join(code), {"ran": ran})
-    view = IterationSpaceView.of(program, fixed={"i": 3})
+    view = IterationSpaceView.from_program(program, fixed={"i": 3})
     for instant in range(len(view.turn)):
-        one, point = view.at(instant)
+        one, point = view.point_at(instant)
         assert view.instants.line[instant] == ran[one.op_id, tuple(point.values())]
 
 
 def test_many_statements_share_the_lines_of_their_regions(program: trl.Program) -> None:
-    assert "acting  (acting; each t)" in IterationSpaceView.of(program).to_svg()
+    assert "acting  (acting; each t)" in IterationSpaceView.from_program(program).to_svg()
     apart = reinforce(5, hidden=()).compile(BOUNDS, trl.Options(vectorize=("b",), fuse=False))
-    view = IterationSpaceView.of(apart)
+    view = IterationSpaceView.from_program(apart)
     learning = sum(one.region == ("learning",) for one in view.statements)
     assert learning > 16 and f"learning  ({learning} statements)" in view.to_svg()
 
@@ -291,18 +293,18 @@ def test_many_statements_share_the_lines_of_their_regions(program: trl.Program) 
 def test_of_many_instants_some_are_marked_and_memory_keeps_every_peak(
     nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = MemoryView.of(nstep)
+    whole = MemoryView.from_program(nstep)
     for module in ("points_of_one_iteration", "iteration_space_view"):
         monkeypatch.setattr(f"timerl_nb.show.schedule.{module}.EXACT", 50)
     monkeypatch.setattr("timerl_nb.show.schedule.points_of_one_iteration.COLUMNS", 30)
     monkeypatch.setattr("timerl_nb.show.schedule.iteration_space_view.MARKS", 100)
-    turn = Turn.of(nstep)
+    turn = Turn.from_program(nstep)
     view, memory = IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)
     acting = next(one for one in view.statements if one.name == "acting")
     assert len(acting.times) == 20 and acting.points == acting.low[-1] + 1 == LONG["T"]
-    lines = LoopView.of(nstep).lines
+    lines = LoopView.from_program(nstep).lines
     for instant, line in zip(view.instants.at, view.instants.line, strict=True):
-        one, _ = view.at(int(instant))
+        one, _ = view.point_at(int(instant))
         assert lines[line].statement == one.op_id
     assert len(memory.bytes) == 30 < len(turn)
     ends = [*memory.first[1:], len(turn)]
@@ -318,7 +320,7 @@ def test_of_many_instants_some_are_marked_and_memory_keeps_every_peak(
 
 def test_blocks_stand_at_the_points_that_they_cover() -> None:
     blocks = trl.Options(incrementalize={"t": 8})
-    view = IterationSpaceView.of(reinforce(hidden=(4,)).compile(LONG, blocks))
+    view = IterationSpaceView.from_program(reinforce(hidden=(4,)).compile(LONG, blocks))
     assert view.turn.dim == "t" and view.turn.size == 60
     shown = {one.name: one for one in view.statements}
     acting, learning = shown["acting"], shown["learning"]
@@ -330,15 +332,15 @@ def test_blocks_stand_at_the_points_that_they_cover() -> None:
 def test_operations_and_tensors_have_one_colour_in_every_view(program: trl.Program) -> None:
     figure = trl.show.iteration_space({"it": program})
     plotly = {trace.name.removesuffix(" (once)"): trace for trace in figure.data}
-    other = trl.show.ComparisonView.of(program, program.with_options(fuse=False))
-    static = IterationSpaceView.of(program).to_svg() + program.schedule.to_svg()
+    other = trl.show.ComparisonView.from_programs(program, program.with_options(fuse=False))
+    static = IterationSpaceView.from_program(program).to_svg() + program.schedule.to_svg()
     for one, again in zip(
-        IterationSpaceView.of(program).statements, other.spaces[0].statements, strict=True
+        IterationSpaceView.from_program(program).statements, other.spaces[0].statements, strict=True
     ):
         assert one.colour == again.colour and static.count(f'fill="{one.colour}"') >= 4
         trace = plotly[one.name]
         assert one.colour in (trace.marker.color, trace.line.color)
-    tensors = {one.name: one.colour for one in MemoryView.of(program).tensors}
+    tensors = {one.name: one.colour for one in MemoryView.from_program(program).tensors}
     assert tensors == {one.name: one.colour for one in other.memories[0].tensors}
     assert not {one.colour for one in other.spaces[1].statements} & {*tensors.values()}
     drawn = {t.name: t.line.color for t in trl.show.memory_timeline({"it": program}).data}
@@ -349,7 +351,7 @@ def test_too_many_points_are_not_drawn_and_it_is_said(
     nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("timerl_nb.show.schedule.points_of_one_iteration.MOST", 100)
-    turn = Turn.of(nstep)
+    turn = Turn.from_program(nstep)
     for view in (IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)):
         assert "too many points to draw" in view.to_svg() and "too many points" in str(view)
         assert view.to_json()["turn"]["problem"].startswith("too many points to draw")
@@ -357,9 +359,9 @@ def test_too_many_points_are_not_drawn_and_it_is_said(
 
 def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None:
     with pytest.raises(DomainError, match="x is not a dimension"):
-        Turn.of(program, "x")
+        Turn.from_program(program, "x")
     with pytest.raises(DomainError, match="i = 9 is no point of i"):
-        Turn.of(program, fixed={"i": 9})
+        Turn.from_program(program, fixed={"i": 9})
 
 
 ODD = {
@@ -374,37 +376,41 @@ ODD = {
 def test_programs_of_other_forms_are_shown(name: str, plain: bool) -> None:
     options = trl.Options(vectorize=False, lift=False, fuse=False) if plain else trl.Options()
     program = ODD[name].context().compile(ODD[name].bounds, options)
-    turn = Turn.of(program)
+    turn = Turn.from_program(program)
     space, memory = IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)
-    lines = LoopView.of(program).lines
+    lines = LoopView.from_program(program).lines
     assert len(turn) > 0
     for instant in range(len(turn)):
-        one, _ = space.at(instant)
+        one, _ = space.point_at(instant)
         assert lines[space.instants.line[instant]].statement == one.op_id
     for one in memory.tensors:
         assert one.bytes.tolist() == memory.plan.timeline().by_tensor[one.name][turn.ranks].tolist()
-    for view in (space, memory, Lineage.of(program), Index(program).search()):
+    for view in (space, memory, Lineage.from_program(program), Index(program).search()):
         assert view.to_svg().startswith("<svg") and view.to_json()
 
 
 def test_host_functions_and_dynamic_bounds_are_shown() -> None:
     ctx, done = cartpole(3)
     program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=50)})
-    view = MemoryView.of(program)
+    view = MemoryView.from_program(program)
     assert view.turn.bounds["T"] == 50
     assert view.to_json()["program_peak"]["bytes"] == program.memory.peak
-    kinds = {op.kind for one in Lineage.of(program).generations for op in one.ops.values()}
+    kinds = {
+        op.kind for one in Lineage.from_program(program).generations for op in one.ops.values()
+    }
     assert "bound" in kinds
     found = Index(program).search("", kind="bound").found
     assert "dynamic_bounds" in {one.stage for one in found}
-    assert InspectorView.of(program, [k for one in found for k in one.op_ids]).to_json()["ops"]
+    assert InspectorView.from_program(program, [k for one in found for k in one.op_ids]).to_json()[
+        "ops"
+    ]
 
 
 # --- memory --------------------------------------------------------------------------------------
 
 
 def test_memory_is_the_timeline_of_the_turn(program: trl.Program) -> None:
-    view, line = MemoryView.of(program), program.memory.timeline()
+    view, line = MemoryView.from_program(program), program.memory.timeline()
     at = view.turn.ranks
     assert view.bytes.tolist() == line.bytes[at].tolist()
     for one in view.tensors:
@@ -419,13 +425,13 @@ def test_memory_is_the_timeline_of_the_turn(program: trl.Program) -> None:
 
 @pytest.mark.parametrize("window", [None, 5])
 def test_a_turn_has_the_peak_of_the_run(window: int | None) -> None:
-    found = MemoryView.of(reinforce(window, hidden=(4,)).compile(LONG)).to_json()
+    found = MemoryView.from_program(reinforce(window, hidden=(4,)).compile(LONG)).to_json()
     assert found["turn"]["bounds"] == LONG
     assert found["peak"]["bytes"] == found["program_peak"]["bytes"] > 0
 
 
 def test_values_live_from_their_birth_to_their_last_reader(program: trl.Program) -> None:
-    view = MemoryView.of(program)
+    view = MemoryView.from_program(program)
     for one in view.tensors:
         life = view.lives[one.life]
         lives = [(life.born <= k) & (life.dies >= k) for k in range(len(view.turn))]
@@ -437,7 +443,7 @@ def test_values_live_from_their_birth_to_their_last_reader(program: trl.Program)
 
 def test_swapped_values_leave_and_return(swapped: trl.Program) -> None:
     program = swapped
-    view = MemoryView.of(program)
+    view = MemoryView.from_program(program)
     assert program.memory.swaps.all
     line = program.memory.timeline()
     assert view.host.tolist() == line.host[view.turn.ranks].tolist()
@@ -451,12 +457,12 @@ def test_swapped_values_leave_and_return(swapped: trl.Program) -> None:
 
 
 def test_every_operation_descends_from_those_that_it_was_made_of(program: trl.Program) -> None:
-    lineage = Lineage.of(program)
+    lineage = Lineage.from_program(program)
     for k, one in enumerate(lineage.generations):
         stage = program.stages[one.stage]
         for old, became in stage.rewritten.ids.items() if stage.rewritten else ():
             for new in became:
-                assert old in lineage.before(k, new)
+                assert old in lineage.predecessors(k, new)
     kernel = next(op for op in program.fused if op.kind == "dataflow")
     (chosen, other, *_) = (op.id for op in kernel.attrs.body)
     relatives = lineage.relatives([chosen])
@@ -466,7 +472,7 @@ def test_every_operation_descends_from_those_that_it_was_made_of(program: trl.Pr
 
 
 def test_lineage_as_json_says_what_lineage_says(program: trl.Program) -> None:
-    lineage = Lineage.of(program)
+    lineage = Lineage.from_program(program)
     ids: list[int] = []
     for k, (one, said) in enumerate(
         zip(lineage.generations, lineage.to_json()["stages"], strict=True)
@@ -475,12 +481,12 @@ def test_lineage_as_json_says_what_lineage_says(program: trl.Program) -> None:
         assert ids == sorted(one.ops)
         for op_id in ids:
             own = [op_id] if op_id in before else []
-            assert said["from"].get(str(op_id), own) == list(lineage.before(k, op_id))
+            assert said["from"].get(str(op_id), own) == list(lineage.predecessors(k, op_id))
 
 
 def test_an_operation_is_inspected_from_its_line_to_its_store(program: trl.Program) -> None:
     chosen = next(op for op in program.pdg if op.label == "a")
-    (found,) = InspectorView.of(program, [chosen.id]).to_json()["ops"]
+    (found,) = InspectorView.from_program(program, [chosen.id]).to_json()["ops"]
     (marked,) = (line for line in found["source"]["lines"] if line["marked"])
     assert marked["text"].strip() == chosen.origin.text == 'a = dnn.sample(o).named("a")'
     assert found["kind"] == chosen.kind and found["stage"] == "memory"
@@ -499,7 +505,7 @@ def test_an_operation_is_inspected_from_its_line_to_its_store(program: trl.Progr
 
 def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Program) -> None:
     written = next(op for op in program.pdg if op.label == "o" and op.kind == "merge")
-    (found,) = InspectorView.of(program, [written.id], "pdg").to_json()["ops"]
+    (found,) = InspectorView.from_program(program, [written.id], "pdg").to_json()["ops"]
     assert found["stage"] == "pdg" and found["kernel"] is None
     labels = [f"{one['index']} if {one['cond']}".strip() for one in found["reads"]]
     assert labels == [program.pdg.edge_label(read) for read in written.inputs]
@@ -507,17 +513,17 @@ def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Progra
     reading = [one["op_id"] for one in found["readers"]]
     assert reading == [op_id for op_id, _ in program.pdg.readers[written.id]]
     with pytest.raises(OptionError, match="no operation %99999"):
-        InspectorView.of(program, [99999])
+        InspectorView.from_program(program, [99999])
     with pytest.raises(OptionError, match="no stage 'fused'"):
-        InspectorView.of(program, [written.id], "fused")
+        InspectorView.from_program(program, [written.id], "fused")
 
 
 def test_what_is_copied_into_kernels_runs_where_they_do(program: trl.Program) -> None:
     kernel = next(op for op in program.fused if op.kind == "dataflow")
-    lineage = Lineage.of(program)
+    lineage = Lineage.from_program(program)
     consts = [op.id for op in kernel.attrs.body if op.kind == "const"]
     assert consts
-    for found in InspectorView.of(program, consts, lineage=lineage).to_json()["ops"]:
+    for found in InspectorView.from_program(program, consts, lineage=lineage).to_json()["ops"]:
         runs = found["schedule"]["op_id"]
         assert found["op_id"] in {op.id for op in program.fused[runs].attrs.body}
 
@@ -555,6 +561,9 @@ def test_what_is_called_like_markup_stays_text() -> None:
         x = trl.data(np.arange(4.0), domain=(t,)).named("<script>alert(1)</script>")
         ctx.output("y", x * 2)
     program = ctx.compile({"T": 4})
-    for name, view in {"loop": LoopView.of(program), "memory": MemoryView.of(program)}.items():
+    for name, view in {
+        "loop": LoopView.from_program(program),
+        "memory": MemoryView.from_program(program),
+    }.items():
         assert "<script" not in view.to_svg(), name
-    assert "<script" not in InspectorView.of(program, list(program.pdg.ops)).to_svg()
+    assert "<script" not in InspectorView.from_program(program, list(program.pdg.ops)).to_svg()

@@ -26,7 +26,7 @@ MADE_UP = Ways(
 
 
 def test_the_view_has_the_fastest_first_and_says_why() -> None:
-    view = WaysView.of(MADE_UP, "CartPole-v1", 256, 64)
+    view = WaysView.from_strategies(MADE_UP, "CartPole-v1", 256, 64)
     assert [row.name for row in view.rows] == ["fast", "slow", "left", "none"]
     assert [row.name for row in view.rows if row.is_chosen] == ["fast"]
     assert view.told == "fast: it leads, 3,000.0 times as fast as slow."

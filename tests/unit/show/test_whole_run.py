@@ -17,7 +17,7 @@ TURNS = 100_000
 
 
 def drawn(program: trl.Program) -> WholeRun:
-    found = MemoryView.of(program).run
+    found = MemoryView.from_program(program).run
     assert found is not None
     return found
 
@@ -48,13 +48,13 @@ def test_a_short_run_is_drawn_as_it_is() -> None:
     (one,) = run.stretches
     assert (one.first, one.last, one.turns, one.note) == (0, len(line.time), 0, "")
     assert run.points == len(line.time) and one.bytes.tolist() == line.bytes.tolist()
-    turn = MemoryView.of(program).turn
+    turn = MemoryView.from_program(program).turn
     assert (run.first, run.last) == (turn.ranks[0], turn.ranks[-1] + 1)
 
 
 def test_a_run_of_one_turn_is_its_turn() -> None:
     program = reinforce(5, hidden=(4,)).compile({"B": 3, "I": 1, "T": 12})
-    view = MemoryView.of(program)
+    view = MemoryView.from_program(program)
     assert view.run is None or view.run.points > len(view.turn)
 
 
@@ -74,7 +74,7 @@ def test_what_repeats_is_drawn_once_and_the_peak_is_there(long: trl.Program) -> 
     assert behind.first == steady.first + (steady.turns - 1) * len(steady)
     for one in run.stretches:
         assert 0 < len(one.bytes) <= COLUMNS
-        assert one.bytes.max() == line.between(one.first, one.last).max()
+        assert one.bytes.max() == line.bytes_between(one.first, one.last).max()
     assert max(one.bytes.max() for one in run.stretches) == long.memory.peak
     assert run.first <= line.peak_time < run.last  # the turn that is drawn is that of the peak
 
@@ -92,18 +92,18 @@ def test_turns_that_leave_nothing_are_left_out_altogether(same: trl.Program) -> 
     # any of them is as the one that is drawn
     for turn in (1, steady.turns // 2, steady.turns - 1):
         first = steady.first + turn * len(steady)
-        live = line.between(first, first + len(steady))
-        assert live.tolist() == line.between(steady.first, steady.last).tolist()
+        live = line.bytes_between(first, first + len(steady))
+        assert live.tolist() == line.bytes_between(steady.first, steady.last).tolist()
     assert Segment(steady.first, len(steady), steady.turns).end <= run.points
 
 
 def test_pictures_and_figures_say_how_many_turns_are_left_out(long: trl.Program) -> None:
     run = drawn(long)
     (note,) = (one.note for one in run.stretches if one.note)
-    assert f">{note}</text>" in MemoryView.of(long).to_svg()
+    assert f">{note}</text>" in MemoryView.from_program(long).to_svg()
     assert f">{note}</text>" in long.memory.to_svg()
     short = long.with_bounds({"I": 3})
-    assert "turns</text>" not in MemoryView.of(short).to_svg()
+    assert "turns</text>" not in MemoryView.from_program(short).to_svg()
     figure = trl.show.memory_timeline({"short": short, "long": long})
     assert [a.text for a in figure.layout.annotations if a.text == note] == [note]
     for axis, program in (("x", short), ("x2", long)):

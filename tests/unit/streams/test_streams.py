@@ -131,11 +131,11 @@ def test_a_window_holds_pending_ready_and_executing_kernels() -> None:
     window = SchedulingWindow(3, finder("auto"))
     first, second, third = (window.insert(kernel(*k.split("->"))) for k in ("->a", "a->b", "->c"))
     assert [window.state(s) for s in (first, second, third)] == ["ready", "pending", "ready"]
-    assert window.full and window.take() == first
+    assert window.is_full and window.take() == first
     assert window.state(first) == "executing"
     window.complete(first)
     assert list(window.ready) == [third, second] and window.count == 2
-    assert not window.full and window.state(first) == "free"
+    assert not window.is_full and window.state(first) == "free"
 
 
 def test_a_stream_knows_its_width() -> None:

@@ -185,7 +185,7 @@ def test_a_forked_process_is_outside_the_block() -> None:
                 with trl.streams.window(2):
                     count(a)
                 assert a[0] == 3
-                w.leave(None, None, None)
+                w.exit(None, None, None)
                 status = 0
             finally:
                 os._exit(status)

@@ -23,7 +23,7 @@ MADE_UP = Report("window", 4, 2, 10.0, LAUNCHES, 3)
 
 def test_a_view_has_all_runs_on_one_scale() -> None:
     serial = Report("serial", 0, 1, 20.0, LAUNCHES[:1], 1)
-    view = StreamView.of(serial, MADE_UP, name="a step")
+    view = StreamView.from_reports(serial, MADE_UP, name="a step")
     assert [(run.how, run.utilization) for run in view.runs] == [
         ("serial", 1.0),
         ("window", 11 / 16),
@@ -44,7 +44,7 @@ def test_a_view_has_all_runs_on_one_scale() -> None:
     assert "slot 3" not in picture  # which no kernel was in
     assert view.to_json()["runs"][1]["launches"][2]["upstream"] == [0, 1]
     with pytest.raises(CallError, match="3 is not a report"):
-        StreamView.of(3)
+        StreamView.from_reports(3)
 
 
 def test_reports_and_simulations_draw_themselves() -> None:

@@ -16,7 +16,7 @@ from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import maximum, minimum, sym
 
 DIMS = Dims((Dim("i", "I"), Dim("j", "J"), Dim("t", "T")))
-POINTS = Set.of(DIMS, ("i", "j", "t"))
+POINTS = Set.from_condition(DIMS, ("i", "j", "t"))
 MANY = 10**12  # operations: nothing here ends for want of them
 
 
@@ -24,7 +24,7 @@ def sets() -> None:
     e = sym("t")
     for k in range(2, 9):
         e = minimum(maximum(e - sym("i") % k, sym("j") // k), (e + k) % (k + 5), sym("T") - k)
-    Relation.reads(POINTS, (e,), Set.of(DIMS, ("t",)))
+    Relation.reads(POINTS, (e,), Set.from_condition(DIMS, ("t",)))
 
 
 def coalescing() -> None:

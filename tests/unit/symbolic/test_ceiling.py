@@ -85,7 +85,9 @@ def test_pieces_agree_with_the_expressions() -> None:
     dims = Dims((Dim("i", "I"), Dim("t", "T")))
     i, t, T = sym("i"), sym("t"), sym("T")
     e = minimum(maximum(t - 2, 0) // 2 + i % 3, pick(eq(i, 1), t, T - 1 - t), const(4))
-    pairs = Relation.reads(Set.of(dims, ("i", "t")), (e,), Set.of(dims, ("t",)))
+    pairs = Relation.reads(
+        Set.from_condition(dims, ("i", "t")), (e,), Set.from_condition(dims, ("t",))
+    )
     for at, (to,) in zip(*_pairs(pairs), strict=True):
         a, b = at
         want = min(max(b - 2, 0) // 2 + a % 3, b if a == 1 else 6 - b, 4)

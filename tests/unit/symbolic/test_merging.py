@@ -20,7 +20,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Cond, Lin, all_of, con
 CEILING = 10_000_000
 DIMS = Dims((Dim("t", "T"),))
 T, HERE, THERE = sym("T"), sym("t"), sym(primed_name("t"))
-POINTS = Set.of(DIMS, ("t",))
+POINTS = Set.from_condition(DIMS, ("t",))
 
 # --- names ---------------------------------------------------------------------------------------
 
@@ -73,8 +73,8 @@ def loops(*names: str) -> ScheduleTree:
 
 def edge(source: str, sink: str, *conds: Cond) -> Edge:
     """Points t' of the sink need points t of the source."""
-    pairs = Relation.of(DIMS, ("t",), ("t",), all_of(*conds)).within(POINTS)
-    return Edge(source, sink, pairs.inverse().within(POINTS).inverse())
+    pairs = Relation.from_condition(DIMS, ("t",), ("t",), all_of(*conds)).restrict_range(POINTS)
+    return Edge(source, sink, pairs.inverse().restrict_range(POINTS).inverse())
 
 
 def same_turn(source: str, sink: str, ahead: Lin | int = 0) -> Edge:
@@ -156,13 +156,15 @@ def test_what_is_needed_between_refuses() -> None:
 
 def test_loops_inside_are_merged_within_a_turn() -> None:
     dims = Dims((Dim("i", "I"), Dim("t", "T")))
-    points = Set.of(dims, ("i", "t"))
+    points = Set.from_condition(dims, ("i", "t"))
     inner = [in_loop("t", 1, ScheduleTree.leaf(dims, n, points)) for n in ("x", "y")]
     tree = in_loop("i", 1, one_by_one(inner))
 
     def pairs(*conds: Cond) -> Relation:
-        made = Relation.of(dims, ("i", "t"), ("i", "t"), all_of(*conds)).within(points)
-        return made.inverse().within(points).inverse()
+        made = Relation.from_condition(dims, ("i", "t"), ("i", "t"), all_of(*conds)).restrict_range(
+            points
+        )
+        return made.inverse().restrict_range(points).inverse()
 
     own = eq(sym(primed_name("i")), sym("i"))
     needs = [

@@ -28,7 +28,7 @@ ONCE_OURS = ("v", "value", "turn", "along", "length")
 @pytest.mark.parametrize("name", ["p", *ONCE_OURS])
 def test_the_greatest_value_of_an_expression_over_a_set(name: str) -> None:
     dims = Dims((Dim(name, "N"),))
-    points = Set.of(dims, (name,), TRUE)
+    points = Set.from_condition(dims, (name,), TRUE)
     assert points.greatest(minimum(sym(name) + 3, sym("N")) * 2 - sym(name), {"N": 8}) == 11
 
 
@@ -79,7 +79,7 @@ def test_a_dimension_may_have_any_name() -> None:
         bound = bound_of(name)
         dims = Dims((Dim(name, bound),))
         e = minimum(sym(name) // 3 * 2 + sym(name) % 2, sym(bound) - 1)
-        points = Set.of(dims, (name,), all_of(ge(e, 1), eq(e % 2, 0)))
+        points = Set.from_condition(dims, (name,), all_of(ge(e, 1), eq(e % 2, 0)))
         assert isl.Set(str(points)).is_equal(points.raw), name
         assert evaluate(e, {name: 7, bound: 9}) == 5, name
         assert list(points.points({bound: 9})) == [(4,), (6,), (8,)], name
@@ -92,7 +92,7 @@ def test_isl_reads_its_texts_again_where_divisions_have_no_formula(name: str) ->
     x, y, z = sym(name), sym(f"{name}'"), sym("z")
     some = all_of(ge(z * 2 + y * 3, x), ge(x + 3, z * 2 + y * 3), ge(z * 3 + x, 0))
     some = all_of(some, ge(y * 5 + 7, z * 3 + x))
-    pairs = Relation.of(dims, ("z", name), (name,), some)
+    pairs = Relation.from_condition(dims, ("z", name), (name,), some)
     raw = pairs.raw.project_out(isl.dim_type.in_, 0, 1)
     assert "exists" in str(raw)
     again = isl.Map(str(raw))

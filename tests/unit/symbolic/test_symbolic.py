@@ -147,15 +147,15 @@ def test_substitution_is_evaluation_elsewhere(a: Any, b: Any) -> None:
 @settings(max_examples=60)
 def test_sets_hold_the_points_of_their_condition(pair: tuple[Cond, Any]) -> None:
     cond, meaning = pair
-    made = Set.of(DIMS, ("i", "t"), cond)
+    made = Set.from_condition(DIMS, ("i", "t"), cond)
     want = [(e["i"], e["t"]) for e in GRID if meaning(e)]
     assert list(made.points(BOUNDS)) == want
-    sample = made.at(BOUNDS).sample()
+    sample = made.with_bounds(BOUNDS).sample()
     assert (sample is None) == (not want)
     if sample is not None:
         assert (sample["i"], sample["t"]) in want
     # and back: the set as a condition
-    back = made.condition(Set.of(DIMS, ("i", "t")))
+    back = made.condition(Set.from_condition(DIMS, ("i", "t")))
     assert [(e["i"], e["t"]) for e in GRID if evaluate(back, e)] == want
 
 
@@ -187,8 +187,8 @@ def _reads(entry: Lin | Slice, env: dict[str, int]) -> list[int]:
 
 @pytest.mark.parametrize("entry", INDEX, ids=str)
 def test_relations_and_their_inverses(entry: Lin | Slice) -> None:
-    points = Set.of(DIMS, ("t",))
-    relation = Relation.reads(points, (entry,), points).within(points)
+    points = Set.from_condition(DIMS, ("t",))
+    relation = Relation.reads(points, (entry,), points).restrict_range(points)
     pairs = {
         (k, q)
         for k in range(BOUNDS["T"])
@@ -206,7 +206,7 @@ def test_relations_and_their_inverses(entry: Lin | Slice) -> None:
             assert (evaluate(first, env), evaluate(last, env)) == (min(found), max(found))
     if relation.is_injective():  # for all bounds, so for these
         assert all(len(found) < 2 for found in readers.values())
-    twice = relation.then(back).at(BOUNDS)
+    twice = relation.then(back).with_bounds(BOUNDS)
     both = {(a, b) for a, q in pairs for b, r in pairs if q == r}
     if both:
         left, right = twice.sample() or ({}, {})
@@ -242,27 +242,31 @@ def test_text(node: Any, text: str) -> None:
 
 
 def test_conditions_over_both_sides_of_a_relation() -> None:
-    later = Relation.of(DIMS, ("t",), ("t",), lt(t, sym(primed_name("t"))))
-    inside = later.within(Set.of(DIMS, ("t",)))
-    pair = inside.at(BOUNDS).sample()
+    later = Relation.from_condition(DIMS, ("t",), ("t",), lt(t, sym(primed_name("t"))))
+    inside = later.restrict_range(Set.from_condition(DIMS, ("t",)))
+    pair = inside.with_bounds(BOUNDS).sample()
     assert pair is not None
     assert pair[0]["t"] < pair[1]["t"] < 7
     assert subst_cond(lt(t, T), {"t": T}) is FALSE
     joined = union([inside, inside.inverse()])
     assert joined is not None
-    assert not (joined - inside).at({"T": 3, "I": 1}).is_empty()
+    assert not (joined - inside).with_bounds({"T": 3, "I": 1}).is_empty()
 
 
 def test_sets_over_different_dimensions_do_not_mix() -> None:
     with pytest.raises(AssertionError, match="sets over"):
-        _ = Set.of(DIMS, ("t",)) & Set.of(DIMS, ("i",))
+        _ = Set.from_condition(DIMS, ("t",)) & Set.from_condition(DIMS, ("i",))
     with pytest.raises(AssertionError, match="does not meet"):
-        same = Relation.reads(Set.of(DIMS, ("t",)), (t,), Set.of(DIMS, ("t",)))
-        other = Relation.reads(Set.of(DIMS, ("i",)), (i,), Set.of(DIMS, ("i",)))
+        same = Relation.reads(
+            Set.from_condition(DIMS, ("t",)), (t,), Set.from_condition(DIMS, ("t",))
+        )
+        other = Relation.reads(
+            Set.from_condition(DIMS, ("i",)), (i,), Set.from_condition(DIMS, ("i",))
+        )
         same.then(other)
 
 
 def test_greatest_value_over_a_set() -> None:
-    points = Set.of(DIMS, ("t",))
+    points = Set.from_condition(DIMS, ("t",))
     assert points.greatest(minimum(t + 5, T) - t, {"T": 10, "I": 1}) == 5
     assert points.greatest(T - t, {"T": 10, "I": 1}) == 10

@@ -42,7 +42,7 @@ class Argument:
     about: str
     several: bool = False
 
-    def checked(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         """A value that was kept, if it is one of this argument's.
 
         Raises:
@@ -209,18 +209,18 @@ def _reader(kind: Any) -> tuple[Read, str, bool] | None:
 
 
 def _exactly(legal: Mapping[str, Any]) -> Read:
-    def read(text: str) -> Any:
+    def parse(text: str) -> Any:
         if text not in legal:
             raise ValueError
         return legal[text]
 
-    return read
+    return parse
 
 
 def _first_of(readers: Sequence[Read]) -> Read:
     """What the first reader that can makes of a text."""
 
-    def read(text: str) -> Any:
+    def parse(text: str) -> Any:
         for one in readers:
             try:
                 return one(text)
@@ -228,4 +228,4 @@ def _first_of(readers: Sequence[Read]) -> Read:
                 pass
         raise ValueError
 
-    return read
+    return parse

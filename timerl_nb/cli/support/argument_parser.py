@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
             "--traceback", action="store_true", help="show where in TimeRL-nb an error arose"
         )
 
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
+    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments; wrong ones end the process with status 2, as argparse does."""
         given, unknown = self.parse_known_args(words)
         if unknown:
@@ -51,14 +51,14 @@ class Parser(argparse.ArgumentParser):
 def make_argument_type(read: Callable[[str], Any], what: str) -> Callable[[str], Any]:
     """`read` for argparse, whose error says what is wanted."""
 
-    def checked(text: str) -> Any:
+    def parse(text: str) -> Any:
         try:
             return read(text)
         except ValueError as error:
             said = f" ({error})" if str(error) else ""
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}{said}") from None
 
-    return checked
+    return parse
 
 
 def _positive(text: str) -> int:

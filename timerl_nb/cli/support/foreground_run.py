@@ -15,7 +15,7 @@ from tqdm import tqdm
 from timerl_nb.base.options import progress_by_default
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.cli.support.exit_status import INTERRUPTED
-from timerl_nb.cli.support.run_request import Asked, read_json, write_json
+from timerl_nb.cli.support.run_request import RunRequest, read_json, write_json
 from timerl_nb.driver.program import Program
 from timerl_nb.execution.control.background_run import Running
 from timerl_nb.execution.logging.jsonl_csv_log import CSV, JSONL
@@ -29,7 +29,7 @@ VERSION: Final = 1
 _LINES: Final = 10.0  # seconds between two lines of progress
 
 
-def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False) -> int:
+def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = False) -> int:
     """Begin a run in its folder, or go on with it, until its end or Ctrl-C; returns the exit status.
 
     At Ctrl-C the turn is finished and the state saved; at the second one it is left as it is.
@@ -75,7 +75,7 @@ def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -
     Raises:
         ExecutionError: nothing was, or what says so is damaged.
     """
-    asked = Asked.read_from(folder)
+    asked = RunRequest.read_from(folder)
     if iterations is not None:
         asked = asked.with_iterations(iterations)
     if not quiet:
@@ -169,7 +169,7 @@ def _course(x: Any, seeds: int) -> str:
     return f"{x.item():.6g}" if math.prod(x.shape) == 1 else f"of shape {x.shape}"
 
 
-def _next(asked: Asked, folder: Path, result: Result) -> str:
+def _next(asked: RunRequest, folder: Path, result: Result) -> str:
     lines = [*asked.in_python(), f"result = program.resume({str(folder)!r})"]
     if result.parameters:
         lines += [f"policy = result{'.row(0)' if result.seeds else ''}.policy()"]

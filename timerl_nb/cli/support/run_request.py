@@ -27,7 +27,7 @@ _FUSED: Final = 20  # iterations in a call: Ctrl-C waits for one, and calls cost
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """A run of a ready algorithm.
 
     Attributes:
@@ -50,7 +50,7 @@ class Asked:
     log: bool = False
     seeds: int | None = None
 
-    def prepared(self) -> tuple[Asked, Program]:
+    def prepared(self) -> tuple[RunRequest, Program]:
         """Return the program, with the options under which its runs can be stopped and saved.
 
         XLA runs a loop without inner loops in one call. These options divide the loop into several calls.
@@ -62,7 +62,7 @@ class Asked:
         executable = program.executable
         if (
             not executable.cuts().is_coarse
-            or executable.lowered is None
+            or executable.xla_program is None
             or "fuse_iterations" in self.options
         ):
             asked = self
@@ -82,7 +82,7 @@ class Asked:
 
     def _compile(self) -> Program:
         about = algorithm(self.algorithm)
-        given = {n: about.argument(n).checked(value) for n, value in self.arguments.items()}
+        given = {n: about.argument(n).validate(value) for n, value in self.arguments.items()}
         options = Options(**self.options)
         return about.make(**given).compile(self.bounds, options, seeds=self.seeds)
 
@@ -130,7 +130,7 @@ class Asked:
             write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
         return is_new
 
-    def with_iterations(self, count: int) -> Asked:
+    def with_iterations(self, count: int) -> RunRequest:
         """Return the same with another number of iterations.
 
         Raises:
@@ -156,7 +156,7 @@ class Asked:
                 folder.rmdir()
 
     @classmethod
-    def read_from(cls, folder: Path) -> Asked:
+    def read_from(cls, folder: Path) -> RunRequest:
         """What was asked for in a folder.
 
         Raises:
@@ -184,7 +184,7 @@ class Asked:
         asked = cls(**given)
         try:
             about = algorithm(asked.algorithm)
-            checked = {n: about.argument(n).checked(x) for n, x in asked.arguments.items()}
+            checked = {n: about.argument(n).validate(x) for n, x in asked.arguments.items()}
         except OptionError as error:
             raise ExecutionError(
                 f"{path} asks for what this version of TimeRL-nb does not have: {error.what}",

@@ -106,14 +106,14 @@ class Script:
 
     # --- telling -----------------------------------------------------------------------------
 
-    def under(self, given: argparse.Namespace) -> list[Compiled]:
+    def compile_under(self, given: argparse.Namespace) -> list[Compiled]:
         """The programs under the bounds that were given."""
         changed = merge_dicts(given.bounds)
         if not changed:
             return self.compiled
         return [Compiled(one.program.with_bounds(changed), one.origin) for one in self.compiled]
 
-    def ended(self) -> int:
+    def report_end(self) -> int:
         """Say how the script ended; returns the exit status.
 
         Raises:
@@ -156,5 +156,5 @@ def read_with_script(parser: Parser, words: Sequence[str]) -> tuple[argparse.Nam
         "--bounds", type=bounds, action="append", metavar="T=1000", help="bounds to change"
     )
     cut = words.index("--") if "--" in words else len(words)
-    given = parser.read(words[:cut])
+    given = parser.parse_words(words[:cut])
     return given, Script.run(given.script, words[cut + 1 :], whole=given.run)

@@ -62,16 +62,16 @@ class Processes:
                 raise
 
     def _run_with_retries(self, folder: Path) -> int:
-        status = self._once(folder)
+        status = self._run_once(folder)
         for k in range(1, self._retries + 1):
             if status >= 0 or self._over:
                 break
             died = signal.Signals(-status).name
             self._tell(_goes_on(folder, died, k, self._retries))
-            status = self._once(folder)
+            status = self._run_once(folder)
         return status
 
-    def _once(self, folder: Path) -> int:
+    def _run_once(self, folder: Path) -> int:
         with open(folder / OUTPUT, "ab") as output:
             with self._changed:
                 if self._over:

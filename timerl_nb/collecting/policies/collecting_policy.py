@@ -27,7 +27,7 @@ Written = tuple[dict[str, RecurrentTensor], Callable[[Any], None]]
 
 
 @dataclass(frozen=True)
-class Came:
+class StepFeedback:
     """Results of the last step of environments on the host, without observations, [envs].
 
     Attributes:
@@ -40,10 +40,10 @@ class Came:
     truncated: Array
 
     @staticmethod
-    def first(envs: int) -> Came:
+    def before_first_step(envs: int) -> StepFeedback:
         """Before any step."""
         no = np.zeros(envs, bool)
-        return Came(~no, np.zeros(envs, np.float32), no, no)
+        return StepFeedback(~no, np.zeros(envs, np.float32), no, no)
 
 
 def nothing_follows(step: Any) -> None:
@@ -58,7 +58,7 @@ class OnHost(Protocol):
         weights: Mapping[str, Any],
         obs: Array,
         number: int = 0,
-        came: Came | None = None,
+        came: StepFeedback | None = None,
         /,
     ) -> Acted:
         """Return the action and extras for the observations of all environments at a step.
@@ -103,7 +103,7 @@ class Acting(ABC):
         return False
 
     @abstractmethod
-    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         """Write the policy into a program whose turns of `i` bring its weights; `time` are its steps."""
 
     @abstractmethod
@@ -124,11 +124,11 @@ class Acting(ABC):
         """Its functions and classes, for the cost key."""
         return None
 
-    def begun(self, values: Any) -> Acting:
+    def with_weights(self, values: Any) -> Acting:
         """The policy, which begins with weights that somebody has given; as `taken`."""
-        return replace(self, weights=self.taken(values))
+        return replace(self, weights=self.check_weights(values))
 
-    def taken(self, values: Any) -> dict[str, Any]:
+    def check_weights(self, values: Any) -> dict[str, Any]:
         """Weights that somebody has given, if they are its own.
 
         Raises:

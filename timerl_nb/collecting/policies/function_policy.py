@@ -17,8 +17,8 @@ from timerl_nb.collecting.batch import check_names
 from timerl_nb.collecting.policies.collecting_policy import (
     Acted,
     Acting,
-    Came,
     OnHost,
+    StepFeedback,
     Written,
     nothing_follows,
     own,
@@ -44,7 +44,7 @@ class HostFunction(Acting):
     def why_not_written(self) -> str | None:
         return "the policy is a function on the host, of observations alone; one of JAX is f(params, obs, key)"
 
-    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         raise AssertionError(self.why_not_written)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
@@ -74,11 +74,11 @@ class TorchModule(HostFunction):
         weights = [(n, w, str(w.device)) for n, w in getattr(module, "named_parameters", list)()]
         return re.sub(r" at 0x\w+", "", repr(module)), type(module), layers, weights
 
-    def begun(self, values: Any) -> Acting:
-        self.taken(values)
+    def with_weights(self, values: Any) -> Acting:
+        self.check_weights(values)
         return self
 
-    def taken(self, values: Any) -> dict[str, Any]:
+    def check_weights(self, values: Any) -> dict[str, Any]:
         module: Any = self.function
         try:
             module.load_state_dict(values)
@@ -102,7 +102,7 @@ class JaxFunction(Acting):
     function: Callable[[Any, Any, Any], Any]
     tree: Any = None
 
-    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         bits = random_bits((2,), domain=o.domain)
         made = jaxed(
@@ -117,7 +117,10 @@ class JaxFunction(Acting):
         rows = self._by_keys(seed)
 
         def act(
-            weights: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+            weights: Mapping[str, Any],
+            obs: Array,
+            number: int = 0,
+            came: StepFeedback | None = None,
         ) -> Acted:
             return {name: np.asarray(x) for name, x in rows(weights, obs, number).items()}
 
@@ -130,7 +133,7 @@ class JaxFunction(Acting):
     def _call_function(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
         return parse_policy_result(self.function(graph.with_leaves(self.tree, weights), obs, key))
 
-    def begun(self, values: Any) -> Acting:
+    def with_weights(self, values: Any) -> Acting:
         weights = {name: own(x) for name, x in graph.leaves(values).items()}
         return replace(self, weights=weights, tree=values)
 
@@ -149,8 +152,8 @@ class JaxFunction(Acting):
         except Exception:
             return  # parameters may come later; other errors are raised as it acts
 
-    def taken(self, values: Any) -> dict[str, Any]:
-        return super().taken(graph.leaves(values))
+    def check_weights(self, values: Any) -> dict[str, Any]:
+        return super().check_weights(graph.leaves(values))
 
     @property
     def text(self) -> str:

@@ -11,7 +11,13 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import EnvError, OptionError, TimeRLError
 from timerl_nb.base.text_formatting import format_count
-from timerl_nb.collecting.policies.collecting_policy import Acted, Acting, Came, OnHost, Written
+from timerl_nb.collecting.policies.collecting_policy import (
+    Acted,
+    Acting,
+    OnHost,
+    StepFeedback,
+    Written,
+)
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 from timerl_nb.compiler.ir.shapes import NUMPY
 from timerl_nb.compiler.language.indexing.index_parsing import Index
@@ -45,7 +51,7 @@ class Network(Acting):
     shape: tuple[int, ...]
     dtype: str
 
-    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         given_here = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         given_here |= {n: constant(x) for n, x in self.indices.items()}
         acted = InProgram(self.graph, given_here, o, time)
@@ -66,12 +72,12 @@ class Network(Acting):
         last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
 
         def act(
-            values: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+            values: Mapping[str, Any], obs: Array, number: int = 0, came: StepFeedback | None = None
         ) -> Acted:
             nonlocal last
             given_here = {**self.indices, **values}
             xs: dict[str, Any] = {"obs": np.asarray(obs, kind)}
-            now = Came.first(len(obs)) if came is None else came
+            now = StepFeedback.before_first_step(len(obs)) if came is None else came
             for name, op_id in found.inputs.items():
                 if name != "obs":
                     shown = getattr(now, name).astype(NUMPY[found.pdg[op_id].dtype])
@@ -95,7 +101,7 @@ class Network(Acting):
     def looks_back(self) -> bool:
         return bool(self.graph.state) or bool(set(self.graph.inputs) - {"obs"})
 
-    def taken(self, values: Any) -> dict[str, Any]:
+    def check_weights(self, values: Any) -> dict[str, Any]:
         if isinstance(values, LearntPolicy):
             values = {
                 n: x for n, x in {**values.frozen, **values.weights}.items() if n in self.weights
@@ -106,11 +112,11 @@ class Network(Acting):
         if isinstance(values, Mapping):
             kept = {n: self.weights[n] for n in self.graph.frozen}
             values = {**kept, **values}
-        return super().taken(values)
+        return super().check_weights(values)
 
     def _check_shown(self) -> None:
         for name, op_id in self.graph.inputs.items():
-            if name not in ("obs", *Came.__dataclass_fields__):
+            if name not in ("obs", *StepFeedback.__dataclass_fields__):
                 raise OptionError(
                     f"the policy also reads {name!r}, which environments on the host do not show.",
                     origin=self.graph.pdg[op_id].origin,
@@ -140,7 +146,9 @@ def beginning(
     pdg = ctx.snapshot()
     values = Reference(pdg, dict.fromkeys((d.bound for d in pdg.dims), 1), seed)
     begin = dict.fromkeys(pdg.dims.names, 0)
-    weights = {n: backend.to_device(np.array(values.read(r, begin))) for n, r in reads.items()}
+    weights = {
+        n: backend.to_device(np.array(values.evaluate_read(r, begin))) for n, r in reads.items()
+    }
     last = indices(ctx, bounds, [found])
     return Network(weights, found, last, policy.shape, policy.dtype)
 

@@ -13,8 +13,8 @@ from timerl_nb.base.errors import OptionError
 from timerl_nb.collecting.policies.collecting_policy import (
     Acted,
     Acting,
-    Came,
     OnHost,
+    StepFeedback,
     Written,
     nothing_follows,
 )
@@ -46,7 +46,7 @@ class Random(Acting):
 
     space: Any
 
-    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+    def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         return {"action": self._draw_action(o.domain)}, nothing_follows
 
     def _draw_action(self, over: Domain) -> RecurrentTensor:
@@ -69,7 +69,7 @@ class Random(Acting):
         own = (*self.space.shape,)
         last: tuple[int, Any] = (-1, None)
 
-        def drawn(shape: tuple[int, ...]) -> Array:
+        def draw_actions(shape: tuple[int, ...]) -> Array:
             if isinstance(self.space, Discrete):
                 return draw.integers(space.n, size=shape)
             if isinstance(self.space, MultiDiscrete):
@@ -79,11 +79,11 @@ class Random(Acting):
             return draw.uniform(space.low, space.high, shape)
 
         def act(
-            _: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+            _: Mapping[str, Any], obs: Array, number: int = 0, came: StepFeedback | None = None
         ) -> Acted:
             nonlocal last
             if last[0] != number:  # a step repeated after an interrupt draws nothing new
-                last = number, drawn((len(obs), *own)).astype(kind)
+                last = number, draw_actions((len(obs), *own)).astype(kind)
             return {"action": last[1]}
 
         return act

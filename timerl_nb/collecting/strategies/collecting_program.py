@@ -40,7 +40,7 @@ def collecting(task: Task, options: Options) -> Program:
     with Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         o = like(sim.obs_space, domain=(b, i, t)).named("obs")
-        acted, follow = task.acting.written(o, i, ("i", "t"))
+        acted, follow = task.acting.write_into_program(o, i, ("i", "t"))
         acted = dict(acted)
         action = acted.pop("action").named("action")
         o[b, 0, 0] = sim.reset(domain=(b,))
@@ -80,7 +80,7 @@ def collecting(task: Task, options: Options) -> Program:
 
 def _same_step(env: Simulation) -> Simulation:
     """The environment as another one, in which episodes follow each other without a step between."""
-    twin = env.anew()
+    twin = env.unstarted()
     twin.autoreset = "same_step"
     return twin
 
@@ -135,10 +135,10 @@ class Turns:
         if self._is_begun and not self._is_repeatable:
             self._begin_again()
         elif self._is_begun:
-            self._turns.back()
+            self._turns.rewind()
         self._supply.weights = weights
         if self._is_repeatable:
-            self._turns.hold()
+            self._turns.save_operands()
         self._is_begun = True
         made, self._copies = graph.together(next(self._turns))
         return self._batch(backend.wait(made))

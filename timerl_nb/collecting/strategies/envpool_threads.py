@@ -29,7 +29,7 @@ class Threads(HostWay):
         except EnvError as error:
             return f"EnvPool has no such environment: {str(error).splitlines()[0]}"
 
-    def stepping(self, task: Task, seed: int) -> Stepping:
+    def make_stepping(self, task: Task, seed: int) -> Stepping:
         env = _environment(task)
         assert env is not None
         return PoolStepping(env, task.envs, seed)

@@ -32,7 +32,7 @@ class Loop(HostWay):
             return GIVEN
         return NOT_THERE if task.gym is None else None
 
-    def stepping(self, task: Task, seed: int) -> Stepping:
+    def make_stepping(self, task: Task, seed: int) -> Stepping:
         assert task.gym is not None
         library = gymnasium()
         env = library.make_vec(

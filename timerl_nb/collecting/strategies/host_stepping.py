@@ -24,7 +24,7 @@ from timerl_nb.base.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.collection_task import Task
-from timerl_nb.collecting.policies.collecting_policy import Actions, Came, check_numbers
+from timerl_nb.collecting.policies.collecting_policy import Actions, StepFeedback, check_numbers
 from timerl_nb.collecting.strategy import (
     APART,
     Counts,
@@ -95,17 +95,17 @@ class _Carried(NamedTuple):
     returns: Array
     lengths: Array
     done: int
-    came: Came | None = None
+    came: StepFeedback | None = None
 
     @staticmethod
-    def first(envs: int, done: int = 0) -> _Carried:
+    def initial(envs: int, done: int = 0) -> _Carried:
         return _Carried(None, np.zeros(envs, bool), np.zeros(envs), np.zeros(envs, np.int64), done)
 
 
 _UNKNOWN: Final[Any] = object()  # the result of an interrupted step
 
 
-class _Part:
+class _BatchInProgress:
     """A batch in the making. An interrupt leaves it whole: the next call completes it.
 
     Attributes:
@@ -146,7 +146,7 @@ class HostTurns:
         self._act = task.acting.on_host(seed, self._stepping.space)
         self._lost = 0  # how often an interrupt came within a step
         # the state after the last batch, and the unfinished batch
-        self._now: tuple[_Carried, _Part | None] = (_Carried.first(task.envs), None)
+        self._now: tuple[_Carried, _BatchInProgress | None] = (_Carried.initial(task.envs), None)
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
 
@@ -155,12 +155,12 @@ class HostTurns:
         if part is not None and part.at[2] is _UNKNOWN:
             carried, part = self._begin_again(carried, part)
         if part is None:
-            part = _Part(self._task, self._seen, self._acts)
+            part = _BatchInProgress(self._task, self._seen, self._acts)
             if carried.obs is None:
                 part.at = 0, None, _UNKNOWN
                 self._now = carried, part
             part.obs[0] = (
-                self._convert_observations(self._first()) if carried.obs is None else carried.obs
+                self._convert_observations(self._reset()) if carried.obs is None else carried.obs
             )
             part.at = 0, None, None
             self._now = carried, part
@@ -188,7 +188,7 @@ class HostTurns:
         part = self._now[1]
         return part is not None and part.at[1] is not None and part.at[2] is _UNKNOWN
 
-    def _complete(self, part: _Part, weights: Weights, carried: _Carried) -> None:
+    def _complete(self, part: _BatchInProgress, weights: Weights, carried: _Carried) -> None:
         """Make the remaining steps of a batch."""
         done, looks_back = carried.done, self._task.acting.looks_back
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
@@ -200,12 +200,12 @@ class HostTurns:
         for t in range(first, self._steps):
             t, acted, stepped = part.at
             if acted is None:
-                came = self._came(part, carried, t) if looks_back else None
+                came = self._last_step_results(part, carried, t) if looks_back else None
                 acted = act(weights, obs[t].copy() if writes else obs[t], done + t, came)
                 part.at = t, acted, None
             made = acted["action"]
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
-                made = self._fitting(made)
+                made = self._check_actions(made)
                 fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
             # without their signs, negative actions are greater than any size
             if (
@@ -217,7 +217,7 @@ class HostTurns:
                 self._allowed.check(made[None], t)
             action[t] = made
             if len(acted) > 1 or extras:
-                self._keep(extras, acted, t)
+                self._write_extras(extras, acted, t)
             if stepped is None:
                 try:
                     part.at = t, acted, _UNKNOWN
@@ -243,7 +243,9 @@ class HostTurns:
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
 
-    def _came(self, part: _Part, carried: _Carried, t: int) -> Came | None:
+    def _last_step_results(
+        self, part: _BatchInProgress, carried: _Carried, t: int
+    ) -> StepFeedback | None:
         """Return the last step's results, which the policy gets with the observations."""
         if t == 0:
             return carried.came
@@ -253,15 +255,17 @@ class HostTurns:
         else:  # the step behind an end began the episode
             begins = over[-2] if t > 1 else carried.over
         reward = convert_array(_REWARDS, part.gained[t - 1], part.reward.dtype)
-        return Came(begins, reward, part.ended[t - 1], part.cut[t - 1])
+        return StepFeedback(begins, reward, part.ended[t - 1], part.cut[t - 1])
 
-    def _first(self) -> Any:
+    def _reset(self) -> Any:
         try:
             return self._stepping.reset()
         except Exception as error:
             raise self._environment_error(error, 0, 0, None) from error
 
-    def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
+    def _begin_again(
+        self, carried: _Carried, part: _BatchInProgress
+    ) -> tuple[_Carried, _BatchInProgress | None]:
         """Begin new episodes, as the state after an interrupted step is unknown."""
         lost = self._lost + self.is_lost
         self._stepping.close()
@@ -270,10 +274,10 @@ class HostTurns:
         if part.at[1] is None:  # within their first reset
             self._now = carried, None
             return self._now
-        self._now = _Carried.first(self._envs, carried.done + part.at[0] + 1), None
+        self._now = _Carried.initial(self._envs, carried.done + part.at[0] + 1), None
         return self._now
 
-    def _fitting(self, made: Any) -> Array:
+    def _check_actions(self, made: Any) -> Array:
         """Actions, if they are what the environments take."""
         made = numbers_of("the policy's action", made)
         shape, kind = self._acts
@@ -299,7 +303,7 @@ class HostTurns:
         """
         return convert_array("the environments' observations", obs, self._seen[1], error=EnvError)
 
-    def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
+    def _write_extras(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write what a policy adds at a step."""
         added = {name: x for name, x in acted.items() if name != "action"}
         if t == 0:
@@ -339,7 +343,7 @@ class HostTurns:
             hint="the environments are closed; batches stay.",
         )
 
-    def _batch(self, part: _Part, before: _Carried) -> tuple[Batch, _Carried]:
+    def _batch(self, part: _BatchInProgress, before: _Carried) -> tuple[Batch, _Carried]:
         steps, at_once = self._steps, self._stepping.restarts_at_once
         obs, reward, over = part.obs, part.reward, before.over
         valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
@@ -376,7 +380,7 @@ class HostTurns:
             before.returns * goes_on + (counted * since).sum(0, dtype=np.float64),
             before.lengths * goes_on + (valid & since).sum(0),
             before.done + steps,
-            self._came(part, before, steps) if self._task.acting.looks_back else None,
+            self._last_step_results(part, before, steps) if self._task.acting.looks_back else None,
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
@@ -400,8 +404,8 @@ class HostWay(Way):
     compiles = False
 
     @abstractmethod
-    def stepping(self, task: Task, seed: int) -> Stepping:
+    def make_stepping(self, task: Task, seed: int) -> Stepping:
         """Its environments, of which a task says how many."""
 
     def prepared(self, task: Task) -> Prepared:
-        return lambda seed: HostTurns(partial(self.stepping, task), task, seed)
+        return lambda seed: HostTurns(partial(self.make_stepping, task), task, seed)

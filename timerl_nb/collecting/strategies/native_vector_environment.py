@@ -23,7 +23,7 @@ class Native(HostWay):
             return f"{task.gym.spec.id} has no vector form of its own"
         return None
 
-    def stepping(self, task: Task, seed: int) -> Stepping:
+    def make_stepping(self, task: Task, seed: int) -> Stepping:
         (one,) = distinct_seeds(seed, 1)
         if task.vector is not None:
             return VectorStepping(task.vector, one, is_given=True)

@@ -31,7 +31,7 @@ class Processes(Loop):
     name = "processes"
     what = "Gymnasium's environments, shared out among processes"
 
-    def stepping(self, task: Task, seed: int) -> Stepping:
+    def make_stepping(self, task: Task, seed: int) -> Stepping:
         assert task.gym is not None
         return ProcessStepping(task.gym, distinct_seeds(seed, task.envs))
 

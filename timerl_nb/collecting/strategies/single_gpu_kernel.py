@@ -26,7 +26,7 @@ class OneKernel(Blocks):
         if task.envs == 1:
             return "blocks of a kernel are of several environments, and there is one"
         why = super().why_not(task)
-        lowered = None if why is not None else self._program(task).executable.lowered
+        lowered = None if why is not None else self._program(task).executable.xla_program
         return why if lowered is None else lowered.why_no_kernel(lowered.tiles[0])
 
     def _options(self, task: Task) -> Options:

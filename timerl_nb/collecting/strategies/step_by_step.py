@@ -15,7 +15,7 @@ class StepByStep(Scan):
     what = "a call to XLA for each kernel of each step"
     options = Options(executor="interpret")
 
-    def counted(self, program: Program) -> Counts:
+    def count_work(self, program: Program) -> Counts:
         dims = program.fused.dims
         turn = dims.endless
         assert turn is not None

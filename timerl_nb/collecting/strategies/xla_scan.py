@@ -26,7 +26,7 @@ class Scan(Way):
 
     def prepared(self, task: Task) -> Prepared:
         program = self._program(task)
-        counts = cache(lambda: self.counted(program))  # waits for XLA, and reads what it made
+        counts = cache(lambda: self.count_work(program))  # waits for XLA, and reads what it made
         return lambda seed: Turns(program, task, seed, counts)
 
     def _program(self, task: Task) -> Program:
@@ -35,9 +35,9 @@ class Scan(Way):
     def _options(self, task: Task) -> Options:
         return self.options
 
-    def counted(self, program: Program) -> Counts:
+    def count_work(self, program: Program) -> Counts:
         """What a batch takes."""
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         assert lowered is not None
         made = calls_made(lowered)
         return Counts(0 if made is None else sum(made.values()), program.executable.launches, 0)

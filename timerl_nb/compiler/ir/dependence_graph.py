@@ -76,7 +76,7 @@ class Pdg(Inspectable):
         found: dict[int, list[Read]] = {}
         for order in self.orders:
             after = self.ops[order.after]
-            read = order.read(self.dims, self.ops[order.before].outputs[0], after)
+            read = order.to_read(self.dims, self.ops[order.before].outputs[0], after)
             if read not in after.inputs:  # what it needs anyway
                 found.setdefault(after.id, []).append(read)
         return {op_id: tuple(reads) for op_id, reads in found.items()}
@@ -128,20 +128,20 @@ class Pdg(Inspectable):
 
     def points(self, op: Op) -> Set:
         """The points at which the operation is evaluated."""
-        return Set.of(self.dims, op.domain, op.where)
+        return Set.from_condition(self.dims, op.domain, op.where)
 
     def defined(self, read: Read) -> Set:
         """The points at which the tensor that is read has a value."""
         source, output = self.ops[read.source], self.output(read)
         # what an accumulation leaves is defined even where nothing was added
         where = source.where if output.domain == source.domain else TRUE
-        return Set.of(self.dims, output.domain, where)
+        return Set.from_condition(self.dims, output.domain, where)
 
     def reads(self, op: Op, read: Read) -> Relation:
         """Each point of the operation with the source tensor's points it reads."""
         sink = self.points(op)
         if read.cond is not TRUE:
-            sink = sink & Set.of(self.dims, op.domain, read.cond)
+            sink = sink & Set.from_condition(self.dims, op.domain, read.cond)
         return Relation.reads(sink, read.index, self.defined(read))
 
     # --- under a dynamic bound -------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Pdg(Inspectable):
         """The operation that ends the dynamic dimension, if there is one."""
         return next((op for op in self if op.kind == "bound"), None)
 
-    def crosses(self, read: Read) -> bool:
+    def is_read_across_bounds(self, read: Read) -> bool:
         """Whether a tensor that knows a dynamic bound is read where that may be another."""
         return crosses(self.dims, self.output(read).domain, read.index)
 
@@ -267,7 +267,7 @@ def at_own_point(source: int, output: Output, out: int = 0) -> Read:
 
 def crosses(dims: Dims, domain: Domain, index: Index) -> bool:
     """Whether an index into a tensor over `domain` goes where a dynamic bound may be another."""
-    if dims.dynamic is None or not dims.know(domain):
+    if dims.dynamic is None or not dims.is_bound_known(domain):
         return False
     over = dims.dynamic.over or ()
     entries = dict(zip(domain, index, strict=True))

@@ -84,7 +84,7 @@ class _Walk:
                 self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
         elif isinstance(value, tuple):
             parts = cast("tuple[Any, ...]", value)
-            self._all(f"tuple:{len(parts)}", parts)
+            self._write_all(f"tuple:{len(parts)}", parts)
         elif isinstance(value, ConstArray):
             self._array(value.array)
         elif is_dataclass(value) and not isinstance(value, type):
@@ -105,7 +105,7 @@ class _Walk:
     def _write(self, text: str) -> None:
         self.written.append(f"{len(text)};{text}")
 
-    def _all(self, head: str, values: Iterable[Any]) -> None:
+    def _write_all(self, head: str, values: Iterable[Any]) -> None:
         self._write(head)
         for value in values:
             self.add(value)
@@ -115,7 +115,7 @@ class _Walk:
         if number is not None:
             self._write(f"node:{number}")
             return
-        self._all(type(node).__qualname__, node.fields)
+        self._write_all(type(node).__qualname__, node.fields)
         self._nodes[node] = len(self._nodes)
 
     def _array(self, array: Array) -> None:

@@ -102,7 +102,7 @@ def operation(
     """An operation whose type follows from the kind's rule and whose domain from what it reads."""
     types = [read_type(ops[r.source].outputs[r.out], r) for r in inputs]
     symbols = frozenset[str]().union(*(read_symbols(r) for r in inputs))
-    domain = dims.varying({*symbols, *attrs.over(dims)})
+    domain = dims.dims_of_symbols({*symbols, *attrs.varying_dims(dims)})
     made = tuple(Output(kind_of, domain) for kind_of in KINDS[kind].outputs(types, attrs))
     return Op(op_id, kind, domain, tuple(inputs), made, attrs, TRUE, origin, region, label)
 
@@ -173,7 +173,7 @@ class Edit:
         self._unlink(self.ops.pop(op_id))
         del self.readers[op_id]
 
-    def became(self, old: int, new: Iterable[int]) -> None:
+    def record_replacement(self, old: int, new: Iterable[int]) -> None:
         """Note that `old` goes on as the operations `new`."""
         self._became.setdefault(old, set()).update(new)
 
@@ -218,7 +218,7 @@ class Edit:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def own(self, op: Op, out: int = 0) -> Read:
+    def read_same_point(self, op: Op, out: int = 0) -> Read:
         """The read of an operation at the reader's own point."""
         return at_own_point(op.id, op.outputs[out], out)
 
@@ -262,7 +262,7 @@ class Edit:
 def _known_in(dims: Dims, where: Cond, domain: Domain) -> Cond:
     """The parts of a condition that vary with dimensions of the domain alone."""
     parts = where.args if isinstance(where, And) else (where,)
-    return all_of(TRUE, *(p for p in parts if set(dims.varying(p.symbols)) <= set(domain)))
+    return all_of(TRUE, *(p for p in parts if set(dims.dims_of_symbols(p.symbols)) <= set(domain)))
 
 
 def compose(read: Read, domain: Domain, inner: Read) -> Read | None:

@@ -95,8 +95,8 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
             found.append("only a merge's branches have conditions")
         if op.kind == "merge" and is_sliced(read):
             found.append("a merge's branch is a slice")
-    needed = {s for r in op.inputs for s in read_symbols(r)} | set(op.attrs.over(pdg.dims))
-    missing = tuple(d for d in pdg.dims.varying(needed) if d not in op.domain)
+    needed = {s for r in op.inputs for s in read_symbols(r)} | set(op.attrs.varying_dims(pdg.dims))
+    missing = tuple(d for d in pdg.dims.dims_of_symbols(needed) if d not in op.domain)
     if missing:
         found.append(f"depends on {', '.join(missing)} but varies over ({', '.join(op.domain)})")
     if op.kind in SINKS:
@@ -152,10 +152,10 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
         for read in op.inputs:
             if pdg.ops[read.source].where in (TRUE, op.where) and pdg.is_identity(read):
                 continue
-            if pdg.crosses(read):
+            if pdg.is_read_across_bounds(read):
                 _prove_across(pdg, op, read, bounds)
                 continue
-            outside = pdg.reads(op, read).outside(pdg.defined(read)).at(bounds)
+            outside = pdg.reads(op, read).subtract_range(pdg.defined(read)).with_bounds(bounds)
             found = outside.sample()
             if found is not None:
                 raise _out_of_bounds_error(pdg, op, read, *found)
@@ -169,7 +169,7 @@ def _prove_filled(pdg: Pdg, bounds: Point) -> None:
         filled = _must_hold(pdg, op)
         if filled is None or filled.cond is TRUE:
             continue
-        empty = (pdg.points(op) - _nonempty_points(pdg, op, filled)).at(bounds)
+        empty = (pdg.points(op) - _nonempty_points(pdg, op, filled)).with_bounds(bounds)
         if empty.is_empty():
             continue
         needed = needed_points(pdg, chosen=True) if needed is None else needed
@@ -192,11 +192,11 @@ def _must_hold(pdg: Pdg, op: Op) -> Filled | None:
 def _nonempty_points(pdg: Pdg, op: Op, filled: Filled) -> Set:
     """The points at which an operation has something to reduce."""
     if not filled.among:
-        return Set.of(pdg.dims, op.domain, filled.cond)
+        return Set.from_condition(pdg.dims, op.domain, filled.cond)
     inner = {name: sym(primed_name(name)) for name in filled.among}
-    inside = subst_cond(pdg.dims.inside(filled.among), inner)
+    inside = subst_cond(pdg.dims.range_condition(filled.among), inner)
     cond = all_of(subst_cond(filled.cond, inner), inside)
-    return Relation.of(pdg.dims, op.domain, filled.among, cond).domain()
+    return Relation.from_condition(pdg.dims, op.domain, filled.among, cond).domain()
 
 
 def _nothing(pdg: Pdg, op: Op, filled: Filled, at: dict[str, int]) -> ReadError:
@@ -221,7 +221,7 @@ def _nothing(pdg: Pdg, op: Op, filled: Filled, at: dict[str, int]) -> ReadError:
 def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     """A tensor that is read where a dynamic bound is another must be defined whatever it is there."""
     surely = pdg.defined(read).at_every_length()
-    found = pdg.reads(op, read).at_some_length().outside(surely).at(bounds).sample()
+    found = pdg.reads(op, read).at_some_length().subtract_range(surely).with_bounds(bounds).sample()
     if found is None:
         return
     assert pdg.dims.dynamic is not None
@@ -273,7 +273,11 @@ def _prove_positions(pdg: Pdg, op: Op, attrs: ReindexAttrs, bounds: Point) -> No
     lo, hi = attrs.ends
     inside = all_of(ge(lo, 0), ge(hi, lo), ge(size, hi))
     text = f"{lo}" if attrs.size is None else f"{lo}:{hi}"
-    outside = (pdg.points(op) & Set.of(pdg.dims, op.domain, negate(inside))).at(bounds).sample()
+    outside = (
+        (pdg.points(op) & Set.from_condition(pdg.dims, op.domain, negate(inside)))
+        .with_bounds(bounds)
+        .sample()
+    )
     if outside is not None:
         at = f" at {point_text(outside)}" if outside else ""
         raise ReadError(
@@ -288,9 +292,9 @@ def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:
     name = op.label or f"the tensor %{op.id}"
     lines = [f"branch where {r.cond}: {line}" for r, line in _branches(op)]
     for read in op.inputs:
-        here = Set.of(pdg.dims, op.domain, read.cond)
+        here = Set.from_condition(pdg.dims, op.domain, read.cond)
         if covered is not None:
-            both = (covered & here).at(bounds).sample()
+            both = (covered & here).with_bounds(bounds).sample()
             if both is not None:
                 raise BranchError(
                     f"{name} has two values at {point_text(both)}: its branches overlap.",
@@ -300,7 +304,9 @@ def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:
                 )
         covered = here if covered is None else covered | here
     everywhere = pdg.points(op)
-    missing = (everywhere - covered if covered is not None else everywhere).at(bounds).sample()
+    missing = (
+        (everywhere - covered if covered is not None else everywhere).with_bounds(bounds).sample()
+    )
     if missing is not None:
         raise BranchError(
             f"{name} has no value at {point_text(missing)}: no branch covers that point.",

@@ -75,21 +75,21 @@ class Names:
 
     def _label(self, op: Op, out: int) -> str:
         """What the user called an output."""
-        return op.outputs[out].label or self._maker(op.id, out).label
+        return op.outputs[out].label or self._producer(op.id, out).label
 
     def _plain(self, op: Op) -> str:
         if op.label:
             return op.label
         if op.id in self._branches:
             return self._branches[op.id]
-        of = self._nearest.get(op.id)
+        of = self._nearest_labels.get(op.id)
         return f"{of}.{op.kind}" if of else op.kind
 
     def _named_branches(self) -> Iterator[tuple[int, str]]:
         """Operations that define a tensor: `x'` where it goes on, `x.init` where it begins."""
         for merge in self._ops.values():
             for read in merge.inputs if merge.kind == "merge" and merge.label else ():
-                made = self._maker(read.source, read.out)
+                made = self._producer(read.source, read.out)
                 entries = [e for e in read.index if isinstance(e, Lin)]
                 if any(e.symbols and e.const for e in entries):
                     yield made.id, f"{merge.label}'"
@@ -99,7 +99,7 @@ class Names:
                     yield made.id, merge.label
 
     @cached_property
-    def _nearest(self) -> Mapping[int, str]:
+    def _nearest_labels(self) -> Mapping[int, str]:
         """For each operation the label that it comes from by the fewest steps, where there is one."""
         ops = {**self._inner, **self._ops}
         operands = {k: [one.id for one in self._operands(op)] for k, op in ops.items()}
@@ -121,9 +121,9 @@ class Names:
         for read in op.inputs:
             if around is not None and read.source == OPERAND:
                 read = around.inputs[read.out]
-            yield self._maker(read.source, read.out)
+            yield self._producer(read.source, read.out)
 
-    def _maker(self, op_id: int, out: int) -> Op:
+    def _producer(self, op_id: int, out: int) -> Op:
         """The operation that computes an output, inside a kernel or not."""
         op = self._ops.get(op_id) or self._inner[op_id]
         if not isinstance(op.attrs, DataflowAttrs):
@@ -131,7 +131,7 @@ class Names:
         source, inner = op.attrs.results[out]
         if source == OPERAND:
             read = op.inputs[inner]
-            return self._maker(read.source, read.out)
+            return self._producer(read.source, read.out)
         return self._inner[source]
 
     # --- tensors ---------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Names:
             seen: dict[_Result, Tensor] = {}
             for out, output in enumerate(op.outputs):
                 tensor = op.id, out
-                name = output.label or self._plain(self._maker(op.id, out))
+                name = output.label or self._plain(self._producer(op.id, out))
                 if isinstance(op.attrs, DataflowAttrs):
                     made = _result(op, out)
                     if seen.setdefault(made, tensor) != tensor:

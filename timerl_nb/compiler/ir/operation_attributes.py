@@ -52,7 +52,7 @@ class Attrs:
         return ""
 
     @property
-    def own(self) -> Domain:
+    def bound_dims(self) -> Domain:
         """The dimensions that stand for positions of an axis in the index expressions."""
         return ()
 
@@ -66,9 +66,11 @@ class Attrs:
         """Those that are no mere sizes of the result."""
         return tuple(self._exprs(_SIZE))
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         """The dimensions that an operation varies over because of its parameters alone."""
-        return dims.varying({s for e in self.exprs for s in e.symbols} - set(self.own))
+        return dims.dims_of_symbols(
+            {s for e in self.exprs for s in e.symbols} - set(self.bound_dims)
+        )
 
     def _exprs(self, without: str | None) -> Iterator[Lin | Cond]:
         for one in fields(self):
@@ -115,10 +117,10 @@ class _Given(Attrs):
     starts: tuple[Lin, ...]
 
     @property
-    def own(self) -> Domain:
+    def bound_dims(self) -> Domain:
         return self.axes
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         starts = {s for e in self.starts for s in e.symbols}
         return dims.ordered((set(self.dims) - set(self.axes)) | starts)
 
@@ -156,7 +158,7 @@ class ValueAttrs(Attrs):
         return f"{self.expr}{along_text(self.axes)}"
 
     @property
-    def own(self) -> Domain:
+    def bound_dims(self) -> Domain:
         return self.axes
 
 
@@ -172,9 +174,9 @@ class RngAttrs(_Given):
     starts: tuple[Lin, ...] = ()
     shared: bool = False  # others may draw from the stream, too
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         seeds = {dims.seeds.name} if dims.seeds else set[str]()
-        return dims.ordered({*super().over(dims), *seeds - set(self.axes)})
+        return dims.ordered({*super().varying_dims(dims), *seeds - set(self.axes)})
 
     def __str__(self) -> str:
         return (
@@ -409,12 +411,12 @@ class ReindexAttrs(Attrs):
     along: str = _POSITION
 
     @staticmethod
-    def part(axis: int, lo: Lin, hi: Lin) -> ReindexAttrs:
+    def from_range(axis: int, lo: Lin, hi: Lin) -> ReindexAttrs:
         """Positions lo : hi."""
         return ReindexAttrs(axis, POSITION + lo, size(span(lo, hi).length))
 
     @staticmethod
-    def placed(axis: int, lo: Lin, size: Size) -> ReindexAttrs:
+    def padded(axis: int, lo: Lin, size: Size) -> ReindexAttrs:
         """All of an axis laid at position `lo` of one of another size, of zeros."""
         return ReindexAttrs(axis, POSITION - lo, size, "zero")
 
@@ -448,14 +450,14 @@ class ReindexAttrs(Attrs):
             lo = self.at - sym(self.along)
         else:
             lo = self.at + sym(self.along) + 1 - size
-        if not lo.symbols.isdisjoint(self.own):
+        if not lo.symbols.isdisjoint(self.bound_dims):
             raise ValueError(f"the positions of {self} are in no row")
         return lo, lo + size
 
     @property
     def is_in_order(self) -> bool:
         """Whether it reads positions in a row as they come: one, or a part of an axis."""
-        return self.size is None or (self.at - sym(self.along)).symbols.isdisjoint(self.own)
+        return self.size is None or (self.at - sym(self.along)).symbols.isdisjoint(self.bound_dims)
 
     @property
     def is_identity(self) -> bool:
@@ -468,7 +470,7 @@ class ReindexAttrs(Attrs):
         return self.size is not None and self.at is lin(self.size) - 1 - POSITION
 
     @property
-    def own(self) -> Domain:
+    def bound_dims(self) -> Domain:
         return (self.along,)
 
     def __str__(self) -> str:
@@ -496,7 +498,7 @@ class PureFunction(Protocol):
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]: ...
 
-    def summed(self, out: int, mapped: tuple[bool, ...]) -> PureFunction | None:
+    def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> PureFunction | None:
         """One whose value `out` is that of this one added up along an axis of the arguments `mapped`,
         in front; None where no single call makes it."""
         ...
@@ -577,7 +579,7 @@ class AccumulateAttrs(Attrs):
     def __str__(self) -> str:
         return f"{self.reduce} over {', '.join(self.dims)}"
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         return self.dims
 
 

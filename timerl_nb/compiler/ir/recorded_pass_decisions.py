@@ -49,7 +49,7 @@ class Forecast:
         """Device bytes in all, values in the buffers that XLA runs on; the interpreter needs none."""
         return self.each or max(self.peak, self.buffers) + self.beside
 
-    def beyond(self, nbytes: int) -> Forecast:
+    def with_kernel_bytes(self, nbytes: int) -> Forecast:
         """The same forecast with more bytes for kernels, by XLA's figure."""
         each = self.each + nbytes if self.each else 0
         return replace(self, beside=self.beside + nbytes, each=each)
@@ -85,7 +85,7 @@ class Candidate:
     def __reduce__(self) -> tuple[Any, ...]:
         return Candidate, (self.name, self.doc, self.change, self._known)
 
-    def asking(self, ask: Ask) -> Candidate:
+    def with_forecast_source(self, ask: Ask) -> Candidate:
         """The same candidate, whose forecast is asked for where it is not known."""
         made = Candidate(self.name, self.doc, self.change, self._known)
         made._ask = ask
@@ -128,9 +128,9 @@ class PassChoice(Inspectable):
     ) -> None:
         self.what, self.candidates, self.taken, self.why = what, candidates, taken, why
 
-    def asking(self, ask: Ask) -> PassChoice:
+    def with_forecast_source(self, ask: Ask) -> PassChoice:
         """The same choice between candidates whose forecasts are asked for."""
-        made = tuple(one.asking(ask) for one in self.candidates)
+        made = tuple(one.with_forecast_source(ask) for one in self.candidates)
         return PassChoice(self.what, made, made[self.candidates.index(self.taken)], self.why)
 
     def __getitem__(self, name: str) -> Candidate:

@@ -76,13 +76,15 @@ class Scan(Generic[Node]):
         self.nests = 0
         self.guarded: list[str] = []
         symbols = {isl_name(bound): sym(bound) for bound in tree.dims.bounds}
-        self.root = self._part(tree.raw, ceilings_set(tree.dims, bounds), 0, symbols, _WHOLE)
+        self.root = self._generate_part(
+            tree.raw, ceilings_set(tree.dims, bounds), 0, symbols, _WHOLE
+        )
 
     def _nest(self, made: isl.AstNode, known: Mapping[str, Lin]) -> Node:
         self.nests += 1
         return _translate_ast_node(made, known, self._builder)
 
-    def _part(
+    def _generate_part(
         self,
         raw: isl.Schedule,
         context: isl.Set,
@@ -96,9 +98,9 @@ class Scan(Generic[Node]):
         except TooMuchWork:
             if not remaining_operations():
                 raise
-        return self._parts(raw, context, fixed, known)
+        return self._generate_in_parts(raw, context, fixed, known)
 
-    def _parts(
+    def _generate_in_parts(
         self, raw: isl.Schedule, context: isl.Set, fixed: int, known: Mapping[str, Lin]
     ) -> Node:
         node = _sequence(raw.get_root())
@@ -109,18 +111,18 @@ class Scan(Generic[Node]):
         if depth == fixed:  # what guards a half is up to its own loops
             within = [raw.intersect_domain(half) for half in halves]
             return self._builder.sequence(
-                [self._part(one, context, fixed, known, _PART) for one in within]
+                [self._generate_part(one, context, fixed, known, _PART) for one in within]
             )
         around = node.get_prefix_schedule_union_map()
-        parts = [_Part.of(around, half, fixed, depth, context) for half in halves]
+        parts = [_SchedulePart.from_loops(around, half, fixed, depth, context) for half in halves]
 
-        def part(k: int, turn: tuple[Lin, ...]) -> Node:
+        def generate(k: int, turn: tuple[Lin, ...]) -> Node:
             new = {_turn(j): turn[j] for j in range(fixed, depth)}
             one = raw.intersect_domain(parts[k].points)
-            return self._part(one, parts[k].context, depth, {**known, **new}, _PART)
+            return self._generate_part(one, parts[k].context, depth, {**known, **new}, _PART)
 
         outer = _loops(_turns([one.turns for one in parts]), context)
-        return _translate_ast_node(outer, known, _Turns(self._builder, part))
+        return _translate_ast_node(outer, known, _Turns(self._builder, generate))
 
     def _indivisible(self, raw: isl.Schedule, context: isl.Set, known: Mapping[str, Lin]) -> Node:
         try:
@@ -134,7 +136,7 @@ class Scan(Generic[Node]):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SchedulePart:
     """A part of a schedule: its points, in the turns of the loops around it that `context` names."""
 
     points: isl.UnionSet
@@ -142,9 +144,9 @@ class _Part:
     context: isl.Set
 
     @staticmethod
-    def of(
+    def from_loops(
         around: isl.UnionMap, points: isl.UnionSet, fixed: int, depth: int, context: isl.Set
-    ) -> _Part:
+    ) -> _SchedulePart:
         times = spend(isl.UnionMap.intersect_domain, around, points)
         turns = coalesce_pieces(isl.Set.from_union_set(spend(isl.UnionMap.range, times)))
         named = turns
@@ -157,7 +159,7 @@ class _Part:
         within = coalesce_pieces(spend(isl.Set.params, named))
         context = context.align_params(within.get_space())
         within = within.align_params(context.get_space())
-        return _Part(points, turns, spend(isl.Set.intersect, context, within))
+        return _SchedulePart(points, turns, spend(isl.Set.intersect, context, within))
 
 
 class _Turns(Generic[Node]):

@@ -173,19 +173,19 @@ def _number_statements(
             around[edge.source].append(((kind, "source", text), edge.sink))
             around[edge.sink].append(((kind, "sink", text), edge.source))
 
-    def ranked(colour: Mapping[str, Any]) -> dict[str, int]:
+    def rank_statements(colour: Mapping[str, Any]) -> dict[str, int]:
         rank = {one: k for k, one in enumerate(sorted(set(colour.values())))}
         return {name: rank[one] for name, one in colour.items()}
 
     place = dims.names.index
-    colour = ranked(
+    colour = rank_statements(
         {
             name: (tuple(map(place, points.domain)), _matrix(points.raw))
             for name, points in statements.items()
         }
     )
     while len(set(colour.values())) < len(colour):
-        finer = ranked(
+        finer = rank_statements(
             {
                 name: (own, *sorted((how, colour[other]) for how, other in around[name]))
                 for name, own in colour.items()
@@ -195,7 +195,7 @@ def _number_statements(
             seen = list(finer.values())
             least = min(one for one in seen if seen.count(one) > 1)
             apart = list(finer)[seen.index(least)]
-            finer = ranked({name: (one, name != apart) for name, one in finer.items()})
+            finer = rank_statements({name: (one, name != apart) for name, one in finer.items()})
         colour = finer
     needs: dict[str, set[str]] = {name: set() for name in statements}
     for edge in validity:
@@ -346,7 +346,7 @@ def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
     def first(part: isl.UnionSet) -> int:
         return min(place[one.get_tuple_name()] for one in _sets(part))
 
-    def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
+    def split_band(node: isl.ScheduleNode) -> isl.ScheduleNode:
         kind = node.get_type()
         parts: list[isl.UnionSet] = []
         if kind == isl.schedule_node_type.leaf:
@@ -360,7 +360,7 @@ def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
             filters = filters.add(part)
         return node.insert_sequence(filters)
 
-    return bottom_up(raw, split)
+    return bottom_up(raw, split_band)
 
 
 @memoize_with_cost
@@ -405,7 +405,7 @@ class ScheduleTree:
         """The schedule as a text that `parse` reads."""
         return self.raw.to_str()
 
-    def expanded(
+    def expand(
         self, statements: Mapping[str, Set], members: Mapping[str, Sequence[str]]
     ) -> ScheduleTree:
         """The schedule with several statements in the place of one, in order at each of its points.
@@ -486,7 +486,7 @@ class ScheduleTree:
             if not wrong.is_empty():
                 raw = isl.Map.from_union_map(wrong)
                 relation = Relation(self.dims, edge.pairs.left, edge.pairs.right, raw)
-                found = relation.at({}).sample()
+                found = relation.with_bounds({}).sample()
                 if found is not None:
                     return edge, *found
         return None
@@ -527,7 +527,7 @@ class ScheduleTree:
                 found.append(Edge(value, reader, pairs))
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
-    def graft(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
+    def graft_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
         """The schedule with, around each point of a statement, the calls that belong to it.
 
         Args:
@@ -574,15 +574,15 @@ def _graft_calls(
                 prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
             prefix = prefix.reverse()
 
-            def called(call: isl.UnionMap) -> isl.ScheduleNode:
+            def make_call_node(call: isl.UnionMap) -> isl.ScheduleNode:
                 extension = spend(isl.UnionMap.apply_range, prefix, call)
                 return isl.ScheduleNode.from_extension(extension)
 
             for name in names:
                 for call in reversed(after.get(name, [])):
-                    node = node.graft_after(called(call))
+                    node = node.graft_after(make_call_node(call))
                 for call in before.get(name, []):
-                    node = node.graft_before(called(call))
+                    node = node.graft_before(make_call_node(call))
             return node
         if kind == isl.schedule_node_type.band:
             bands = (*bands, node.band_get_partial_schedule())

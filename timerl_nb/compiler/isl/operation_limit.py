@@ -94,7 +94,7 @@ def memoize_with_cost(function: Callable[_Args, _Made]) -> Callable[_Args, _Made
         if _budget.inside:
             return function(*args, **named)
         key = (function, *[id(one) if type(one) in _ISL else one for one in args])
-        found = _known.known(key)
+        found = _known.lookup(key)
         if found is not None:
             _charge(found[2])
             return found[1]

@@ -71,13 +71,13 @@ class Space:
         return isl.Aff.zero_on_domain(isl.LocalSpace.from_space(self.raw))
 
     @cached_property
-    def places(self) -> dict[str, tuple[isl.dim_type, int]]:
+    def coefficient_positions(self) -> dict[str, tuple[isl.dim_type, int]]:
         """For each symbol where a function has its coefficient."""
         found = {name: (_PARAM, k) for k, name in enumerate(self.bounds)}
         return found | {name: (_IN, k) for k, name in enumerate(self.names)}
 
     @cached_property
-    def inside(self) -> isl.Set | None:
+    def valid_points(self) -> isl.Set | None:
         """The points that count; None where all do."""
         free = Space(self.bounds, self.names)
         return None if self.given is TRUE else points(self.given, free)
@@ -94,7 +94,7 @@ def _affine(e: Lin, space: Space) -> isl.Aff | None:
     for atom, coef in e.terms:
         if not isinstance(atom, Sym):
             return None
-        found = found.set_coefficient_val(*space.places[atom.name], _number(coef))
+        found = found.set_coefficient_val(*space.coefficient_positions[atom.name], _number(coef))
     return found.set_constant_val(_number(e.const)) if e.const else found
 
 
@@ -119,7 +119,7 @@ def function(e: Lin, space: Space) -> isl.PwAff:
 @lru_cache(maxsize=50_000)
 def _atom(atom: Atom, space: Space) -> isl.PwAff:
     if isinstance(atom, Sym):
-        one = space.zero.set_coefficient_val(*space.places[atom.name], _number(1))
+        one = space.zero.set_coefficient_val(*space.coefficient_positions[atom.name], _number(1))
         return isl.PwAff.from_aff(one)
     if isinstance(atom, Div):
         arg = function(atom.arg, space).scale_down_val(_number(atom.by))
@@ -139,9 +139,11 @@ def _simple(made: isl.PwAff, space: Space) -> isl.PwAff:
     """A function with the pieces that count, few of them, and these without what is given."""
     if made.n_piece() < 2:
         return made
-    if space.inside is not None:
+    if space.valid_points is not None:
         made = spend(
-            isl.PwAff.gist, spend(isl.PwAff.intersect_domain, made, space.inside), space.inside
+            isl.PwAff.gist,
+            spend(isl.PwAff.intersect_domain, made, space.valid_points),
+            space.valid_points,
         )
     return coalesce_pieces(made)
 

@@ -35,7 +35,7 @@ class Listing:
     """
 
     def __init__(self, points: Set, bounds: Point, known: int = 0) -> None:
-        raw, n = points.at(bounds).raw, len(points.domain)
+        raw, n = points.with_bounds(bounds).raw, len(points.domain)
         self._bounds, self._domain, self._known = dict(bounds), points.domain, known
         self._is_empty = raw.is_empty()
         self._given = TRUE

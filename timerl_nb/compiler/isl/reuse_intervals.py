@@ -50,14 +50,14 @@ class Gap:
     leaves: Relation
     returns: Relation | None
 
-    def among(self, values: Set) -> Gap:
+    def restrict_values(self, values: Set) -> Gap:
         """The gaps of some of the values."""
 
-        def cut(pairs: Relation) -> Relation:
-            return pairs.inverse().within(values).inverse()
+        def restrict(pairs: Relation) -> Relation:
+            return pairs.inverse().restrict_range(values).inverse()
 
-        returns = None if self.returns is None else cut(self.returns)
-        return Gap(self.ends, cut(self.leaves), returns)
+        returns = None if self.returns is None else restrict(self.returns)
+        return Gap(self.ends, restrict(self.leaves), returns)
 
 
 class Times:
@@ -135,7 +135,7 @@ class Gaps:
                     part = self._at_depth(both, depth)
                     if part.is_empty():
                         continue
-                    back = self._earlier(part, after, ahead) if ahead else part
+                    back = self._shift_to_earlier_turn(part, after, ahead) if ahead else part
                     left = self._relation(part.domain().unwrap(), before)
                     right = self._relation(back.domain_factor_domain(), after)
                     found.append(Gap(Ends(before, after, depth), left, right))
@@ -168,7 +168,7 @@ class Gaps:
         apart = apart.order_lt(_IN, depth, _OUT, depth)
         return spend(isl.Map.intersect_range, pairs.curry(), apart.wrap()).uncurry()
 
-    def _earlier(self, pairs: isl.Map, after: str, ahead: int) -> isl.Map:
+    def _shift_to_earlier_turn(self, pairs: isl.Map, after: str, ahead: int) -> isl.Map:
         """The pairs with their second time moved to an earlier turn of the same loop.
 
         To the loop's first turn where the loop is not that old, and not at all where that would be
@@ -178,18 +178,18 @@ class Gaps:
         if loop is None:
             return pairs
         moved = spend(isl.Map.apply_range, pairs, self._shift(loop, ahead))
-        done = self._valid(spend(isl.Map.intersect_range, moved, times))
+        done = self._keep_valid(spend(isl.Map.intersect_range, moved, times))
         rest = spend(isl.Map.subtract_domain, pairs, done.domain())
         same = isl.Map.universe(times.get_space().map_from_set())
         for k in range(loop):
             same = same.equate(_IN, k, _OUT, k)
         inside = spend(isl.Map.intersect_range, same.intersect_domain(times), times)
         first = spend(isl.Map.lexmin, inside)
-        started = self._valid(spend(isl.Map.apply_range, rest, first))
+        started = self._keep_valid(spend(isl.Map.apply_range, rest, first))
         apart = spend(isl.Map.subtract_domain, rest, started.domain())
         return coalesce_pieces(done.union(started).union(apart))
 
-    def _valid(self, pairs: isl.Map) -> isl.Map:
+    def _keep_valid(self, pairs: isl.Map) -> isl.Map:
         return spend(isl.Map.intersect_range, pairs.curry(), self._later.wrap()).uncurry()
 
     def _shift(self, loop: int, ahead: int) -> isl.Map:

@@ -69,7 +69,7 @@ class Likeness:
 # Passes and plans ask for the same points and reads again and again.
 @lru_cache(maxsize=50_000)
 def _set_of(dims: Dims, domain: Domain, cond: Cond) -> isl.Set:
-    inside = dims.inside(domain)
+    inside = dims.range_condition(domain)
     return points(all_of(inside, cond), Space(dims.bounds, domain, inside))
 
 
@@ -167,16 +167,16 @@ def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
         # only what is nowhere beyond the function can be an argument
         chosen = {e: p for e, p in pieces.items() if _is_equal(spend(join, p, pw), whole, pw)}
 
-        def covers(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
+        def is_covering(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
             return bool(of) and _is_equal(
                 reduce(lambda a, b: spend(join, a, b), of.values()), whole, pw
             )
 
-        if not covers(chosen):
+        if not is_covering(chosen):
             continue
         for lin in reversed(list(chosen)):
             fewer = {e: p for e, p in chosen.items() if e is not lin}
-            if covers(fewer):
+            if is_covering(fewer):
                 chosen = fewer
         return joined(*chosen)
     return None
@@ -196,27 +196,27 @@ class Set:
         self.dims, self.domain, self.raw = dims, domain, raw
 
     @classmethod
-    def of(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
+    def from_condition(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
         """{ domain : 0 <= d < D for each dimension, and cond }."""
         return cls(dims, domain, _set_of(dims, domain, cond))
 
-    def _like(self, raw: isl.Set) -> Set:
+    def _wrap(self, raw: isl.Set) -> Set:
         return Set(self.dims, self.domain, raw)
 
-    def _same(self, other: Set) -> isl.Set:
+    def _check_operand(self, other: Set) -> isl.Set:
         if other.domain != self.domain:
             raise AssertionError(f"sets over {self.domain} and {other.domain}")
         return other.raw
 
     def __and__(self, other: Set) -> Set:
-        return self._like(spend(isl.Set.intersect, self.raw, self._same(other)))
+        return self._wrap(spend(isl.Set.intersect, self.raw, self._check_operand(other)))
 
     def __or__(self, other: Set) -> Set:
-        both = spend(isl.Set.union, self.raw, self._same(other))
-        return self._like(coalesce_pieces(both))
+        both = spend(isl.Set.union, self.raw, self._check_operand(other))
+        return self._wrap(coalesce_pieces(both))
 
     def __sub__(self, other: Set) -> Set:
-        return self._like(spend(isl.Set.subtract, self.raw, self._same(other)))
+        return self._wrap(spend(isl.Set.subtract, self.raw, self._check_operand(other)))
 
     def is_empty(self) -> bool:
         return bool(spend(isl.Set.is_empty, self.raw))
@@ -226,10 +226,10 @@ class Set:
         both = (spend(isl.Set.params, one.raw) for one in (self, other))
         return not spend(isl.Set.is_empty, spend(isl.Set.intersect, *both))
 
-    def at(self, bounds: Point, least: int = 1) -> Set:
+    def with_bounds(self, bounds: Point, least: int = 1) -> Set:
         """The set under actual bounds, and under any bounds of at least `least` where none is given."""
         known = bounds_set(self.dims, bounds, least)
-        return self._like(spend(isl.Set.intersect_params, self.raw, known))
+        return self._wrap(spend(isl.Set.intersect_params, self.raw, known))
 
     def sample(self) -> dict[str, int] | None:
         """One point of the set, by name, with a dynamic bound there; None where it is empty."""
@@ -258,7 +258,7 @@ class Set:
     def at_some_length(self) -> Set:
         """The points that are in the set for some length; the bound's symbol is then the ceiling."""
         return (
-            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+            self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
         )
 
     def at_every_length(self) -> Set:
@@ -266,13 +266,13 @@ class Set:
         if self.dims.dynamic is None:
             return self
         outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims)
-        return self._like(spend(isl.Set.complement, outside))
+        return self._wrap(spend(isl.Set.complement, outside))
 
     def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
         """All points under actual bounds, in lexicographic order."""
         found: list[tuple[int, ...]] = []
         n = len(self.domain)
-        raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
+        raw = self.with_bounds(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
         raw.foreach_point(
             lambda p: found.append(tuple(to_int(p.get_coordinate_val(_SET, k)) for k in range(n)))
         )
@@ -282,7 +282,7 @@ class Set:
         """A condition that, among the points of `given`, holds exactly on the set."""
         raw = self.raw
         if given is not None:
-            raw = spend(isl.Set.gist, raw, self._same(given))
+            raw = spend(isl.Set.gist, raw, self._check_operand(given))
         return _set_cond(raw, self.domain, self.dims.bounds)
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
@@ -297,13 +297,13 @@ class Set:
     def greatest(self, e: Lin, bounds: Point) -> int:
         """The greatest value of an expression over the set, under actual bounds; 0 over none."""
         value = _map_of(self.dims.bounds, self.domain, (_VALUE,), eq(sym(_VALUE), e))
-        image = spend(isl.Set.apply, self.at(bounds).raw, value)
+        image = spend(isl.Set.apply, self.with_bounds(bounds).raw, value)
         if image.is_empty():
             return 0
         return to_int(spend(isl.Set.dim_max_val, image, 0))
 
     @property
-    def likeness(self) -> Likeness:
+    def identity_key(self) -> Likeness:
         """A key: equal for those that isl knows to be the same without computing."""
         return Likeness(self.raw)
 
@@ -367,7 +367,7 @@ class Relation:
         self.dims, self.left, self.right, self.raw = dims, left, right, raw
 
     @classmethod
-    def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
+    def from_condition(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
         """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
         return cls(
             dims, left, right, _map_of(dims.bounds, left, tuple(map(primed_name, right)), cond)
@@ -384,56 +384,56 @@ class Relation:
             else:
                 conds.append(eq(to, entry))
         dims, right = sink.dims, tuple(map(primed_name, source.domain))
-        given = dims.inside(sink.domain)
+        given = dims.range_condition(sink.domain)
         raw = _map_of(dims.bounds, sink.domain, right, all_of(*conds), given)
         raw = spend(isl.Map.intersect_domain, raw, sink.raw)
         return cls(dims, sink.domain, source.domain, raw)
 
-    def _like(self, raw: isl.Map) -> Relation:
+    def _wrap(self, raw: isl.Map) -> Relation:
         return Relation(self.dims, self.left, self.right, raw)
 
-    def _same(self, other: Relation) -> isl.Map:
+    def _check_operand(self, other: Relation) -> isl.Map:
         if (other.left, other.right) != (self.left, self.right):
             raise AssertionError(f"{self.left}->{self.right} and {other.left}->{other.right}")
         return other.raw
 
     def __and__(self, other: Relation) -> Relation:
-        return self._like(spend(isl.Map.intersect, self.raw, self._same(other)))
+        return self._wrap(spend(isl.Map.intersect, self.raw, self._check_operand(other)))
 
     def __or__(self, other: Relation) -> Relation:
-        both = spend(isl.Map.union, self.raw, self._same(other))
-        return self._like(coalesce_pieces(both))
+        both = spend(isl.Map.union, self.raw, self._check_operand(other))
+        return self._wrap(coalesce_pieces(both))
 
     def __sub__(self, other: Relation) -> Relation:
-        return self._like(spend(isl.Map.subtract, self.raw, self._same(other)))
+        return self._wrap(spend(isl.Map.subtract, self.raw, self._check_operand(other)))
 
     def is_empty(self) -> bool:
         return bool(spend(isl.Map.is_empty, self.raw))
 
-    def at(self, bounds: Point, least: int = 1) -> Relation:
+    def with_bounds(self, bounds: Point, least: int = 1) -> Relation:
         known = bounds_set(self.dims, bounds, least)
-        return self._like(spend(isl.Map.intersect_params, self.raw, known))
+        return self._wrap(spend(isl.Map.intersect_params, self.raw, known))
 
-    def beyond(self, least: int) -> Relation:
+    def with_least_bounds(self, least: int) -> Relation:
         """The relation under bounds that are all at least `least`."""
         large = _params_set(self.dims, all_of(*(ge(sym(n), least) for n in self.dims.bounds)))
-        return self._like(spend(isl.Map.intersect_params, self.raw, large))
+        return self._wrap(spend(isl.Map.intersect_params, self.raw, large))
 
-    def starting(self, left: Set) -> Relation:
+    def restrict_domain(self, left: Set) -> Relation:
         """Only the pairs that start in `left`."""
         if left.domain != self.left:
             raise AssertionError(f"domain {self.left} cut with {left.domain}")
-        return self._like(spend(isl.Map.intersect_domain, self.raw, left.raw))
+        return self._wrap(spend(isl.Map.intersect_domain, self.raw, left.raw))
 
-    def within(self, right: Set) -> Relation:
+    def restrict_range(self, right: Set) -> Relation:
         """Only the pairs whose target lies in `right`."""
         if right.domain != self.right:
             raise AssertionError(f"range {self.right} cut with {right.domain}")
-        return self._like(spend(isl.Map.intersect_range, self.raw, right.raw))
+        return self._wrap(spend(isl.Map.intersect_range, self.raw, right.raw))
 
-    def outside(self, right: Set) -> Relation:
+    def subtract_range(self, right: Set) -> Relation:
         """Only the pairs whose target does not lie in `right`."""
-        return self - self.within(right)
+        return self - self.restrict_range(right)
 
     def inverse(self) -> Relation:
         return Relation(self.dims, self.right, self.left, spend(isl.Map.reverse, self.raw))
@@ -469,14 +469,14 @@ class Relation:
             dict(zip(self.right, values[cut:], strict=True)),
         )
 
-    def parts(self) -> list[Relation]:
+    def disjoint_parts(self) -> list[Relation]:
         """Return disjoint parts, each by one system of constraints."""
         apart = spend(isl.Map.make_disjoint, coalesce_pieces(spend(isl.Map.compute_divs, self.raw)))
-        return [self._like(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
+        return [self._wrap(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
 
     def box(self) -> Relation:
         """Per left point all right points that lie, in each dimension, between two that it has."""
-        return self._like(_box(self.raw))
+        return self._wrap(_box(self.raw))
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
         """Per left point, the least and greatest right value of one dimension."""
@@ -500,7 +500,7 @@ class Relation:
     def at_some_length(self) -> Relation:
         """The pairs that there are for some length; the bound's symbol is then the ceiling."""
         return (
-            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+            self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
         )
 
     def decided_at(self) -> Relation:
@@ -526,21 +526,21 @@ class Relation:
         shift = _map_of(self.dims.bounds, (_LENGTH,), (_VALUE,), before)
         return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
 
-    def beside(self, other: Relation, right: Domain) -> Relation:
+    def pair_targets(self, other: Relation, right: Domain) -> Relation:
         """Left point -> pairs of a right point of this and of the other, ordered as `right`."""
         both = (*self.right, *other.right)
         pairs = self.raw.flat_range_product(other.raw)
-        order = Relation.of(
+        order = Relation.from_condition(
             self.dims, both, right, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in right))
         )
         return Relation(self.dims, self.left, right, spend(isl.Map.apply_range, pairs, order.raw))
 
-    def last(self) -> Relation:
+    def lexmax(self) -> Relation:
         """Per left point its lexicographically last right point."""
-        return self._like(spend(isl.Map.lexmax, self.raw))
+        return self._wrap(spend(isl.Map.lexmax, self.raw))
 
     @property
-    def likeness(self) -> Likeness:
+    def identity_key(self) -> Likeness:
         """A key: equal for those that isl knows to be the same without computing."""
         return Likeness(self.raw)
 

@@ -68,7 +68,7 @@ def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
     try:
         with at_most(_OPERATIONS):
             over = dims.ordered({*domain, *(s for s in cond.symbols if s in dims.names)})
-            held = not Set.of(dims, over, cond).at({}).is_empty()
+            held = not Set.from_condition(dims, over, cond).with_bounds({}).is_empty()
     except TooMuchWork:
         return
     if not held:

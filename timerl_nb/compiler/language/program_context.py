@@ -266,7 +266,7 @@ class Context:
         for kept, other in pairs:
             symbols = {s for read in reads for s in read_symbols(read)} | set(where.symbols)
             symbols |= {*lin(kept).symbols, *lin(other).symbols}
-            domain = self.space.varying(symbols)
+            domain = self.space.dims_of_symbols(symbols)
             against = difference(self.space, domain, where, kept, other)
             if against is not None:
                 return list(reads), against
@@ -278,7 +278,7 @@ class Context:
         for axis, size in enumerate(shape):
             if same_size(size, other):
                 op = self.add(
-                    "reindex", [read], ReindexAttrs.part(axis, lin(0), lin(kept)), where=where
+                    "reindex", [read], ReindexAttrs.from_range(axis, lin(0), lin(kept)), where=where
                 )
                 read = at_own_point(op.id, op.outputs[0])
         return read
@@ -390,7 +390,7 @@ class Context:
         op = self._ops[merge_id]
         self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=replace(op.attrs, lines=lines))
 
-    def guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
+    def add_guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
         """Append a tensor over `domain` that is one read where `cond` holds, and another elsewhere."""
         source = self._ops[inside.source].outputs[inside.out]
         merge = self.open_merge(read_type(source, inside), domain)
@@ -402,7 +402,7 @@ class Context:
     def set_label(self, op_id: int, label: str) -> None:
         self._ops[op_id] = self._ops[op_id].with_(label=checked_name(label))
 
-    def traversed(self, merge_id: int) -> None:
+    def mark_traversed(self, merge_id: int) -> None:
         """Remember that a gradient has been taken through a merge, which so becomes final."""
         self._traversed.setdefault(merge_id, user_origin())
 
@@ -417,7 +417,7 @@ class Context:
             raise
 
     @contextmanager
-    def described(self) -> Iterator[None]:
+    def discard_operations(self) -> Iterator[None]:
         """Discard operations written inside, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
         token = _CURRENT.set(self)

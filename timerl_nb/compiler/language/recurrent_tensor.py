@@ -365,7 +365,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
-        return self._keeping(self._reduce("sum", over, axis), over, axis, keepdims)
+        return self._apply_keepdims(self._reduce("sum", over, axis), over, axis, keepdims)
 
     def _cast_to_accumulator(self) -> RecurrentTensor:
         return self.cast(accumulator_type(self.dtype))
@@ -374,7 +374,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         self, over: Any = None, axis: Any = None, *, keepdims: bool = False
     ) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
-        return self._keeping(self._reduce("prod", over, axis), over, axis, keepdims)
+        return self._apply_keepdims(self._reduce("prod", over, axis), over, axis, keepdims)
 
     def max(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
@@ -383,13 +383,13 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
         Where there may be no element it has to be given: the program is refused otherwise.
         """
-        return self._keeping(self._extreme("max", over, axis, initial), over, axis, keepdims)
+        return self._apply_keepdims(self._extreme("max", over, axis, initial), over, axis, keepdims)
 
     def min(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
     ) -> RecurrentTensor:
         """The least element over symbolic dimensions or concrete axes, and `initial` if given."""
-        return self._keeping(self._extreme("min", over, axis, initial), over, axis, keepdims)
+        return self._apply_keepdims(self._extreme("min", over, axis, initial), over, axis, keepdims)
 
     def _extreme(self, kind: str, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
         found = self._reduce(kind, over, axis, filled=initial is None)
@@ -398,12 +398,12 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     def any(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
         found = self._boolean()._reduce("max", over, axis)
-        return self._keeping(found, over, axis, keepdims)
+        return self._apply_keepdims(found, over, axis, keepdims)
 
     def all(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds everywhere."""
         found = self._boolean()._reduce("min", over, axis)
-        return self._keeping(found, over, axis, keepdims)
+        return self._apply_keepdims(found, over, axis, keepdims)
 
     def _boolean(self) -> RecurrentTensor:
         if self.dtype != "bool":
@@ -421,7 +421,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         `initial` is the mean of nothing; where there may be nothing, it has to be given.
         """
         found = self._in_full(lambda x: x._mean(over, axis, initial))
-        return self._keeping(found, over, axis, keepdims)
+        return self._apply_keepdims(found, over, axis, keepdims)
 
     def _mean(self, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
         total = self._reduce("sum", over, axis, filled=initial is None)
@@ -431,7 +431,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 none = size <= 0
                 empty, size = (none if empty is None else empty | none), size._map("max2", 1)
             total = total / size.cast(total.dtype)
-        return total if empty is None else empty._where(initial, total)
+        return total if empty is None else empty._select(initial, total)
 
     def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
         """The numbers of values that a reduction combines; their product is how many there are."""
@@ -473,7 +473,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 f"{self.name} is not defined at all points of {', '.join(names)}.",
                 hint="x.otherwise(value) defines it there.",
             )
-        return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
+        return x.at({n: self.ctx.space[n].full_range for n in names}), tuple(range(len(names)))
 
     def _axis(self, axis: int) -> int:
         if not is_whole(axis) or not -self.rank <= axis < self.rank:
@@ -506,7 +506,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 rest = others
                 has = Filled(guard, tuple(n for n in names if n in guard.symbols))
                 x = x.otherwise(constant(self.ctx, identity(kind, NUMPY[x.dtype]), x.dtype))
-            x = x.at({n: self.ctx.space[n].whole for n in names})
+            x = x.at({n: self.ctx.space[n].full_range for n in names})
         if not axes:
             return x._cast_to_accumulator() if kind in ("sum", "prod") else x
         proof = has if filled and has.cond is not TRUE else None
@@ -608,7 +608,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         if first.is_const and end.is_const and size.is_const:
             if not 0 <= first.const <= end.const <= size.const:
                 raise ShapeError(f"{self.type} has no positions {lo}:{hi} along axis {k}.")
-        return _add(self.ctx, "reindex", [self], ReindexAttrs.part(k, first, end))
+        return _add(self.ctx, "reindex", [self], ReindexAttrs.from_range(k, first, end))
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
         """Positions of a concrete axis, given by an integer, an index, or integers in a tensor or array.
@@ -622,7 +622,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         if isinstance(at, np.ndarray | list | tuple):
             made = self._operand(at, "i32")
             if (made.op.attrs.value.array < 0).any():
-                made = (made < 0)._where(made + self._length(k), made)
+                made = (made < 0)._select(made + self._length(k), made)
             return self._gather(made, k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
@@ -807,7 +807,7 @@ def select_where(
     x: RecurrentTensor, cond: Cond, domain: Domain, elsewhere: RecurrentTensor
 ) -> RecurrentTensor:
     """The tensor over `domain` that is `x` where the condition holds, and `elsewhere` elsewhere."""
-    merge = x.ctx.guarded(x.read, cond, elsewhere.read, domain)
+    merge = x.ctx.add_guarded(x.read, cond, elsewhere.read, domain)
     return tensor_of(x.ctx, merge)
 
 

@@ -47,7 +47,7 @@ class TileModel:
     kernels: int
 
     @staticmethod
-    def of(
+    def from_plan(
         plan: MemoryPlan,
         statements: Sequence[Statement],
         has_axis: Mapping[Tensor, bool],

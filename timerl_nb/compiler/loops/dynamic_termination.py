@@ -41,7 +41,7 @@ from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
 def guard(dims: Dims, domain: Domain, where: Cond, point: tuple[Lin, ...]) -> Guard | None:
     """What must hold for a point of a domain to exist; None where it exists for certain."""
     dim = dims.dynamic
-    if dim is None or not dims.know(domain):
+    if dim is None or not dims.is_bound_known(domain):
         return None
     at = dict(zip(domain, point, strict=True))
     cond = lt(at[dim.name], dim.size) if dim.name in domain else TRUE

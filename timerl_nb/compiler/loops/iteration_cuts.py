@@ -79,7 +79,7 @@ class Cuts:
         }
         return bool(loops) and max(loops, key=lambda k: loops[k]) not in self._loops
 
-    def after(self, turns: int) -> Cut | None:
+    def cut_after(self, turns: int) -> Cut | None:
         """Where a run is after so many turns, of which there is one at least.
 
         None within a loop that only frees values: these are not needed, and yet there.
@@ -122,9 +122,9 @@ class Cuts:
         if cut is None:
             return live.at_end()
         time = self._time(cut)
-        return {} if time is None else live.at(time)
+        return {} if time is None else live.live_at(time)
 
-    def born(self, tensor: Tensor, points: Array) -> Array:
+    def birth_times(self, tensor: Tensor, points: Array) -> Array:
         """When values are made, or added to at last: a row each of numbers that are compared in order."""
         op, bounds = self._pdg[tensor[0]], self.plan.bounds
         env: dict[str, Any] = {d: self._pdg.dims[d].count(bounds) - 1 for d in op.domain}
@@ -132,7 +132,7 @@ class Cuts:
         times = [values(e, {**env, **bounds}) for e in self._times[statement_name(op)]]
         return np.stack([np.broadcast_to(time, len(points)) for time in times], axis=1)
 
-    def made(self, tensor: Tensor, points: Array, lengths: Array | None) -> Array:
+    def existing_points(self, tensor: Tensor, points: Array, lengths: Array | None) -> Array:
         """Those of some points that lie within a dynamic bound, if there is one.
 
         Args:
@@ -147,7 +147,7 @@ class Cuts:
         env[exists.name] = lengths[tuple(values(e, env) for e in exists.at or ())]
         return points[np.broadcast_to(values(exists.cond, env), len(points))]
 
-    def away(self, cut: Cut | None, tensor: Tensor, points: Array) -> Array:
+    def swapped_out(self, cut: Cut | None, tensor: Tensor, points: Array) -> Array:
         """Which values wait on the host at a cut."""
         plan, none = self.plan, np.zeros(len(points), np.bool_)
         if tensor not in plan.swaps.tensors:
@@ -157,14 +157,14 @@ class Cuts:
         if store.traits.has_rows:
             points = np.delete(points, store.position, axis=1)
         codes, time = clock.codes(life.domain, points), len(clock)
-        if cut is not None and (last := self.last(cut)) is not None:
+        if cut is not None and (last := self.last_executed(cut)) is not None:
             name = statement_name(self._pdg[last[0]])
             time = int(clock.rank(name, np.array([last[1]]))[0]) + 1
         gaps = [s.away for s in plan.swaps.all if tensor in s.tensors]
         gone = [gap.codes[(gap.used < time) & (time <= gap.back)] for gap in gaps]
         return np.isin(codes, np.concatenate(gone)) if gone else none
 
-    def last(self, cut: Cut) -> Executed | None:
+    def last_executed(self, cut: Cut) -> Executed | None:
         """What runs last ahead of a cut, a dynamic bound at its ceiling; None where nothing does."""
         loop = self._loop(cut.part)
         turns = range(cut.turn, loop.first.const - 1, -loop.step)
@@ -172,15 +172,15 @@ class Cuts:
         parts = (_last(part, {}) for part in reversed(self._parts[: cut.part]))
         return next((found for found in chain(ahead, parts) if found), None)
 
-    def rest(self, cut: Cut | None) -> Ast:
+    def remaining_nest(self, cut: Cut | None) -> Ast:
         """What is left of the nest behind a cut; nothing at its end."""
         if cut is None:
-            return self._ast.of(Block(()))
+            return self._ast.with_root(Block(()))
         loop = self.loop(cut)
         first = const(cut.turn + loop.step)
         begins = replace(loop, first=first)
-        shown = {id(begins): replace(self._ast.shown(loop), first=first)}
-        return self._ast.of(Block((begins, *self._parts[cut.part + 1 :])), shown)
+        shown = {id(begins): replace(self._ast.display_node(loop), first=first)}
+        return self._ast.with_root(Block((begins, *self._parts[cut.part + 1 :])), shown)
 
     def loop(self, cut: Cut) -> Loop:
         """The loop behind a turn of which a cut is."""
@@ -205,7 +205,7 @@ class Cuts:
 
     def _end(self, cut: Cut) -> Time | None:
         """When what runs last ahead of a cut does."""
-        found = self.last(cut)
+        found = self.last_executed(cut)
         if found is None:
             return None
         op = self._pdg[found[0]]

@@ -85,16 +85,18 @@ def build_ast(
         transfers[free_name(life)] = (Deallocate, life)
         transfers[leave_name(life.name)] = (Offload, life)
         transfers[return_name(life.name)] = (Fetch, life)
-    grafted = schedule.graft(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
+    grafted = schedule.graft_calls(
+        swaps.fetch_calls(), [*swaps.offload_calls(), *free_calls(lives)]
+    )
     builder = _Builder(constraints.pdg.dims, constraints.statements.ops, transfers)
     scan = Scan(grafted, bounds, builder)
     pdg = constraints.pdg
 
-    def named(some: Iterable[Tensor]) -> str:
+    def name_of(some: Iterable[Tensor]) -> str:
         return ", ".join(tensors[tensor] for tensor in some)
 
-    moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
-    values = {life.name: named(life.tensors) for life in lives}
+    moved = {swap.lifetime: name_of(swap.tensors) for swap in swaps.all}
+    values = {life.name: name_of(life.tensors) for life in lives}
     known = {op.id: about(op) for op in constraints.statements.ops.values()}
     nest = tidy(scan.root)
     if pdg.dims.dynamic is not None:

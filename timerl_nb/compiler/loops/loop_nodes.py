@@ -33,7 +33,7 @@ class Guard:
         at = f"[{', '.join(map(str, self.at))}]" if self.at else ""
         return {self.name: sym(self.name + at)}
 
-    def shown(self, entry: Entry) -> Entry:
+    def display_index(self, entry: Entry) -> Entry:
         """An index with the bound written as what it is at its point."""
         return subst_entry(entry, self._bound_substitution)
 
@@ -147,7 +147,9 @@ class Ast(Inspectable):
         self.values = dict(values)  # lifetime -> the tensors' names
         self.moved = dict(moved)  # lifetime -> the names of those that are swapped
 
-    def of(self, root: Node, shown: Mapping[int, Node | Guard] = MappingProxyType({})) -> Ast:
+    def with_root(
+        self, root: Node, shown: Mapping[int, Node | Guard] = MappingProxyType({})
+    ) -> Ast:
         """Another nest of the same, with what new nodes are shown as."""
         known = {**self._shown, **shown}
         return Ast(root, self.names, self.values, self.moved, self._about, self.guarded, known)
@@ -180,14 +182,14 @@ class Ast(Inspectable):
                 found.append((depth, "else:", node))
                 self._lines(node.other, depth + 1, found)
 
-    def shown(self, node: _N) -> _N:
+    def display_node(self, node: _N) -> _N:
         """A node of the nest, or the guard of one, with the counters around it called as texts call them: as dimensions."""
         found: Any = self._shown.get(id(node), node)
         return found
 
     def line(self, node: Node) -> str:
         """One node's own line."""
-        node = self.shown(node)
+        node = self.display_node(node)
         if isinstance(node, Loop):
             step = f", {node.step}" if node.step != 1 else ""
             turns = f"for {node.counter} in range({node.first}, {node.last + 1}{step})"
@@ -200,7 +202,7 @@ class Ast(Inspectable):
             return f"if {node.cond}:"
         if isinstance(node, Sequence):
             return ""
-        index = node.point if node.guard is None else map(node.guard.shown, node.point)
+        index = node.point if node.guard is None else map(node.guard.display_index, node.point)
         at = ", ".join(map(str, index))
         guard = f"  if {node.guard}" if node.guard and node.guard.cond is not TRUE else ""
         if isinstance(node, Execute):
@@ -226,7 +228,7 @@ class Ast(Inspectable):
         return {"stage": "ast", "root": self._json(self.root)}
 
     def _json(self, node: Node) -> dict[str, Any]:
-        node = self.shown(node)
+        node = self.display_node(node)
         if isinstance(node, Execute):
             return {
                 "node": "execute",

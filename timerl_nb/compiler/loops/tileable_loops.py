@@ -69,17 +69,17 @@ class Tile:
     devices: int = 1
 
     @property
-    def each(self) -> int:
+    def points_per_device(self) -> int:
         """The points of a device."""
         return self.count // self.devices
 
     @property
     def blocks(self) -> int:
         """Those of a device."""
-        return -(-self.each // self.size)
+        return -(-self.points_per_device // self.size)
 
     def __str__(self) -> str:
-        rest = self.each % self.size
+        rest = self.points_per_device % self.size
         last = f", the last of {rest}" if rest else ""
         text = f"{format_count(self.blocks, 'block')} of {format_count(self.size, 'point')} of {self.dim.name}{last}"
         return text + _on_each(self.devices)
@@ -152,8 +152,8 @@ class Tiles(Inspectable):
         statements = [self._plan.statements.of_op(op_id) for op_id in ids]
         why: dict[int, str] = {}
         for statement in statements:
-            why |= self._forbidding(statement)
-        why |= self._swap_conflicts(nodes) | self._ending()
+            why |= self._untileable_reasons(statement)
+        why |= self._swap_conflicts(nodes) | self._end_reasons()
         buffers, odd = self._buffers(statements)
         why |= odd
         if not any(axis is not None for axis in buffers.values()):
@@ -181,7 +181,7 @@ class Tiles(Inspectable):
             size = self._size
         else:
             parted = {tensor: isinstance(axis, int) for tensor, axis in self._axes.items()}
-            model = TileModel.of(self._plan, statements, parted, count, self._size)
+            model = TileModel.from_plan(self._plan, statements, parted, count, self._size)
             size, why = model.of_each(self._devices).size(self._size)
         if size is not None and size >= each:
             size, why = None, f"all {each} points of {self.dim.name} are one block"
@@ -191,7 +191,7 @@ class Tiles(Inspectable):
 
     # --- what forbids it -------------------------------------------------------------------------
 
-    def _forbidding(self, statement: Statement) -> dict[int, str]:
+    def _untileable_reasons(self, statement: Statement) -> dict[int, str]:
         """By operation of a statement, and itself, why it keeps no points apart."""
         op, dim = statement.op, self.dim
         attrs = op.attrs
@@ -225,10 +225,10 @@ class Tiles(Inspectable):
 
     def _swap_conflicts(self, nodes: Seq[Node]) -> dict[int, str]:
         moves = [node for node in nodes if isinstance(node, Offload | Fetch)]
-        moved = [tensor for node in moves for tensor in self._plan.moved(node.lifetime)]
+        moved = [tensor for node in moves for tensor in self._plan.swapped_tensors(node.lifetime)]
         return {op_id: "it waits on the host between two turns" for op_id, _ in moved}
 
-    def _ending(self) -> dict[int, str]:
+    def _end_reasons(self) -> dict[int, str]:
         text = f"it ends loops as the program runs, for all points of {self.dim.name} at once"
         return {op.id: text for op in self._plan.pdg if op.kind == "bound"}
 
@@ -335,7 +335,7 @@ def find_tiles(
     layout, dims = layout_of(plan), plan.pdg.dims
     if size is not None:
         return Tiles(ast, plan, layout, dims[size[0]], size[1], fuse)
-    found = (Tiles(ast, plan, layout, dim, machine, fuse) for dim in dims.ended)
+    found = (Tiles(ast, plan, layout, dim, machine, fuse) for dim in dims.bounded)
     first: Tiles | None = None
     for tiles in found:
         if tiles.all:

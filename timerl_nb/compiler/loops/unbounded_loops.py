@@ -62,10 +62,10 @@ def _simplify_condition(cond: Cond) -> Cond:
 def _near(e: Lin) -> Lin:
     """An end of a loop that is the least, or greatest, of several, without those that are never reached."""
 
-    def replaced(atom: object) -> Lin | None:
+    def replace_atom(atom: object) -> Lin | None:
         if not isinstance(atom, Extremum):
             return None
         near = [arg for arg in atom.args if abs(arg.const) < _FAR]
         return extremum(atom.which, map(_near, near)) if near else None
 
-    return rewrite(e, replaced)
+    return rewrite(e, replace_atom)

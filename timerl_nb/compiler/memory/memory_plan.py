@@ -27,11 +27,11 @@ from timerl_nb.compiler.memory.byte_sizes import Sizes
 from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_timeline import Span, Timeline, predict
-from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
+from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Slot
 from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.memory.placement.per_device_memory import Share
-from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange
 from timerl_nb.compiler.memory.placement.storage_kinds import StorageChoice, Store, choose, rows
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline
 from timerl_nb.compiler.memory.steady_state.period_detection import Fold
@@ -98,10 +98,10 @@ class MemoryPlan(Inspectable):
         return {**self.savings, **waits}
 
     @property
-    def swapping(self) -> Swapping:
+    def swap_search(self) -> Swapping:
         """The search for swaps; sums that are being added to stay where they are."""
         if self._apart is not None:
-            return self._apart.swapping
+            return self._apart.swap_search
         if self._swapping is None:
             lives, blocks = tuple(self.lifetimes.values()), self.placed.blocks
             given = self.value_bytes, self.accumulated_tensors, blocks
@@ -109,7 +109,7 @@ class MemoryPlan(Inspectable):
         return self._swapping
 
     @property
-    def copying(self) -> int:
+    def copy_duration(self) -> int:
         """For how many executed points a value that leaves the device is still there."""
         return time_to_copy(self.swaps.slack, self.pdg.dims)
 
@@ -118,21 +118,23 @@ class MemoryPlan(Inspectable):
         """The tensors that sums are added to."""
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
-    def unfolded(self) -> MemoryPlan:
+    def without_extrapolation(self) -> MemoryPlan:
         """The plan of which swaps are chosen."""
         return self
 
-    def swapped(self, budget: int) -> MemoryPlan:
+    def with_swaps_below(self, budget: int) -> MemoryPlan:
         """This plan with swaps that bring its peak below the budget, or as far down as they can."""
         if self._apart is not None:
-            return self._apart.swapped(budget)
-        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget))
+            return self._apart.with_swaps_below(budget)
+        return self.with_swaps(self.swap_search.choose(self.point_by_point.bytes, budget))
 
-    def fewer(self, swaps: Swaps, budget: int) -> MemoryPlan:
+    def with_fewer_swaps(self, swaps: Swaps, budget: int) -> MemoryPlan:
         """This plan, point by point, with the same swaps of as few values as keep to the budget."""
         if self._apart is not None:
-            return self._apart.fewer(swaps, budget)
-        return self.with_swaps(self.swapping.fewer(swaps, self.point_by_point.bytes, budget))
+            return self._apart.with_fewer_swaps(swaps, budget)
+        return self.with_swaps(
+            self.swap_search.reduce_swaps(swaps, self.point_by_point.bytes, budget)
+        )
 
     def forget(self) -> None:
         """Let go of what swaps were weighed by, if any were."""
@@ -201,7 +203,7 @@ class MemoryPlan(Inspectable):
         return self._remade(clock, donations=self.donations if self.donates else None)
 
     @property
-    def given(self) -> tuple[Point, int]:
+    def isl_bounds(self) -> tuple[Point, int]:
         """The bounds that what isl is asked holds for, and the least of those that are left open."""
         if self.fold is None:
             return self.bounds, 1
@@ -210,7 +212,7 @@ class MemoryPlan(Inspectable):
         least = self.fold.few - self.fold.period + 1
         return {n: b for n, b in self.bounds.items() if n != open_bound}, least
 
-    def moved(self, lifetime: str) -> tuple[Tensor, ...]:
+    def swapped_tensors(self, lifetime: str) -> tuple[Tensor, ...]:
         """The tensors of a lifetime that are swapped."""
         return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
 
@@ -224,7 +226,7 @@ class MemoryPlan(Inspectable):
         """The graph that runs: after all passes, with outputs of their own for blocks."""
         return self.constraints.pdg
 
-    def parts(self, op: Op, slot: int) -> tuple[Part, ...]:
+    def operand_parts(self, op: Op, slot: int) -> tuple[PointRange, ...]:
         """What an operand that is read from blocks consists of; nothing where it is not."""
         return self.placed.parts.get((op.id, slot), ())
 
@@ -233,7 +235,7 @@ class MemoryPlan(Inspectable):
         return sum(
             self.sizes.gathered_bytes(op, read)
             for slot, read in enumerate(op.inputs)
-            if not self.parts(op, slot)
+            if not self.operand_parts(op, slot)
         )
 
     @cached_property
@@ -256,7 +258,7 @@ class MemoryPlan(Inspectable):
             self.value_bytes,
             self.names,
             gathered,
-            self.swaps.away,
+            self.swaps.absences,
             self.swaps.tensors,
         )
 
@@ -292,9 +294,12 @@ class MemoryPlan(Inspectable):
     @cached_property
     def _temporaries_by_statement(self) -> Mapping[str, int]:
         """Bytes that each statement's kernel stores within itself."""
-        return {name: self.within(self.sizes, op) for name, op in self.statements.ops.items()}
+        return {
+            name: self.kernel_temporaries(self.sizes, op)
+            for name, op in self.statements.ops.items()
+        }
 
-    def within(self, sizes: Sizes, op: Op) -> int:
+    def kernel_temporaries(self, sizes: Sizes, op: Op) -> int:
         """Bytes that a kernel stores within itself, of values of such sizes."""
         taken = (d for d in self.donations.values() if d.op_id == op.id)
         return temporaries(sizes, op, self._live_value_count, {d.output for d in taken})
@@ -352,7 +357,7 @@ class MemoryPlan(Inspectable):
         return self.temporaries if self.share is None else self.share.temporaries
 
     @property
-    def beside(self) -> int:
+    def overhead_bytes(self) -> int:
         """Bytes that each device needs beside what is carried."""
         return self.temporaries_each + self.constants
 
@@ -363,7 +368,7 @@ class MemoryPlan(Inspectable):
         A budget (`Options(device_memory=…)`) bounds it. XLA may state more once it has compiled the
         program: a run within a budget then searches on, and one without warns.
         """
-        return self.laid_out if self.is_lowered else self.peak + self.beside
+        return self.laid_out if self.is_lowered else self.peak + self.overhead_bytes
 
     @property
     def details(self) -> Mapping[str, int]:
@@ -379,7 +384,7 @@ class MemoryPlan(Inspectable):
                 "buffers": self.buffers,
                 "temporaries": self.temporaries_each,
                 "given": self.constants,
-                "moving": self.moving,
+                "moving": self.bytes_in_transfer,
             }
         )
 
@@ -398,9 +403,12 @@ class MemoryPlan(Inspectable):
         return (self.needed,) * (1 if self.share is None else self.share.count)
 
     @property
-    def moving(self) -> int:
+    def bytes_in_transfer(self) -> int:
         """Bytes on their way between device and host: what leaves together, and what returns together."""
-        units = (sum(self.stores[t].unit for t in self.moved(life)) for life in self.swaps.away)
+        units = (
+            sum(self.stores[t].unit for t in self.swapped_tensors(life))
+            for life in self.swaps.absences
+        )
         return 2 * max(units, default=0)
 
     @property
@@ -427,21 +435,21 @@ class MemoryPlan(Inspectable):
         return found
 
     @cached_property
-    def _choice(self) -> Callable[[Lives, Domain, Block | None], StorageChoice]:
+    def _choice(self) -> Callable[[Lives, Domain, RowBlock | None], StorageChoice]:
         """The store of values that live so; many do alike."""
 
-        def chosen(lives: Lives, domain: Domain, block: Block | None) -> StorageChoice:
+        def choose_for(lives: Lives, domain: Domain, block: RowBlock | None) -> StorageChoice:
             if block is None:
                 return choose(lives, domain, smallest=self.smallest)
             return rows(lives, domain, block.axis)
 
-        return cache(chosen)
+        return cache(choose_for)
 
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""
-        return self.named(*self.clock.at(time))
+        return self.name_point(*self.clock.point_at(time))
 
-    def named(self, statement: str, point: Point) -> str:
+    def name_point(self, statement: str, point: Point) -> str:
         """A point of a statement, as errors name it."""
         return f"{self.pdg.names[self.statements.ops[statement].id]}({point_text(point)})"
 
@@ -483,13 +491,15 @@ class MemoryPlan(Inspectable):
         for text in lines:
             yield text, ()
         for (op_id, out), store in self.stores.items():
-            yield f"  {store}", (f"%{op_id}", *about(self.behind(op_id, out)))
+            yield f"  {store}", (f"%{op_id}", *about(self.computing_operation(op_id, out)))
         for text in self._describe_donations():
             yield text, ()
         if self.swaps.all:
             yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
         for swap in self.swaps.all:
-            known = [part for tensor in swap.tensors for part in about(self.behind(*tensor))]
+            known = [
+                part for tensor in swap.tensors for part in about(self.computing_operation(*tensor))
+            ]
             what = ", ".join(self.names[tensor] for tensor in swap.tensors)
             yield f"  {what}: {self._swap_text(swap)}", known
 
@@ -497,7 +507,7 @@ class MemoryPlan(Inspectable):
         """From when until when values of a tensor are on the host alone, in words; nothing for never."""
         return tuple(self._swap_text(swap) for swap in self.swaps.all if tensor in swap.tensors)
 
-    def behind(self, op_id: int, out: int) -> Op:
+    def computing_operation(self, op_id: int, out: int) -> Op:
         """The operation that computes a statement's output."""
         return self.computed(op_id, out)[0]
 
@@ -563,7 +573,7 @@ class MemoryPlan(Inspectable):
                     "out": tensor[1],
                     "name": store.name,
                     "kind": store.kind,
-                    "along": store.along,
+                    "along": store.stored_dim,
                     "size": store.size,
                     "why": store.why,
                     "bytes": store.nbytes,

@@ -72,11 +72,11 @@ class Timeline:
         """What runs, in order; a whole that is known point by point is one segment."""
         return (Segment(0, len(self.time), 1),)
 
-    def between(self, first: int, last: int) -> Array:
+    def bytes_between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
         return self.bytes[first:last]
 
-    def tops(self, starts: Array, end: int) -> Array:
+    def peak_times(self, starts: Array, end: int) -> Array:
         """When most is live first: from each of some rising times on to the next, and to an end behind them."""
         parts = np.split(self.bytes[starts[0] : end], starts[1:] - starts[0])
         return starts + [part.argmax() for part in parts]
@@ -139,7 +139,7 @@ class Timeline:
         found: dict[str, Array] = {}
         for span in self.spans:
             for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
-                one = nbytes * span.held(len(self.time), moves=moves)
+                one = nbytes * span.count_on_device(len(self.time), moves=moves)
                 found[name] = found[name] + one if name in found else one
         return found
 
@@ -152,7 +152,7 @@ class Timeline:
         """Who holds the live bytes at a time, the largest first."""
         found: list[Holder] = []
         for span in self.spans:
-            count = int(((span.born <= time) & (span.dies >= time)).sum())
+            count = int(((span.birth_times <= time) & (span.dies >= time)).sum())
             if count:
                 absent = sum(away.count_at(time) for away in span.away)
                 for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
@@ -234,7 +234,7 @@ class Span:
         return self.lives.points
 
     @property
-    def born(self) -> Array:
+    def birth_times(self) -> Array:
         return self.lives.born
 
     @property
@@ -242,12 +242,12 @@ class Span:
         return self.lives.dies
 
     @property
-    def last(self) -> Array:
+    def last_use_times(self) -> Array:
         return self.lives.last
 
-    def held(self, length: int, *, moves: bool) -> Array:
+    def count_on_device(self, length: int, *, moves: bool) -> Array:
         """How many values of a tensor are on the device at every time."""
-        count = series(self.born, self.dies, 1, length)
+        count = series(self.birth_times, self.dies, 1, length)
         for away in self.away if moves else ():
             count = count - away.change(length) // away.nbytes
         return count

@@ -47,7 +47,7 @@ class DynamicBounds:
         edit = Edit(pdg)
         edit.dims = pdg.dims.with_dynamic(attrs.dim, over)
         work = _Work(edit, edit.dims[attrs.dim], over)
-        for change in (work.add_up_in_turn, work.end_turns, work.spread, work.take_apart):
+        for change in (work.add_up_in_turn, work.end_turns, work.spread_variation, work.take_apart):
             change(pdg)
         return edit.finish()
 
@@ -64,7 +64,7 @@ class _Work:
             domain = tuple(d for d in domain if d not in self.over)
         return dict(zip(domain, read.index, strict=True))
 
-    def _crosses(self, read: Read) -> bool:
+    def _is_read_across_bounds(self, read: Read) -> bool:
         domain = self.edit.ops[read.source].outputs[read.out].domain
         return crosses(self.edit.dims, domain, read.index)
 
@@ -79,7 +79,7 @@ class _Work:
             (read,) = op.inputs
             entries = self._entries(read)
             sliced = [d for d, e in entries.items() if isinstance(e, Slice)]
-            whole = entries.get(self.dim.name) is self.dim.whole
+            whole = entries.get(self.dim.name) is self.dim.full_range
             outer = [d for d in sliced if d in self.over]
             if not (whole and outer and set(range(len(sliced))) <= set(op.attrs.axes)):
                 continue
@@ -106,7 +106,7 @@ class _Work:
                 continue
             inputs = [
                 self._last_turn(op, r)
-                if self._crosses(r) and self.dim.bound in read_symbols(r)
+                if self._is_read_across_bounds(r) and self.dim.bound in read_symbols(r)
                 else r
                 for r in op.inputs
             ]
@@ -121,7 +121,7 @@ class _Work:
         self._step("end of turn", op, made.id)
         return Read(made.id, 0, index, read.cond)
 
-    def spread(self, pdg: Pdg) -> None:
+    def spread_variation(self, pdg: Pdg) -> None:
         """Let what mentions the bound vary with it, and what reads that."""
         grown: dict[int, Domain] = {}
         for op_id in Pdg(self.edit.dims, self.edit.ops).order:
@@ -130,8 +130,8 @@ class _Work:
                 continue
             inputs = tuple(self._reread(op, r, grown) for r in op.inputs)
             symbols = {s for r in inputs for s in read_symbols(r)}
-            symbols |= {*op.domain, *op.where.symbols, *op.attrs.over(self.edit.dims)}
-            domain = self.edit.dims.varying(symbols)
+            symbols |= {*op.domain, *op.where.symbols, *op.attrs.varying_dims(self.edit.dims)}
+            domain = self.edit.dims.dims_of_symbols(symbols)
             if domain != op.domain:
                 self._check_total(op.with_(inputs=inputs))
                 grown[op_id] = op.domain
@@ -216,10 +216,10 @@ class _Work:
         for op in list(self.edit.ops.values()):
             inputs: list[Read] = []
             for read in op.inputs:
-                if read.source in merges and self._crosses(read):
+                if read.source in merges and self._is_read_across_bounds(read):
                     source = self.edit.ops[read.source]
                     if source.id not in copies:
-                        own = self.edit.own(source)
+                        own = self.edit.read_same_point(source)
                         copies[source.id] = self.edit.add(
                             "copy", [own], like=source, label=source.label
                         )

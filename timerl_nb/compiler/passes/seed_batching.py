@@ -35,7 +35,7 @@ class Seeds:
     name: str = "seeds"
 
     @staticmethod
-    def beside(dims: Dims) -> Seeds:
+    def from_dims(dims: Dims) -> Seeds:
         """Over a dimension called `seed`, with the bound `SEEDS`, or something like it."""
         taken, more = {*dims.names, *dims.bounds}, ""
         while not taken.isdisjoint((f"seed{more}", f"SEEDS{more}")):
@@ -70,7 +70,7 @@ class Seeds:
             return self._handed_out(op, varied)
         name, attrs = self.dim.name, op.attrs
 
-        def read(one: Read) -> Read:
+        def add_to_read(one: Read) -> Read:
             return replace(one, index=(sym(name), *one.index)) if one.source in varied else one
 
         if isinstance(attrs, OutputAttrs):
@@ -79,7 +79,7 @@ class Seeds:
             attrs = replace(attrs, domain=(name, *attrs.domain))
         return op.with_(
             domain=(name, *op.domain),
-            inputs=tuple(map(read, op.inputs)),
+            inputs=tuple(map(add_to_read, op.inputs)),
             outputs=tuple(replace(output, domain=(name, *output.domain)) for output in op.outputs),
             attrs=attrs,
         )
@@ -89,7 +89,7 @@ class Seeds:
         inputs, orders = list(op.inputs), list(op.attrs.function.orders)
         for k, one in enumerate(op.inputs):
             if one.source in varied:
-                inputs[k] = replace(one, index=(self.dim.whole, *one.index))
+                inputs[k] = replace(one, index=(self.dim.full_range, *one.index))
                 orders[k] = (0, *(axis + 1 for axis in orders[k]))
         function = replace(op.attrs.function, orders=tuple(orders))
         return op.with_(inputs=tuple(inputs), attrs=replace(op.attrs, function=function))

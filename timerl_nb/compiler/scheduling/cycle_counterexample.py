@@ -150,7 +150,7 @@ def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> lis
     """A circle among operations with the same home."""
     state: dict[PointOf, int] = {}  # 1 on the path, 2 done
 
-    def needs(node: PointOf) -> Iterator[PointOf]:
+    def find_dependences(node: PointOf) -> Iterator[PointOf]:
         return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
 
     for op_id in home:
@@ -158,7 +158,7 @@ def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> lis
             start = (op_id, point)
             if start in state:
                 continue
-            path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, needs(start))]
+            path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, find_dependences(start))]
             state[start] = 1
             while path:
                 node, rest = path[-1]
@@ -168,7 +168,7 @@ def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> lis
                     path.pop()
                 elif following not in state:
                     state[following] = 1
-                    path.append((following, needs(following)))
+                    path.append((following, find_dependences(following)))
                 elif state[following] == 1:
                     nodes = [n for n, _ in path]
                     return [*nodes[nodes.index(following) :], following]
@@ -191,7 +191,7 @@ def _decisions(
 ) -> Iterator[PointOf]:
     """What says how a point is under a dynamic bound: its condition wherever that matters."""
     dim, bound = pdg.dims.dynamic, pdg.bound
-    if dim is None or bound is None or not pdg.dims.know(op.domain) or op.kind == "merge":
+    if dim is None or bound is None or not pdg.dims.is_bound_known(op.domain) or op.kind == "merge":
         return
 
     def seen(length: int) -> object:

@@ -71,7 +71,7 @@ class Constraints:
 
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
-        self.statements = Statements.of(pdg)
+        self.statements = Statements.from_graph(pdg)
         self.points: dict[str, Set] = {
             s.name: pdg.points(s.op).at_some_length() for s in self.statements
         }
@@ -83,21 +83,24 @@ class Constraints:
     def uses(self) -> list[Use]:
         """Every use of a tensor by a statement."""
         return [
-            use for s in self.statements for operand in s.reads for use in self._uses(s.op, operand)
+            use
+            for s in self.statements
+            for operand in s.reads
+            for use in self._find_uses(s.op, operand)
         ]
 
     @cached_property
-    def returned(self) -> list[Use]:
+    def returned_uses(self) -> list[Use]:
         """Every use of a tensor by what the run returns."""
         outputs = self.statements.outputs
-        return [use for one in outputs for use in self._uses(one.op, *one.operands)]
+        return [use for one in outputs for use in self._find_uses(one.op, *one.operands)]
 
     @cached_property
-    def kept(self) -> dict[tuple[int, int], Set]:
+    def returned_points(self) -> dict[tuple[int, int], Set]:
         """The points of each tensor that the run returns."""
-        return points_of(self.returned)
+        return points_of(self.returned_uses)
 
-    def _uses(self, op: Op, operand: Operand) -> Iterator[Use]:
+    def _find_uses(self, op: Op, operand: Operand) -> Iterator[Use]:
         found = (self._use(op, access) for access in operand.accesses)
         yield from (use for use in found if use is not None)
 
@@ -107,10 +110,13 @@ class Constraints:
         key = (op.domain, op.where, read.cond, read.index, source.domain, source.raw)
         found = self._made.get(key)
         if found is None:
-            whole = self.pdg.reads(op, read).within(source)
-            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, read.cond)
+            whole = self.pdg.reads(op, read).restrict_range(source)
+            sink = self.pdg.points(op) & Set.from_condition(self.pdg.dims, op.domain, read.cond)
             index = tuple(_upper_end(self.pdg.dims, e) for e in read.index)
-            found = self._made[key] = (whole, Relation.reads(sink, index, source).within(source))
+            found = self._made[key] = (
+                whole,
+                Relation.reads(sink, index, source).restrict_range(source),
+            )
         return found
 
     def _compose(self, first: Relation, second: Relation) -> Relation:
@@ -133,7 +139,7 @@ class Constraints:
             behind, close = self._pair(sink, read)
             whole = behind if whole is None or anew else self._compose(whole, behind)
             near = close if near is None else self._compose(near, close)
-            sink, anew = self.pdg[read.source], self.pdg.crosses(read)
+            sink, anew = self.pdg[read.source], self.pdg.is_read_across_bounds(read)
             if anew:
                 there = whole.at_some_length()
                 first, upto = crossed or (None, whole)
@@ -166,26 +172,26 @@ class Constraints:
         one before.
         """
         dims, bound = self.pdg.dims, self.pdg.bound
-        if bound is None or dims.dynamic is None or not dims.know(op.domain):
+        if bound is None or dims.dynamic is None or not dims.is_bound_known(op.domain):
             return
-        here = all_of(dims.inside(op.domain), op.where)
-        asked = [Relation.of(dims, op.domain, (), here)]
-        asked += self._exact.get(op.id, [])
+        here = all_of(dims.range_condition(op.domain), op.where)
+        asked = [Relation.from_condition(dims, op.domain, (), here)]
+        asked += self._exact_reads.get(op.id, [])
         for e in exprs(self.pdg, op):
             if dims.mention(e.symbols):
                 asked.append(self._value(op, e, here))
         told = union(r.decided_at() for r in asked)
         assert told is not None
         over = dims.dynamic.over or ()
-        own = Relation.of(
+        own = Relation.from_condition(
             dims, op.domain, over, all_of(*(eq(sym(primed_name(d)), sym(d)) for d in over))
         )
-        pairs = own.beside(told, bound.domain).last().inverse()
+        pairs = own.pair_targets(told, bound.domain).lexmax().inverse()
         if not pairs.is_empty():
             yield Edge(statement_name(bound), statement_name(op), pairs)
 
     @cached_property
-    def _exact(self) -> dict[int, list[Relation]]:
+    def _exact_reads(self) -> dict[int, list[Relation]]:
         """By statement, what it reads at the length that a dynamic bound has there."""
         found: dict[int, list[Relation]] = {}
         for use in self.uses:
@@ -198,8 +204,12 @@ class Constraints:
         axes = {d: sym(primed_name(d)) for d in along}
         if isinstance(e, Lin):
             value = eq(sym(primed_name(_VALUE)), subst(e, axes))
-            return Relation.of(self.pdg.dims, op.domain, (*along, _VALUE), all_of(here, value))
-        return Relation.of(self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes)))
+            return Relation.from_condition(
+                self.pdg.dims, op.domain, (*along, _VALUE), all_of(here, value)
+            )
+        return Relation.from_condition(
+            self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes))
+        )
 
     @cached_property
     def proximity(self) -> list[Edge]:
@@ -229,7 +239,7 @@ class Constraints:
         output = op.outputs[out]
         read = at_own_point(op.id, output, out)
         points = self.pdg.points(op).at_some_length()
-        return Relation.reads(points, read.index, Set.of(self.pdg.dims, output.domain))
+        return Relation.reads(points, read.index, Set.from_condition(self.pdg.dims, output.domain))
 
     def _orders(self) -> Iterator[tuple[Edge, Edge]]:
         """The orders that the user asks for: all pairs, and those to keep close."""
@@ -237,14 +247,16 @@ class Constraints:
             before, after = self.pdg[order.before], self.pdg[order.after]
             index = order.index(self.pdg.dims, before.domain, after.domain)
             if before.kind == "merge":
-                for use in self._uses(after, Operand.of(self.pdg, Read(before.id, 0, index))):
+                for use in self._find_uses(
+                    after, Operand.from_read(self.pdg, Read(before.id, 0, index))
+                ):
                     yield self._edge(use, use.values), self._edge(use, use.near)
                 continue
             points = self.pdg.points(before)
             ends = tuple(_upper_end(self.pdg.dims, entry) for entry in index)
             whole, near = (
                 Relation.reads(self.pdg.points(after), at, points)
-                .within(points)
+                .restrict_range(points)
                 .at_some_length()
                 .inverse()
                 for at in (index, ends)
@@ -267,8 +279,10 @@ class Constraints:
         rest = [eq(sym(primed_name(d)), sym(d)) for d in op.domain if d not in along]
         later = all_of(any_of(*options), *rest)
         points = self.points[statement_name(op)]
-        pairs = Relation.of(self.pdg.dims, op.domain, op.domain, later).within(points)
-        inside = pairs.inverse().within(points).inverse()
+        pairs = Relation.from_condition(self.pdg.dims, op.domain, op.domain, later).restrict_range(
+            points
+        )
+        inside = pairs.inverse().restrict_range(points).inverse()
         return [Edge(statement_name(op), statement_name(op), inside)]
 
     @cached_property

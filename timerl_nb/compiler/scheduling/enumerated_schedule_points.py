@@ -85,8 +85,11 @@ class Clock:
 
     def grid(self, points: Set) -> Array:
         """All points of a set, one row each."""
-        rows, there = self.box(points.domain), points.condition(Set.of(points.dims, points.domain))
-        inside = self.where(there, self.env(points.domain, rows))
+        rows, there = (
+            self.box(points.domain),
+            points.condition(Set.from_condition(points.dims, points.domain)),
+        )
+        inside = self.evaluate_condition(there, self.env(points.domain, rows))
         if inside is True:
             return rows
         return np.compress(np.broadcast_to(inside, len(rows)), rows.T, axis=1).T
@@ -94,7 +97,7 @@ class Clock:
     def env(self, domain: Domain, rows: Array) -> dict[str, Any]:
         return {**self.bounds, **dict(zip(domain, rows.T, strict=True))}
 
-    def where(self, cond: Cond, env: Mapping[str, Any]) -> Any:
+    def evaluate_condition(self, cond: Cond, env: Mapping[str, Any]) -> Any:
         """Where a condition holds: an array, or one value where it is the same everywhere.
 
         Args:
@@ -102,7 +105,7 @@ class Clock:
         """
         return values(simplify_condition(cond, self._within), env)
 
-    def at(self, rank: int) -> tuple[str, dict[str, int]]:
+    def point_at(self, rank: int) -> tuple[str, dict[str, int]]:
         """The statement and the point that run at a rank."""
         for name, ranks in self.ranks.items():
             (found,) = np.nonzero(ranks == rank)

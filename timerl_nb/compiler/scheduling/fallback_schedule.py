@@ -47,7 +47,7 @@ class Parts:
     why: str
     text: tuple[str, ...]
 
-    def lost(self, peak: int) -> str:
+    def describe_loss(self, peak: int) -> str:
         """What to tell the user: what was separated, and what that may cost."""
         shown = self.text if len(self.text) <= 12 else (*self.text[:11], "…")
         return "\n".join(
@@ -61,7 +61,7 @@ class Parts:
             ]
         )
 
-    def beyond(self, peak: int, budget: int) -> CeilingError:
+    def make_ceiling_error(self, peak: int, budget: int) -> CeilingError:
         """The refusal of a schedule that needs more memory than there is."""
         return CeilingError(
             f"{self.why} Put in order by parts, the program needs {peak:,} bytes, more than the "
@@ -123,11 +123,11 @@ class _Arranger:
         parts = list(self._partition_statements(names, edges, fixed))
         # one part at one depth is no separation, and not worth a line
         told = len(parts) > 1
-        trees = [self._part(part, way, edges, fixed, told) for part, way in parts]
+        trees = [self._schedule_part(part, way, edges, fixed, told) for part, way in parts]
         self._row = []
         return one_by_one(trees)
 
-    def _part(
+    def _schedule_part(
         self,
         names: Sequence[str],
         way: Way | None,
@@ -138,7 +138,7 @@ class _Arranger:
         inside = set(names)
         inner = [e for e in edges if e.source in inside and e.sink in inside]
         if told:
-            self._tell(names, way, fixed)
+            self._record_part(names, way, fixed)
         if way is not None:
             dim, step = way
             same = [within_turn(edge, dim) for edge in inner]
@@ -150,7 +150,7 @@ class _Arranger:
             return ScheduleTree.leaf(self.dims, first, points)
         return self._by_isl(names, inner)
 
-    def _tell(self, names: Sequence[str], way: Way | None, fixed: tuple[str, ...]) -> None:
+    def _record_part(self, names: Sequence[str], way: Way | None, fixed: tuple[str, ...]) -> None:
         if self._row and way is None:
             self.text.pop()
         self._row = [*self._row, *names] if way is None else []
@@ -206,7 +206,7 @@ class _Arranger:
                 before[b].add(a)
                 after[a].add(b)
         ways = _Ways(self.constraints, edges)
-        options = [ways.of([names[k] for k in component], fixed) for component in waiting]
+        options = [ways.shared_loops([names[k] for k in component], fixed) for component in waiting]
         ready = [c for c in range(len(waiting)) if not before[c]]
         part: list[str] = []
         shared: frozenset[Way] = frozenset()
@@ -219,27 +219,29 @@ class _Arranger:
                     ready.append(later)
             return [names[k] for k in sorted(waiting[c])]
 
-        def joining() -> tuple[int, frozenset[Way]] | None:
+        def find_joining() -> tuple[int, frozenset[Way]] | None:
             """A component that can go on in this part, and the loops that then remain for it."""
             for c in sorted(ready) if part else ():
                 members = [names[k] for k in waiting[c]]
                 common = shared & options[c]
-                if common and (common := ways.between(part, members, common)):
+                if common and (
+                    common := ways.loops_without_backward_dependence(part, members, common)
+                ):
                     return c, common
             return None
 
         while ready:
-            found = joining()
+            found = find_joining()
             if found is not None:
                 part, shared = part + take(found[0]), found[1]
                 continue
             if part:
-                yield part, ways.best(shared)
+                yield part, ways.choose_loop(shared)
             # what needs no loop is out of the way at once
             c = min(ready, key=lambda c: (bool(options[c]), c))
             part, shared = take(c), options[c]
         if part:
-            yield part, ways.best(shared)
+            yield part, ways.choose_loop(shared)
 
 
 def _number_graph(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[int, list[int]]:
@@ -258,13 +260,15 @@ class _Ways:
             self._out.setdefault(edge.source, []).append(edge)
         self._known: dict[tuple[str, str, Way], bool] = {}
 
-    def of(self, names: Sequence[str], fixed: tuple[str, ...]) -> frozenset[Way]:
+    def shared_loops(self, names: Sequence[str], fixed: tuple[str, ...]) -> frozenset[Way]:
         """The loops that these statements can share."""
         domains = [self._constraints.points[name].domain for name in names]
         dims = [d for d in domains[0] if d not in fixed and all(d in other for other in domains)]
-        return self.between(names, names, frozenset((d, step) for d in dims for step in (1, -1)))
+        return self.loops_without_backward_dependence(
+            names, names, frozenset((d, step) for d in dims for step in (1, -1))
+        )
 
-    def between(
+    def loops_without_backward_dependence(
         self, first: Sequence[str], second: Sequence[str], ways: frozenset[Way]
     ) -> frozenset[Way]:
         """Those of the loops along which no dependence from `first` on `second` goes back."""
@@ -281,11 +285,11 @@ class _Ways:
             dim, step = way
             source, sink = sym(dim), sym(primed_name(dim))
             back = lt(sink, source) if step > 0 else gt(sink, source)
-            pairs = Relation.of(self._dims, edge.pairs.left, edge.pairs.right, back)
+            pairs = Relation.from_condition(self._dims, edge.pairs.left, edge.pairs.right, back)
             self._known[key] = (edge.pairs & pairs).is_empty()
         return self._known[key]
 
-    def best(self, ways: frozenset[Way]) -> Way | None:
+    def choose_loop(self, ways: frozenset[Way]) -> Way | None:
         """A loop that something recurs along if there is one, outer dimensions first."""
         order = self._dims.names
 

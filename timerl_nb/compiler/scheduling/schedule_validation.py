@@ -67,7 +67,7 @@ def _solve_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
     if groups is not None:
         with suppress(Unschedulable):
             found = tree(groups.statements, groups.validity, groups.proximity)
-            return found.expanded(constraints.points, groups.members)
+            return found.expand(constraints.points, groups.members)
     return tree(constraints.points, constraints.validity, constraints.proximity)
 
 

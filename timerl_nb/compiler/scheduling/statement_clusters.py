@@ -74,7 +74,7 @@ def _own(edge: Edge, home: Mapping[str, str]) -> Relation | None:
         return None
     pairs = edge.pairs
     same = all_of(*(eq(sym(d), sym(primed_name(d))) for d in pairs.left))
-    own = pairs & Relation.of(pairs.dims, pairs.left, pairs.right, same)
+    own = pairs & Relation.from_condition(pairs.dims, pairs.left, pairs.right, same)
     return None if own.is_empty() else own
 
 

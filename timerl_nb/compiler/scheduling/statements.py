@@ -39,7 +39,7 @@ class Operand:
     accesses: tuple[Access, ...]
 
     @classmethod
-    def of(cls, pdg: Pdg, read: Read) -> Operand:
+    def from_read(cls, pdg: Pdg, read: Read) -> Operand:
         return cls(read, tuple(accesses(pdg, read)))
 
     @property
@@ -91,7 +91,7 @@ class Statements:
     outputs: tuple[Statement, ...]
 
     @classmethod
-    def of(cls, pdg: Pdg) -> Statements:
+    def from_graph(cls, pdg: Pdg) -> Statements:
         running = (op for op in pdg if op.kind not in ("merge", "output"))
         outputs = (op for op in pdg.sinks if op.kind == "output")
         return cls(
@@ -117,14 +117,14 @@ class Statements:
         return {name: statement.op for name, statement in self.by_name.items()}
 
     @cached_property
-    def returned(self) -> frozenset[Tensor]:
+    def returned_tensors(self) -> frozenset[Tensor]:
         """The tensors that the run returns values of."""
         found = (operand.tensors for output in self.outputs for operand in output.operands)
         return frozenset().union(*found)
 
 
 def _statement(pdg: Pdg, op: Op) -> Statement:
-    operands = tuple(Operand.of(pdg, read) for read in op.inputs)
+    operands = tuple(Operand.from_read(pdg, read) for read in op.inputs)
     if isinstance(op.attrs, UdfAttrs) and op.attrs.resource:
         return Statement(op, operands[:-1], operands[-1:])
     return Statement(op, operands)

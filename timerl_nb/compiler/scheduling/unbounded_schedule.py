@@ -35,7 +35,7 @@ def schedule_turns(
     while more := {edge.sink for edge in validity if edge.source in turn} - turn:
         turn |= more
 
-    def solved(names: set[str], change: Callable[[Edge], Edge]) -> ScheduleTree:
+    def schedule_changed(names: set[str], change: Callable[[Edge], Edge]) -> ScheduleTree:
         some = {name: points for name, points in statements.items() if name in names}
         valid, near = (
             [change(edge) for edge in edges if {edge.source, edge.sink} <= names]
@@ -45,9 +45,11 @@ def schedule_turns(
 
     ahead, found = set(statements) - turn, list[ScheduleTree]()
     if ahead:
-        found.append(solved(ahead, lambda edge: edge))
+        found.append(schedule_changed(ahead, lambda edge: edge))
     parts = (turn & set(first), turn - set(first) - set(last), turn & set(last))
-    each = [solved(part, lambda edge: within_turn(edge, dim.name)) for part in parts if part]
+    each = [
+        schedule_changed(part, lambda edge: within_turn(edge, dim.name)) for part in parts if part
+    ]
     if each:
         found.append(in_loop(dim.name, 1, one_by_one(each)))
     return one_by_one(found)
@@ -60,5 +62,5 @@ def within_turn(edge: Edge, dim: str) -> Edge:
         sym(dim) if dim in left else const(0),
         sym(primed_name(dim)) if dim in right else const(0),
     )
-    pairs = edge.pairs & Relation.of(dims, left, right, eq(*turns))
+    pairs = edge.pairs & Relation.from_condition(dims, left, right, eq(*turns))
     return Edge(edge.source, edge.sink, pairs)

@@ -69,36 +69,36 @@ class Trials:
 
     def has_run(self, one: Pass, pdg: Pdg) -> bool:
         """Whether it is known what a pass makes of a graph."""
-        return self._made.known((one, pdg)) is not None
+        return self._made.lookup((one, pdg)) is not None
 
-    def known(self, pdg: Pdg) -> Scheduled | None:
+    def lookup(self, pdg: Pdg) -> Scheduled | None:
         """The schedule of a fused graph, if a trial has found it."""
-        return self._schedules.known(pdg)
+        return self._schedules.lookup(pdg)
 
-    def scheduled(self, pdg: Pdg) -> Scheduled:
+    def schedule(self, pdg: Pdg) -> Scheduled:
         """The schedule of a fused graph.
 
         Raises:
             ScheduleError: there is none, or isl reached its ceiling.
         """
 
-        def found() -> Scheduled:
+        def compute_schedule() -> Scheduled:
             constraints = Constraints(pdg)
             return constraints, find_schedule(constraints, self._ceiling)
 
-        return self._schedules.get(pdg, found)
+        return self._schedules.get(pdg, compute_schedule)
 
     def _run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """Run a pass; those that ask are told what shares acting's loops."""
         if not isinstance(one, Lift | Vectorize | Windows) or one.acting is None:
             return one.run(pdg)
-        if not any(cycles_of(pdg, d.name).sequential for d in one.along(pdg)):
+        if not any(cycles_of(pdg, d.name).sequential for d in one.candidate_dims(pdg)):
             return one.run(pdg)
         if isinstance(one, Lift):
             return self._lift_unless_shared(pdg, one)
-        acting = self._acting.get(pdg) or self._look(pdg)
+        acting = self._acting.get(pdg) or self._find_acting(pdg)
         made = replace(one, acting=acting).run(pdg)
-        self._acting[made.pdg] = acting.carried(pdg, made)
+        self._acting[made.pdg] = acting.map_to_rewritten(pdg, made)
         return made
 
     def _lift_unless_shared(self, pdg: Pdg, lift: Lift) -> Rewritten:
@@ -106,7 +106,7 @@ class Trials:
 
         What could be lifted need not. If it runs against all that must, it cannot share its loop.
         """
-        core = {d: cycles_of(pdg, d.name).sequential for d in lift.along(pdg)}
+        core = {d: cycles_of(pdg, d.name).sequential for d in lift.candidate_dims(pdg)}
         groups: dict[Dim, list[frozenset[int]]] = {}
         for d in core:
             found, _ = lift.recurrences(pdg, d)
@@ -114,26 +114,30 @@ class Trials:
             ways = _directions(pdg, d, core[d])
             groups[d] = [one.members for one in found if one.reverse in ways]
 
-        def but(stay: Mapping[Dim, Iterable[frozenset[int]]]) -> Rewritten:
-            acting = Acting.of({d.name: frozenset[int]().union(*of) for d, of in stay.items()})
+        def lift_except(stay: Mapping[Dim, Iterable[frozenset[int]]]) -> Rewritten:
+            acting = Acting.from_loops(
+                {d.name: frozenset[int]().union(*of) for d, of in stay.items()}
+            )
             told = replace(lift, acting=acting)
             return self._made.get((told, pdg), lambda: told.run(pdg))
 
-        first = but(groups)
+        first = lift_except(groups)
         for d in groups:
             if groups[d]:
                 on = {new for old in core[d] for new in first.ids[old]}
-                loop = self._sharing(first.pdg, d, on)
+                loop = self._operations_sharing_loop(first.pdg, d, on)
                 groups[d] = [group for group in groups[d] if group & loop]
-        return but(groups)
+        return lift_except(groups)
 
-    def _look(self, pdg: Pdg) -> Acting:
+    def _find_acting(self, pdg: Pdg) -> Acting:
         """What shares acting's loops; one trial says it of all dimensions."""
         core = {d: cycles_of(pdg, d.name).sequential for d in pdg.dims}
-        return Acting.of({d.name: self._sharing(pdg, d, ids) for d, ids in core.items() if ids})
+        return Acting.from_loops(
+            {d.name: self._operations_sharing_loop(pdg, d, ids) for d, ids in core.items() if ids}
+        )
 
-    def _sharing(self, pdg: Pdg, dim: Dim, core: Iterable[int]) -> frozenset[int]:
-        return self._tried.get(pdg, lambda: _Trial(pdg, self)).sharing(dim, core)
+    def _operations_sharing_loop(self, pdg: Pdg, dim: Dim, core: Iterable[int]) -> frozenset[int]:
+        return self._tried.get(pdg, lambda: _Trial(pdg, self)).operations_sharing_loop(dim, core)
 
 
 def _directions(pdg: Pdg, dim: Dim, core: frozenset[int]) -> frozenset[bool]:
@@ -156,7 +160,7 @@ class _Trial:
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
         try:
-            self._constraints, schedule = trials.scheduled(total.pdg)
+            self._constraints, schedule = trials.schedule(total.pdg)
         except CeilingError as error:
             trials.complete = False
             warn(
@@ -169,7 +173,7 @@ class _Trial:
         loops = schedule.loops()
         self._loops = {s.id: loops[s.name] for s in self._constraints.statements}
 
-    def sharing(self, dim: Dim, sequential: Iterable[int]) -> frozenset[int]:
+    def operations_sharing_loop(self, dim: Dim, sequential: Iterable[int]) -> frozenset[int]:
         """The operations that run in one loop over a dimension with some that run one by one."""
         if not self._loops:
             return frozenset()
@@ -197,7 +201,7 @@ class _Trial:
         uses = self._constraints.uses
         readers: dict[tuple[int, int], set[int]] = {
             key: {-1}
-            for key, points in self._constraints.kept.items()
+            for key, points in self._constraints.returned_points.items()
             if not _is_one_point(points, dim)
         }
         reads: dict[int, set[tuple[int, int]]] = {}
@@ -205,7 +209,7 @@ class _Trial:
             readers.setdefault(use.tensor, set()).add(use.reader)
             reads.setdefault(use.reader, set()).add(use.tensor)
 
-        def along(source: int, out: int) -> int:
+        def bytes_per_point(source: int, out: int) -> int:
             """The bytes of one point of a value that has one for each point of the dimension."""
             output = self._constraints.pdg[source].outputs[out]
             return _nominal_bytes(output.type) if dim.name in output.domain else 0
@@ -215,11 +219,11 @@ class _Trial:
             let_go = filled = perhaps = 0
             for key in made | {key for key in reads.get(statement, ()) if key[0] in inside}:
                 if readers.get(key, set()) <= inside:
-                    let_go += along(*key)
+                    let_go += bytes_per_point(*key)
                 elif key in made:
-                    filled += along(*key)
+                    filled += bytes_per_point(*key)
                 elif _made_by(self._constraints.pdg[key[0]], key[1]) in again:
-                    perhaps += along(*key)
+                    perhaps += bytes_per_point(*key)
             return filled >= let_go + perhaps // _LITTLE
 
         after = _depending({k: {key[0] for key in reads.get(k, ())} for k in inside}, core)

@@ -66,19 +66,19 @@ class Dim:
         return (sym(self.bound) + (self.step - 1)) // self.step
 
     @property
-    def whole(self) -> Slice:
+    def full_range(self) -> Slice:
         return span(0, self.size)
 
     @property
-    def inside(self) -> Cond:
+    def range_condition(self) -> Cond:
         return all_of(ge(self.var, 0), lt(self.var * self.step, sym(self.bound)))
 
     @property
     def block(self) -> Slice:
         """The points below the bound that the current point stands for."""
-        return self.part(span(0, sym(self.bound)))
+        return self.part_at_point(span(0, sym(self.bound)))
 
-    def part(self, whole: Slice) -> Slice:
+    def part_at_point(self, whole: Slice) -> Slice:
         """Of a range as long as the bound, the part that the current point stands for."""
         start = whole.lo + self.var * self.step
         end = start + self.step
@@ -144,7 +144,7 @@ class Dims:
         return next((dim for dim in self.all if dim.endless), None)
 
     @cached_property
-    def ended(self) -> tuple[Dim, ...]:
+    def bounded(self) -> tuple[Dim, ...]:
         """The dimensions that have an end: along others nothing is a batch."""
         return tuple(dim for dim in self.all if not dim.endless)
 
@@ -168,23 +168,29 @@ class Dims:
         """The bounds fixed at one value."""
         return {dim.bound: dim.value for dim in self.all if dim.value is not None}
 
-    def know(self, domain: Domain) -> bool:
+    def is_bound_known(self, domain: Domain) -> bool:
         """Whether a dynamic bound has a value at a point of `domain`."""
         return self.dynamic is not None and set(self.dynamic.over or ()) <= set(domain)
 
     def lengths(self, domain: Domain) -> tuple[str, ...]:
         """The dynamic bounds that have a value at a point of `domain`, and vary with it."""
-        return (self.dynamic.bound,) if self.dynamic is not None and self.know(domain) else ()
+        return (
+            (self.dynamic.bound,)
+            if self.dynamic is not None and self.is_bound_known(domain)
+            else ()
+        )
 
     def ends(self, domain: Domain) -> bool:
         """Whether a tensor over `domain` ends where a dynamic bound says, point by point."""
-        return self.dynamic is not None and self.dynamic.name in domain and self.know(domain)
+        return (
+            self.dynamic is not None and self.dynamic.name in domain and self.is_bound_known(domain)
+        )
 
     def mention(self, symbols: Iterable[str]) -> bool:
         """Whether a dynamic bound is among the symbols."""
         return self.dynamic is not None and self.dynamic.bound in set(symbols)
 
-    def varying(self, symbols: Iterable[str]) -> Domain:
+    def dims_of_symbols(self, symbols: Iterable[str]) -> Domain:
         """The dimensions that the symbols vary with: themselves, and those that a bound varies over."""
         wanted = set(symbols)
         if self.dynamic is not None and self.dynamic.bound in wanted:
@@ -196,10 +202,10 @@ class Dims:
         wanted = set(names)
         return tuple(dim.name for dim in self.all if dim.name in wanted)
 
-    def inside(self, domain: Domain) -> Cond:
+    def range_condition(self, domain: Domain) -> Cond:
         """0 <= d < D for each dimension of the domain, and the values of fixed bounds."""
         fixed = (eq(sym(bound), value) for bound, value in self.values.items())
-        return all_of(TRUE, *fixed, *(self[name].inside for name in domain))
+        return all_of(TRUE, *fixed, *(self[name].range_condition for name in domain))
 
 
 class Ceiling(int):

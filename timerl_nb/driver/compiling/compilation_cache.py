@@ -39,7 +39,7 @@ class CompilationCache:
     def _digest(self) -> Digest | None:
         return digest(self._pdg)
 
-    def front(
+    def get_front(
         self,
         options: Options,
         bounds: Mapping[str, int],
@@ -55,7 +55,7 @@ class CompilationCache:
         if self._disk is None or (written := self._digest) is None:
             return compile_front()
         key = _key(written, options, bounds, stated)
-        payload = self._disk.read(key)
+        payload = self._disk.load(key)
         if payload is not None:
             known = deserialize_front(payload, self._pdg, written.lines)
             if known is not None:

@@ -78,7 +78,7 @@ def stated_beyond(decision: Decision, stated: Stated) -> int:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search: the decision, the choices by pass, and the seconds of the search.
 
     `plan` is the decision's memory plan, if it is still in memory.

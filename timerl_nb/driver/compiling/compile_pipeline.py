@@ -23,7 +23,7 @@ from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 from timerl_nb.compiler.scheduling.fallback_schedule import Parts, schedule_by_parts_if_needed
 from timerl_nb.compiler.scheduling.infeasible_schedule_error import explain_cycle
 from timerl_nb.compiler.scheduling.vectorization_trials import Trials
-from timerl_nb.driver.compiling.compile_decision import Decision, Found
+from timerl_nb.driver.compiling.compile_decision import Decision, SearchResult
 from timerl_nb.driver.stages import CompileObserver, Stage
 
 
@@ -46,9 +46,9 @@ class Front:
         """Values of bounds, if the schedule holds for these alone; empty if it holds for any bounds."""
         return self.tree.dims.values
 
-    def asking(self, ask: Ask) -> Front:
+    def with_forecast_source(self, ask: Ask) -> Front:
         """Return the same stages with candidates that request their own forecasts."""
-        return replace(self, stages=tuple(stage.asking(ask) for stage in self.stages))
+        return replace(self, stages=tuple(stage.with_forecast_source(ask) for stage in self.stages))
 
     @property
     def saved_by(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ def compile_front(
     trials: Trials,
     ceiling: int,
     observer: CompileObserver,
-    decided: Found,
+    decided: SearchResult,
 ) -> Front:
     """Run the passes and find the schedule; `observer` gets every stage as soon as it is made."""
     with explain_cycle(pdg):
@@ -90,7 +90,7 @@ def _front(
     trials: Trials,
     ceiling: int,
     observer: CompileObserver,
-    decided: Found,
+    decided: SearchResult,
 ) -> Front:
     source = pdg
     stages: list[Stage] = []
@@ -113,7 +113,7 @@ def _front(
         if one.name == DynamicBounds.name:
             source = pdg
     start = time.perf_counter()
-    found = trials.known(pdg)
+    found = trials.lookup(pdg)
     is_known, parts = found is not None, None
     if found is None:
         constraints = Constraints(pdg)

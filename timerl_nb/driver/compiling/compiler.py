@@ -118,7 +118,7 @@ class Compiler:
         return time.perf_counter() - start
 
     @disable_gc()
-    def front(
+    def compile_front(
         self,
         options: Options,
         bounds: Mapping[str, int],
@@ -144,7 +144,7 @@ class Compiler:
         try:
             if self._refused is not None:
                 raise self._refused
-            return self._front(options, bounds, observer, least=least)
+            return self._compile_front(options, bounds, observer, least=least)
         except (ScheduleError, VerificationError) as error:
             is_final = isinstance(error, CeilingError) or self.pdg.dims.values
             if is_final or persists(self.pdg, error, bounds):
@@ -171,14 +171,14 @@ class Compiler:
             graph = Pdg(dims, self.pdg.ops, self.pdg.orders)
             try:
                 at = self._at.get(key, lambda graph=graph: Compiler(graph))
-                return at.front(options, bounds, observer, least=least)
+                return at.compile_front(options, bounds, observer, least=least)
             except ScheduleError as error:
                 refusal = error
             except VerificationError:
                 pass
         raise refusal
 
-    def _front(
+    def _compile_front(
         self, options: Options, bounds: Mapping[str, int], observer: CompileObserver, *, least: bool
     ) -> Front:
         check_devices(options)
@@ -193,16 +193,16 @@ class Compiler:
         trials = self._trials_of(options)
         passes_of = partial(pipeline, options, bounds, dynamic=self.pdg.bound is not None)
 
-        def compiled() -> Front:
-            found = self._search(options, bounds, observer).found(least=least)
+        def compile_uncorrected() -> Front:
+            found = self._search(options, bounds, observer).find_decision(least=least)
             passes = passes_of(found.decision)
             front = compile_front(self.pdg, passes, trials, ceiling, watching, found)
             if found.plan is not None and front.known:  # else it is of another tree
                 self._searched = (front.tree, options, bounds_text(bounds)), found.plan
             return front
 
-        def corrected() -> Front:
-            front = self._cache.front(options, bounds, stated, trials, compiled)
+        def compile_corrected() -> Front:
+            front = self._cache.get_front(options, bounds, stated, trials, compile_uncorrected)
             return replace(front, beyond=stated_beyond(front.decision, stated)) if stated else front
 
         # decisions within a budget also depend on the budget and the bounds
@@ -210,15 +210,19 @@ class Compiler:
         within = None
         if limit is not None:
             within = limit, bounds_text(bounds), options, machine_here(), stated
-        front = self._fronts.get((passes, ceiling, within), corrected)
+        front = self._fronts.get((passes, ceiling, within), compile_corrected)
         for stage in front.stages[len(shown) :]:  # known from before
             observer.stage(stage)
-        return self.asking(front, options, bounds)
+        return self.with_forecast_source(front, options, bounds)
 
-    def asking(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Front:
+    def with_forecast_source(
+        self, front: Front, options: Options, bounds: Mapping[str, int]
+    ) -> Front:
         """The same front, whose candidates are forecast under some options and bounds."""
         key = front, planner(options), bounds_text(bounds), machine_here()
-        return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
+        return self._asking.get(
+            key, lambda: front.with_forecast_source(self._search(options, bounds).ask)
+        )
 
     def correct(
         self, decision: Decision | None, options: Options, bounds: Mapping[str, int], beyond: int
@@ -231,7 +235,7 @@ class Compiler:
         known = dict(self._stated_of(options, bounds)) | {decision: beyond}
         self._stated[options.with_(device_memory=None), bounds_text(bounds)] = tuple(known.items())
 
-    def beyond(self, front: Front, options: Options, bounds: Mapping[str, int]) -> int:
+    def excess_bytes(self, front: Front, options: Options, bounds: Mapping[str, int]) -> int:
         """The excess of XLA's figure over the estimate for a front's decision, if known."""
         return dict(self._stated_of(options, bounds)).get(front.decision, 0)
 
@@ -256,7 +260,7 @@ class Compiler:
         return self._cache.entry(what, options, bounds, self._stated_of(options, bounds))
 
     @disable_gc()
-    def back(
+    def compile_back(
         self,
         front: Front,
         options: Options,
@@ -305,7 +309,7 @@ class Compiler:
 
         def suggest(needed: int, budget: int) -> str:
             given = front, options, bounds, needed, budget
-            return suggest_fit(*given, self._lifetimes, self.pdg, self.front)
+            return suggest_fit(*given, self._lifetimes, self.pdg, self.compile_front)
 
         return make_memory_stage(front, options, plan_memory, suggest)
 
@@ -313,7 +317,7 @@ class Compiler:
         """The memory plan; without a budget the same as for the other executor."""
         how = planner_of(front, options)
         other = replace(how, lowered=not how.lowered)
-        known = self._plans.known((front, bounds_text(bounds), other))
+        known = self._plans.lookup((front, bounds_text(bounds), other))
         if known is not None and how.budget is None:
-            return how.fitted([known.plan])
+            return how.choose_fitting([known.plan])
         return how(front.constraints, front.tree, bounds, self._lifetimes)

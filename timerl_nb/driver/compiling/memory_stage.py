@@ -57,7 +57,7 @@ def make_memory_stage(
     needed = plan.needed + front.beyond
     if budget is not None and needed > budget:
         if front.parts is not None:
-            raise front.parts.beyond(needed, budget)
+            raise front.parts.make_ceiling_error(needed, budget)
         raise refusal(plan, budget, suggest(needed, budget), front.beyond)
     if plan.swaps.all:
         summary += f", {plan.timeline().host_peak:,} bytes there"
@@ -85,25 +85,27 @@ def suggest_fit(
         compile_front: returns the front under other options and bounds.
     """
 
-    def each(nbytes: int) -> int:
+    def bytes_per_device(nbytes: int) -> int:
         return least_share(nbytes, options.devices)
 
-    def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+    def bytes_needed(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
         changed, actual = options.with_(**changes), {**bounds, **other}
-        if (floor := each(inevitable(pdg, actual))) > budget:
+        if (floor := bytes_per_device(inevitable(pdg, actual))) > budget:
             return floor
         prove_reads(pdg, actual)
         # the plans without blocks are among the later candidates
         again = changes or (other and front.bounds)
         of = compile_front(without_memory_budget(changed), actual) if again else front
-        if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:
+        if (floor := bytes_per_device(lower_bound(of.constraints.statements, actual))) > budget:
             return floor
         how = replace(planner(changed), lowered=False)
         plans = how.plans(of.constraints, of.tree, actual, lifetimes)
-        least = each(plans.least(swap=how.swap))
-        return least if least > budget else how.fitted(plans).needed
+        least = bytes_per_device(plans.lower_bound(swap=how.swap))
+        return least if least > budget else how.choose_fitting(plans).needed
 
     given = {d.name: (d.bound, bounds[d.bound]) for d in pdg.dims}
     known = [f"device_memory={needed} would do"]
     changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
-    return fit_suggestions(known, changes, budget, options, given, need, decided=tuple(given))
+    return fit_suggestions(
+        known, changes, budget, options, given, bytes_needed, decided=tuple(given)
+    )

@@ -36,12 +36,12 @@ def measure_iteration(compiled: Compilation) -> tuple[Compilation, float]:
     for _ in range(2):  # the first run compiles
         marks = [time.perf_counter()]
 
-        def turned(*_: object, marks: list[float] = marks) -> None:
+        def on_turn(*_: object, marks: list[float] = marks) -> None:
             marks.append(time.perf_counter())
             if len(marks) > _MEASURED:
                 raise _Enough
 
-        run = make_run(compiled, 0, turned)
+        run = make_run(compiled, 0, on_turn)
         try:
             run.complete()
         except _Enough:

@@ -61,21 +61,21 @@ def check_machine(compiled: Compilation, copy: int = 0) -> None:
 
 def main_memory(compiled: Compilation) -> int:
     """The bytes of main memory for a run, including the device's if the device is the CPU."""
-    memory, lowered = compiled.memory, compiled.executable.lowered
+    memory, lowered = compiled.memory, compiled.executable.xla_program
     shared = not is_accelerated()
     planned = on_the_machine(memory, shared=shared)
     if not shared:
         return planned
     if lowered is not None:
         planned = max(planned, lowered.nbytes + memory.timeline().host_peak)
-    return max(planned + memory.beside, sum(memory.shares))
+    return max(planned + memory.overhead_bytes, sum(memory.shares))
 
 
 def _saved_bytes(compiled: Compilation) -> int:
     """The bytes of the largest saved state: of the first iteration, the last, or the end."""
     cuts, stores = compiled.executable.cuts(), compiled.memory.stores
     turns = compiled.executable.progress().turns or 0
-    ends = [*(cut for k in (1, turns) if k and (cut := cuts.after(k)) is not None), None]
+    ends = [*(cut for k in (1, turns) if k and (cut := cuts.cut_after(k)) is not None), None]
     values = ({t: len(points) for t, points in cuts.live(cut).items()} for cut in ends)
     return max(sum(stores[t].nbytes * n for t, n in one.items()) for one in values)
 
@@ -85,7 +85,7 @@ def _suggest_less_memory(compiled: Compilation, left: int) -> str:
     request = compiled.request
     owner, bounds, options = request.owner, request.bounds, request.options.with_(tune=False)
 
-    def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+    def bytes_needed(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
         under = {n: _resize_bound(bounds[n], value) for n, value in other.items()}
         actual = fixed_bounds(owner, {**bounds, **under})
         tried = CompileRequest(request.compiler, owner, actual, options.with_(**changes))
@@ -97,11 +97,11 @@ def _suggest_less_memory(compiled: Compilation, left: int) -> str:
     if not is_accelerated():
         smaller = {"device_memory": max(1, left), "swap": False}
         changes[f"device_memory={max(1, left)}, swap=False"] = smaller
-        if compiled.executable.lowered is not None:
+        if compiled.executable.xla_program is not None:
             changes['executor="interpret"'] = {"executor": "interpret"}
     dims = [dim for dim in compiled.pdg.dims if dim.bound not in owner.fixed]
     given = {dim.name: (dim.bound, bounds[dim.bound]) for dim in dims}
-    return fit_suggestions((), changes, left, options, given, need)
+    return fit_suggestions((), changes, left, options, given, bytes_needed)
 
 
 def _resize_bound(bound: int, value: int) -> int:

@@ -51,9 +51,9 @@ def make_run(
     """
     check_transfers()
     if on_event is None and on_call is None and (listener := listener_of(compiled)) is not None:
-        on_call, progress, waits = listener, each(listener.turned, progress), False
+        on_call, progress, waits = listener, each(listener.on_turn, progress), False
     host = Host(compiled.fused.dims, compiled.memory.bounds, seed, supply, receive)
-    lowered = compiled.executable.lowered if on_event is None else None
+    lowered = compiled.executable.xla_program if on_event is None else None
     if lowered is None:
         recorder = on_event or on_call
         return Run(compiled.executable, seed, recorder, progress, waits=waits, host=host)
@@ -67,9 +67,9 @@ def run_to_end(prepared: PreparedRun) -> Result:
         try:
             result = _run_to_end(prepared, open_run(prepared, held))
         finally:
-            held.leave()
+            held.release()
     finally:  # an interrupt may have come at the first
-        held.leave()
+        held.release()
     warn_of_excess(prepared.compiled)
     return result
 
@@ -86,12 +86,12 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
             if log is not None:
                 log.begin(kept.turn, over=kept.is_over)
             counted = bar.update if shown and turns is not None else None
-            told = [one.turned for one in (kept.saving, log) if one]
+            told = [one.on_turn for one in (kept.saving, log) if one]
             progress = each(*told, counted)
             run = make_run(compiled, kept.seed, progress, request.on_event, supply=prepared.supply)
-            kept.of(run, compiled.fused)
+            kept.attach(run, compiled.fused)
             if log is not None:
-                log.of(run)
+                log.attach(run)
             with saying(bar, run):
                 run.complete()
             kept.finish()
@@ -105,7 +105,9 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
                 run.release(error)
             raise
     seconds = time.perf_counter() - start
-    return Result.of(run, values, seconds, (compiled.owner, compiled.bounds), along=watched.along)
+    return Result.from_run(
+        run, values, seconds, (compiled.owner, compiled.bounds), along=watched.stacked_over
+    )
 
 
 def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Running:
@@ -128,13 +130,13 @@ def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Ru
         log = _make_log(prepared, watched, kept)
         if log is not None:
             log.begin(kept.turn, over=kept.is_over)
-        told = [one.turned for one in (kept.saving, log) if one]
-        progress = each(*told, kept.at_stop(control.turned))
+        told = [one.on_turn for one in (kept.saving, log) if one]
+        progress = each(*told, kept.at_stop(control.on_turn))
         run = make_run(compiled, kept.seed, progress, request.on_event, supply=prepared.supply)
-        kept.of(run, compiled.fused)
+        kept.attach(run, compiled.fused)
         outputs, acting = request.outputs, (compiled.owner, compiled.bounds)
         telemetry = Telemetry(control, run, watched, outputs)
-        ends = kept.finish, held.leave
+        ends = kept.finish, held.release
         course = ProgramCourse(control, run, watched, outputs, telemetry, acting, *ends, log)
         return Running(control, telemetry, course, watched.progress.turns)
     except BaseException as error:
@@ -146,7 +148,7 @@ def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Ru
             if run is not None:
                 run.release()
         finally:
-            held.leave()
+            held.release()
         raise
 
 
@@ -156,7 +158,7 @@ def _watch(prepared: PreparedRun, kept: KeptRun) -> Watched:
     progress, dim = compiled.executable.progress(recorded=recorded), compiled.pdg.dims.seeds
     seeds = range(kept.seed, kept.seed + (compiled.seeds or 1))
     rows = Rows(dim.name, seeds) if dim else None
-    return Watched(compiled.meaning, compiled.memory, progress, rows)
+    return Watched(compiled.source_graph, compiled.memory, progress, rows)
 
 
 def _make_log(prepared: PreparedRun, watched: Watched, kept: KeptRun) -> RunLog | None:

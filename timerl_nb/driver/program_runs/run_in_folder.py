@@ -60,7 +60,7 @@ class KeptRun:
         """`turned`, which may end the run: where it is saved, it is saved before it does."""
         return turned if self.saving is None else self.saving.at_stop(turned)
 
-    def of(self, run: RunProtocol, resources: Pdg) -> None:
+    def attach(self, run: RunProtocol, resources: Pdg) -> None:
         """Let a run that was just made go on from the state, and be saved.
 
         Raises:
@@ -69,7 +69,7 @@ class KeptRun:
         """
         if self.saving is not None:
             run.host.begin_saving(resources_of(resources))
-            self.saving.of(run)
+            self.saving.attach(run)
         if self.state is not None:
             run.resume(self.state)
 
@@ -97,10 +97,10 @@ class HeldFolders:
         self._folders.append(folder)
         folder.enter()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Let other runs into all folders."""
         for folder in self._folders:
-            folder.leave()
+            folder.release()
 
 
 class Keeper:
@@ -125,16 +125,16 @@ class Keeper:
         self._held = held
         self._cuts = executable.cuts(recorded=recorded)
 
-    def begun(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
+    def begin_run(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
         """A run that saves its state in a folder of its own.
 
         Raises:
             OptionError: it has no turns to save at, or an argument is of another kind.
             ExecutionError: there is a run in the folder, or it cannot be written to.
         """
-        often = Every.of(_USUALLY if every is None else every)
+        often = Every.parse(_USUALLY if every is None else every)
         self.check_turns()
-        folder = self._entered(checkpoint)
+        folder = self._enter_empty_folder(checkpoint)
         manifest = Manifest(
             _new_name(),
             digest_by_names(self._pdg),
@@ -151,7 +151,7 @@ class Keeper:
         saving = Saving(folder, manifest, often, self._cuts)
         return KeptRun(seed, None, saving, manifest.run)
 
-    def resumed(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
+    def resume_run(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
         """A run that goes on where it was saved last, and is saved there again, or elsewhere.
 
         Raises:
@@ -160,7 +160,7 @@ class Keeper:
         """
         source = RunFolder(_path("resume", resume))
         before = source.manifest()
-        often = Every.of(before.every if every is None else every)
+        often = Every.parse(before.every if every is None else every)
         elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
         if not elsewhere:
             self._held.enter(source)
@@ -180,14 +180,14 @@ class Keeper:
         found = Resuming(source.path, manifest, saved, self._cuts, how, same=same)
         gone_on = found.state()
         if manifest.is_finished:
-            source.leave()
+            source.release()
             return KeptRun(manifest.seed, gone_on, None, manifest.run)
-        folder = self._entered(checkpoint) if elsewhere else source
+        folder = self._enter_empty_folder(checkpoint) if elsewhere else source
         now = {name: int(bound) for name, bound in self._bounds.items()}
         saving = Saving(folder, replace(manifest, bounds=now), often, self._cuts)
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
-    def _entered(self, checkpoint: Any) -> RunFolder:
+    def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
         """A folder in which no run is yet."""
         folder = RunFolder(_path("checkpoint", checkpoint))
         self._held.enter(folder)
@@ -214,7 +214,7 @@ class Keeper:
                 f"{self._cuts.why_none}.",
                 hint="fuse_iterations=20 divides an outermost loop into calls of 20 iterations; "
                 'executor="interpret" runs it one iteration at a time.'
-                if self._executable.lowered is not None
+                if self._executable.xla_program is not None
                 else "let a dimension be iterated over, or save values with ctx.checkpoint.",
             )
 

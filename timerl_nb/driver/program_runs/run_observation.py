@@ -76,7 +76,7 @@ class Names:
         self._ops: Mapping[str, tuple[int, ...]] = {n: pdg[k].op_ids for k, n in names.items()}
         self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}
         self._calls: dict[str, tuple[int, ...]] = {}
-        lowered = program.executable.lowered
+        lowered = program.executable.xla_program
         for call in lowered.calls if lowered is not None else ():
             ran = [n.op_id for n in subtree_nodes(call.node) if isinstance(n, Execute)]
             ops = [op_id for k in dict.fromkeys(ran) for op_id in pdg[k].op_ids]

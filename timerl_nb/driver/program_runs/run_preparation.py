@@ -222,5 +222,5 @@ def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
     refuse_assumed_ceiling(compiled.bounds, "what is saved is one run alone")
     keeper = Keeper(compiled.pdg, compiled.bounds, compiled.executable, held, recorded=recorded)
     if request.resume is None:
-        return keeper.begun(seed, request.checkpoint, request.every)
-    return keeper.resumed(seed, request.checkpoint, request.every, request.resume)
+        return keeper.begin_run(seed, request.checkpoint, request.every)
+    return keeper.resume_run(seed, request.checkpoint, request.every, request.resume)

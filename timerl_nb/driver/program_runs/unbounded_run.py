@@ -72,14 +72,14 @@ def iterate(
 
     def make(turn: int) -> tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]:
         supply = None if given is None else TurnByTurn(inlets, compiled.bounds, given, turn)
-        told = each(kept.saving.turned if kept.saving else None)
+        told = each(kept.saving.on_turn if kept.saving else None)
         made = dict[str, Any]()
         run = make_run(
             compiled, kept.seed, told, supply=supply, receive=lambda _, values: made.update(values)
         )
         return run, supply, made
 
-    def again(
+    def continue_run(
         turn: int, state: RunState | None
     ) -> tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]:
         run, supply, made = make(turn)
@@ -90,9 +90,9 @@ def iterate(
     try:
         kept = open_run(prepared, held)
         run, supply, made = make(kept.turn)
-        kept.of(run, compiled.fused)
-        repeat = again if repeatable else None
-        return Turns(run, supply, made, held.leave, kept.turn, taken, repeat)
+        kept.attach(run, compiled.fused)
+        repeat = continue_run if repeatable else None
+        return Turns(run, supply, made, held.release, kept.turn, taken, repeat)
     except BaseException:
-        held.leave()
+        held.release()
         raise

@@ -31,25 +31,27 @@ def fit_suggestions(
         decided: the dimensions that a search has tried to leave in a loop.
     """
 
-    def fits(options: Mapping[str, Any], bounds: Mapping[str, int]) -> bool:
+    def is_within_budget(options: Mapping[str, Any], bounds: Mapping[str, int]) -> bool:
         try:
             return need(options, bounds) <= budget
         except TimeRLError:  # not a program under these
             return False
 
     found = list(known)
-    found += [f"{text} would do" for text, change in changes.items() if fits(change, {})]
+    found += [
+        f"{text} would do" for text, change in changes.items() if is_within_budget(change, {})
+    ]
     dims = options.vectorize if isinstance(options.vectorize, tuple) else tuple(bounds)
     if options.vectorize:
         for name in reversed(dims):  # the innermost first: it is most often time
             if name in decided:
                 continue
             rest = tuple(d for d in dims if d != name) or False
-            if fits({"vectorize": rest}, {}):
+            if is_within_budget({"vectorize": rest}, {}):
                 found.append(f"vectorize={rest!r} would do")
                 break
     for bound, value in bounds.values():
-        less = _most(value, lambda n, bound=bound: fits({}, {bound: n}))
+        less = _most(value, lambda n, bound=bound: is_within_budget({}, {bound: n}))
         if less is not None:
             found.append(f"{bound} = {less} would do")
     return "; ".join(found) + "." if found else ""

@@ -57,7 +57,7 @@ class DecisionGraphs:
         return self._options.swap == "auto" and self._options.devices == 1
 
     @cached_property
-    def first(self) -> Decision | None:
+    def unbudgeted_decision(self) -> Decision | None:
         """The choice of the passes without a budget, if they have a memory model."""
         if cached_machine(self._options) is None:
             return None

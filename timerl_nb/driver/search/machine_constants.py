@@ -18,7 +18,7 @@ def machine_here(purpose: str = _HERE) -> Machine:
     disk, name = disk_cache(), device_name()
     place = None if disk is None else disk.folder, name, purpose
     if place not in _known:
-        figures = CacheEntry(disk, lambda: key_of(purpose, name)).read()
+        figures = CacheEntry(disk, lambda: key_of(purpose, name)).load()
         if figures is None:
             return _known.setdefault(place, Machine()) if purpose == _HERE else machine_here()
         _known[place] = Machine(**figures)

@@ -71,7 +71,7 @@ def tune_plan(
         BudgetError: none fits.
     """
     ways = _ways(before, bounds, options)
-    seconds: dict[str, float] | None = None if entry is None else entry.read()
+    seconds: dict[str, float] | None = None if entry is None else entry.load()
     remembered = seconds is not None
     if seconds is None:
         seconds = {}

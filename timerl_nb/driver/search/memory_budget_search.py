@@ -44,7 +44,7 @@ from timerl_nb.compiler.symbolic.dimensions import Dim, bounds_text
 from timerl_nb.driver.compiling.compile_decision import (
     Changed,
     Decision,
-    Found,
+    SearchResult,
     Stated,
     stated_beyond,
 )
@@ -116,7 +116,7 @@ class Search:
         self._made: dict[Decision, MemoryPlan] = {}
         self._taken: Decision | None = None
 
-    def found(self, *, least: bool = True) -> Found:
+    def find_decision(self, *, least: bool = True) -> SearchResult:
         """The quickest decision of those that fit; where none does, the one that needs least.
 
         Without a budget all is left to the passes.
@@ -128,30 +128,32 @@ class Search:
             BudgetError: no decision fits, and `least` is False.
         """
         if not self._limited:
-            return Found(Decision(), {})
+            return SearchResult(Decision(), {})
         start = time.perf_counter()
-        others = self._others if least else []
+        others = self._relaxed_searches if least else []
         search = next((one for one in chain([self], others) if one._search()), None)
         if search is not None and search._best is not None:
             taken = search._best[1]
         elif least:
-            search, taken = self._least()
+            search, taken = self._least_memory_decision()
         else:
             able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
             what = f"nothing that was tried fits {self._budget:,} bytes."
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         seconds = time.perf_counter() - start
         choices = explain_choices(search._graphs, search._tried, self._budget, taken)
-        return Found(taken, choices, seconds, search._made.get(taken))
+        return SearchResult(taken, choices, seconds, search._made.get(taken))
 
     def _search(self) -> bool:
         """Whether any decision fits."""
-        if self._graphs.first is None or not self._try(self._graphs.first):
-            self._look()
+        if self._graphs.unbudgeted_decision is None or not self._try(
+            self._graphs.unbudgeted_decision
+        ):
+            self._try_promising()
         return self._best is not None
 
     @cached_property
-    def _others(self) -> list[Search]:
+    def _relaxed_searches(self) -> list[Search]:
         """Searches with one option changed, for a program without a fitting decision in this search.
 
         Each change keeps dimensions in their loops or leaves out a pass, and makes the program
@@ -171,10 +173,10 @@ class Search:
         given = self._pdg, options, self._bounds, *shared
         return [Search(*given, one, self._observer) for one in changes]
 
-    def _look(self) -> None:
+    def _try_promising(self) -> None:
         """Try what may be the best, where what is chosen for speed alone needs too much."""
         for again in self._graphs.again:
-            wholes = self._wholes(again=again)
+            wholes = self._decisions_without_blocks(again=again)
             for one in wholes:
                 if self._may_be_best(one) and not self._try(one) and self._graphs.swaps:
                     self._try(replace(one, swap=True))
@@ -188,11 +190,11 @@ class Search:
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""
-        return self._forecast(replace(self._changed, **dict(candidate.change)))
+        return self._get_forecast(replace(self._changed, **dict(candidate.change)))
 
     # --- what there is to decide -----------------------------------------------------------------
 
-    def _wholes(self, *, again: bool) -> list[Decision]:
+    def _decisions_without_blocks(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
         made: dict[Pdg | None, Decision] = {}
         for ways in self._graphs.combined_ways:
@@ -208,11 +210,13 @@ class Search:
                 made.setdefault(self._graphs.unfused_graph(one), one)
         found = list(made.values())
         if (
-            self._graphs.first is not None
+            self._graphs.unbudgeted_decision is not None
             and not again
-            and self._graphs.unfused_graph(self._graphs.first) not in made
+            and self._graphs.unfused_graph(self._graphs.unbudgeted_decision) not in made
         ):
-            found.insert(0, self._graphs.first)  # of a graph that is in blocks already
+            found.insert(
+                0, self._graphs.unbudgeted_decision
+            )  # of a graph that is in blocks already
         return sorted(found, key=lambda one: (self._seconds(one), self._estimate(one)))
 
     # --- what comes of a decision ----------------------------------------------------------------
@@ -223,7 +227,7 @@ class Search:
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = self._each(unfused_lower_bound(pdg, self._bounds))
+            self._floors[pdg] = self._bytes_per_device(unfused_lower_bound(pdg, self._bounds))
         known = self._floors[pdg]
         if known > self._budget or decision.swap or (self._graphs.swaps and not decision.blocks):
             return known
@@ -232,7 +236,7 @@ class Search:
     def _live_across(self, pdg: Pdg) -> int:
         """The same of plans without swaps."""
         if pdg not in self._across:
-            self._across[pdg] = self._each(live_across(pdg, self._bounds))
+            self._across[pdg] = self._bytes_per_device(live_across(pdg, self._bounds))
         return self._across[pdg]
 
     def _is_hopeless(self, decision: Decision) -> bool:
@@ -242,9 +246,9 @@ class Search:
     def _seconds(self, decision: Decision) -> float:
         """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
         known = self._estimate(decision)
-        if self._graphs.first is None or not self._limited:
+        if self._graphs.unbudgeted_decision is None or not self._limited:
             return known
-        return max(known, self._estimate(self._graphs.first))
+        return max(known, self._estimate(self._graphs.unbudgeted_decision))
 
     def _estimate(self, decision: Decision) -> float:
         """What the cost model says, 0 of what cannot fit; of blocks along a dimension, the largest take fewest."""
@@ -269,14 +273,16 @@ class Search:
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = self._each(lower_bound(Statements.of(pdg), self._bounds))
+            self._floors[pdg] = self._bytes_per_device(
+                lower_bound(Statements.from_graph(pdg), self._bounds)
+            )
         return self._floors[pdg]
 
-    def _each(self, nbytes: int) -> int:
+    def _bytes_per_device(self, nbytes: int) -> int:
         """What one of the devices needs at least of so many bytes."""
         return least_share(nbytes, self._options.devices)
 
-    def _forecast(self, decision: Decision) -> Forecast | str:
+    def _get_forecast(self, decision: Decision) -> Forecast | str:
         pdg = self._graphs.graph(decision)
         if pdg is None:
             return "making it takes too many isl operations"
@@ -286,10 +292,10 @@ class Search:
             if self._limited and self._is_too_much(decision):
                 how = replace(how, budget=0)  # what it needs least then, however slow swaps are
             with limit_isl_work("a trial"):
-                made = how.fitted(self._plans(pdg))
+                made = how.choose_fitting(self._plans(pdg))
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
             self._made[decision] = made
-            return forecast(made, self._seconds(decision), self._machine).beyond(beyond)
+            return forecast(made, self._seconds(decision), self._machine).with_kernel_bytes(beyond)
         except CeilingError as error:
             return error.what
         except ScheduleError:
@@ -302,7 +308,7 @@ class Search:
         how = replace(planner(self._options), budget=None, most=MOST_POINTS)
         return self._known.get(
             (pdg, bounds_text(self._bounds), how),
-            lambda: how.plans(*self._trials.scheduled(pdg), self._bounds, self._lifetimes),
+            lambda: how.plans(*self._trials.schedule(pdg), self._bounds, self._lifetimes),
         )
 
     def _scheduled_lower_bound(self, decision: Decision) -> int:
@@ -311,7 +317,7 @@ class Search:
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
             with suppress(CeilingError, ScheduleError, BoundsError), limit_isl_work("a trial"):
-                least = self._each(self._plans(pdg).least(swap=decision.swap))
+                least = self._bytes_per_device(self._plans(pdg).lower_bound(swap=decision.swap))
                 self._least_of[decision] = max(floor, least)
         return self._least_of.get(decision, floor)
 
@@ -339,7 +345,7 @@ class Search:
         known = max(self._ahead_of_schedule(kept), self._known_bytes(kept))
         if known <= self._budget:
             return 0  # it may fit as it is
-        return min(known, lower_bound_swapped(Statements.of(pdg), self._bounds))
+        return min(known, lower_bound_swapped(Statements.from_graph(pdg), self._bounds))
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -353,7 +359,7 @@ class Search:
             if least > self._budget:
                 self._note(decision, f"it needs at least {least:,} bytes at once")
             else:
-                self._note(decision, self._forecast(decision))
+                self._note(decision, self._get_forecast(decision))
         found = self._tried[decision]
         if isinstance(found, str) or found.needed > self._budget:
             return False
@@ -362,7 +368,7 @@ class Search:
             self._taken = decision
         return found.is_lowered or not found.buffers
 
-    def _fits(self, decision: Decision) -> bool:
+    def _is_within_budget(self, decision: Decision) -> bool:
         """Whether it does, be it in the interpreter."""
         self._try(decision)
         found = self._tried[decision]
@@ -453,7 +459,7 @@ class Search:
         if self._may_be_best(decision(sizes[-1])):
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
             if k < len(sizes):
-                fits = self._try if self._try(decision(sizes[k])) else self._fits
+                fits = self._try if self._try(decision(sizes[k])) else self._is_within_budget
                 if fits(decision(sizes[k])):
                     bisect(sizes, False, k + 1, key=lambda n: not fits(decision(n)))
 
@@ -481,9 +487,9 @@ class Search:
         """Bytes below which no plan of it comes, as far as somebody has looked."""
         return max(self._floor(one), self._unscheduled.get(one, 0), self._least_of.get(one, 0))
 
-    def _least(self) -> tuple[Search, Decision]:
+    def _least_memory_decision(self) -> tuple[Search, Decision]:
         """The decision with the lowest memory in this and the other searches, if none fits."""
-        searches = [self, *self._others]
+        searches = [self, *self._relaxed_searches]
         able = [
             (search, one)
             for search in searches
@@ -508,7 +514,7 @@ class Search:
                 if known == 0:
                     heappush(queue, (search._scheduled_lower_bound(one), rank, 1))
                     continue
-                found = search._tried[one] = search._forecast(one)
+                found = search._tried[one] = search._get_forecast(one)
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
                 search._taken = able[min(entry for entry in queue if entry[2] == 2)[1]][1]

@@ -48,11 +48,11 @@ class Running:
 
     def pause(self) -> None:
         """Hold the run at the end of this turn; the turns of a `step` that are left are not made."""
-        self._here().pause()
+        self._check_process().pause()
 
     def resume(self) -> None:
         """Let a paused run go on."""
-        self._here().resume()
+        self._check_process().resume()
 
     def step(self, turns: int = 1) -> None:
         """Let a paused run make so many turns, and pause again.
@@ -60,11 +60,11 @@ class Running:
         Raises:
             ExecutionError: the run is not paused.
         """
-        self._here().step(turns)
+        self._check_process().step(turns)
 
     def stop(self) -> None:
         """End the run at the end of this turn; `result` then has what was there."""
-        self._here().stop()
+        self._check_process().stop()
 
     @property
     def speed(self) -> float | None:
@@ -73,9 +73,9 @@ class Running:
 
     @speed.setter
     def speed(self, speed: float | None) -> None:
-        self._here().speed = speed
+        self._check_process().speed = speed
 
-    def _here(self) -> RunControl:
+    def _check_process(self) -> RunControl:
         """What commands go to, and who waits asks.
 
         Raises:
@@ -109,7 +109,7 @@ class Running:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused or has ended; False if it has not after so many seconds."""
-        return self._here().wait(timeout)
+        return self._check_process().wait(timeout)
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the run's end, and return its results.
@@ -124,7 +124,7 @@ class Running:
                 whatever that is.
         """
         try:
-            control = self._here()
+            control = self._check_process()
             if timeout is None and self.state == "paused":
                 raise ExecutionError(
                     f"the run is paused after {format_count(self.turn, 'turn')}, and does not end.",
@@ -159,7 +159,7 @@ class Running:
 
         Who takes longer misses frames in between, never the last.
         """
-        self._here()
+        self._check_process()
         return self._frames()
 
     def _frames(self) -> Iterator[Frame]:
@@ -185,7 +185,7 @@ class Running:
     ) -> None:
         try:
             self.stop()
-            self._here().ended.wait()
+            self._check_process().ended.wait()
         except KeyboardInterrupt:
             self._control.stop()
             self._control.ended.wait(_GRACE)

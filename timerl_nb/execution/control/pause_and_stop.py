@@ -45,7 +45,7 @@ class RunControl:
 
     # --- on the run's thread ---------------------------------------------------------------------
 
-    def turned(self, count: int = 1) -> None:
+    def on_turn(self, count: int = 1) -> None:
         """The run has made so many turns: hold it, or end it, as it was told.
 
         Raises:
@@ -53,14 +53,14 @@ class RunControl:
         """
         self.turn += count
         if self._due:
-            self._attend(count)
+            self._handle_requests(count)
 
     def enter(self) -> None:
         """The run begins, or waits before its first turn."""
         if self._due:
-            self._attend(0)
+            self._handle_requests(0)
 
-    def _attend(self, count: int) -> None:
+    def _handle_requests(self, count: int) -> None:
         with self._changed:
             self._left = max(0, self._left - count)
             self._next = max(self._next, time.perf_counter() - _BEHIND)
@@ -77,20 +77,20 @@ class RunControl:
                     break
                 self._changed.wait(None if wait is None else min(wait, _LONG))
             if not self._hold:
-                self._settle("running")
+                self._set_state("running")
             self._due = self._hold or self._speed is not None or bool(self._asked)
             self.passed = time.perf_counter()
 
     def _waits(self) -> float | None:
         """How long the run waits for, in seconds; None for a command."""
         if self._hold and not self._left:
-            self._settle("paused")
+            self._set_state("paused")
             return None
         if self._speed is None:
             return 0.0
         return max(0.0, self._next - time.perf_counter())
 
-    def _settle(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         self._state, self._pending = state, ""
         self._changed.notify_all()
 
@@ -98,7 +98,7 @@ class RunControl:
         """The run has ended: nothing is obeyed any more."""
         with self._changed:
             self._asked.clear()
-            self._settle(state)
+            self._set_state(state)
             self.ended.set()
 
     # --- on any thread ---------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class RunControl:
         return f"pending {pending}" if pending else self._state
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether the run waits for a command, or will at the end of a turn."""
         return self._hold
 
@@ -118,13 +118,13 @@ class RunControl:
         with self._changed:
             if not self._has_ended and (not self._hold or self._left):
                 self._hold, self._left = True, 0
-                self._tell("pause")
+                self._post_command("pause")
 
     def resume(self) -> None:
         with self._changed:
             if not self._has_ended and self._hold:
                 self._hold, self._left, self._next = False, 0, 0.0
-                self._tell("resume")
+                self._post_command("resume")
 
     def step(self, turns: int) -> None:
         if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
@@ -137,13 +137,13 @@ class RunControl:
                     "a run that is not paused makes no steps.", hint="pause first."
                 )
             self._left += turns
-            self._tell("step")
+            self._post_command("step")
 
     def stop(self) -> None:
         with self._changed:
             if not self._has_ended:
                 self._stop = True
-                self._tell("stop")
+                self._post_command("stop")
 
     @property
     def speed(self) -> float | None:
@@ -178,16 +178,16 @@ class RunControl:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run rests or has ended; False if it has not after so many seconds."""
         with self._changed:
-            return self._changed.wait_for(self._rests, timeout)
+            return self._changed.wait_for(self._is_idle, timeout)
 
-    def _rests(self) -> bool:
+    def _is_idle(self) -> bool:
         return self._has_ended or (self._state == "paused" and not self._pending)
 
     @property
     def _has_ended(self) -> bool:
         return self._state in ENDS
 
-    def _tell(self, command: str) -> None:
+    def _post_command(self, command: str) -> None:
         self._pending, self._due = command, True
         self._changed.notify_all()
 

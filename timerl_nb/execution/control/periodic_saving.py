@@ -26,7 +26,7 @@ class Every:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, given: Any) -> Every:
+    def parse(cls, given: Any) -> Every:
         """What is written as 10 or "5min".
 
         Raises:
@@ -63,11 +63,11 @@ class Saving:
         self._saved = manifest.turn, time.monotonic()
         self._run: RunProtocol | None = None
 
-    def of(self, run: RunProtocol) -> None:
+    def attach(self, run: RunProtocol) -> None:
         """Save this run."""
         self._run = run
 
-    def turned(self, count: int = 1) -> None:
+    def on_turn(self, count: int = 1) -> None:
         """The run has made so many turns."""
         self.turn += count
         turn, then = self._saved
@@ -76,23 +76,23 @@ class Saving:
             self._saved = turn, now
         done = (self.turn - turn) if self._every.turns else now - then
         if done >= (self._every.turns or self._every.seconds):
-            cut = self._cuts.after(self.turn)
+            cut = self._cuts.cut_after(self.turn)
             if cut is not None:
                 self._save(cut)
 
     def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
         """`turned`, which may end the run: what is done by then is saved before it does."""
 
-        def told(count: int = 1) -> None:
+        def on_turn(count: int = 1) -> None:
             try:
                 turned(count)
             except Stopped:
-                cut = self._cuts.after(self.turn)
+                cut = self._cuts.cut_after(self.turn)
                 if cut is not None and self.turn > self._saved[0]:
                     self._save(cut)
                 raise
 
-        return told
+        return on_turn
 
     def finish(self) -> None:
         """The run has ended."""
@@ -114,8 +114,8 @@ def each(*functions: Callable[..., object] | None) -> Callable[..., object] | No
     if len(some) < 2:
         return some[0] if some else None
 
-    def both(*args: Any) -> None:
+    def run_both(*args: Any) -> None:
         for function in some:
             function(*args)
 
-    return both
+    return run_both

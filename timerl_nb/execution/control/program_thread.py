@@ -76,7 +76,7 @@ class ProgramCourse(Course):
         try:
             try:
                 if self._log is not None:
-                    self._log.of(self._run)
+                    self._log.attach(self._run)
                 self._control.enter()
                 self._run.complete()
                 self._at_end()
@@ -107,5 +107,5 @@ class ProgramCourse(Course):
     def _make_result(
         self, values: Outputs, start: float, error: BaseException | None = None
     ) -> Result:
-        seconds, along = time.perf_counter() - start, self._watched.along
-        return Result.of(self._run, values, seconds, self._acting, error, along)
+        seconds, along = time.perf_counter() - start, self._watched.stacked_over
+        return Result.from_run(self._run, values, seconds, self._acting, error, along)

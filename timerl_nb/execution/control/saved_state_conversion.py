@@ -48,7 +48,7 @@ class Resuming:
         manifest, saved = self._manifest, self._saved
         first = ""
         for cut in self._candidates():
-            differs = self._differs(cut)
+            differs = self._find_mismatch(cut)
             if not differs:
                 values = {self._tensors[name]: held for name, held in saved.values.items()}
                 turn = manifest.turn if cut is None else self._cuts.turns(cut)
@@ -75,11 +75,13 @@ class Resuming:
             yield cut
         if not self._same or done is None:
             near = (
-                cuts.after(self._manifest.turn + k) for k in _NEAR if self._manifest.turn + k > 0
+                cuts.cut_after(self._manifest.turn + k)
+                for k in _NEAR
+                if self._manifest.turn + k > 0
             )
             yield from (one for one in near if one is not None)
 
-    def _differs(self, cut: Cut | None) -> str:
+    def _find_mismatch(self, cut: Cut | None) -> str:
         """What does not agree with what lives at a cut; nothing where all does."""
         plan, saved = self._cuts.plan, self._saved.values
         live = {plan.names[tensor]: points for tensor, points in self._cuts.live(cut).items()}
@@ -95,11 +97,11 @@ class Resuming:
         for name, held in saved.items():
             if name not in live:
                 return f"{name} was saved{_where(held[0])}, and does not live here"
-            if other := self._unlike(name, self._tensors[name], held):
+            if other := self._describe_mismatch(name, self._tensors[name], held):
                 return other
         return ""
 
-    def _unlike(self, name: str, tensor: Tensor, held: Held) -> str:
+    def _describe_mismatch(self, name: str, tensor: Tensor, held: Held) -> str:
         """How values that were saved are not those of a tensor."""
         plan, (_, values) = self._cuts.plan, held
         op = plan.pdg[tensor[0]]

@@ -38,7 +38,7 @@ class Course(ABC):
         """Run to the end, and keep the result or the error; returns how it ended."""
 
     def begin(self) -> None:
-        atexit.register(self._leave)
+        atexit.register(self._stop_at_exit)
         self._thread.start()
 
     def give_up(self) -> bool:
@@ -48,7 +48,7 @@ class Course(ABC):
         """
         self._control.stop()
         if not self._thread.is_alive() and not self._control.ended.is_set():
-            atexit.unregister(self._leave)
+            atexit.unregister(self._stop_at_exit)
             return False
         self._control.ended.wait(_GRACE)
         return True
@@ -86,7 +86,7 @@ class Course(ABC):
             with alike():
                 state = self._run_through()
         finally:
-            atexit.unregister(self._leave)
+            atexit.unregister(self._stop_at_exit)
             self._control.end(state)
 
     def __del__(self) -> None:
@@ -97,7 +97,7 @@ class Course(ABC):
                 stacklevel=1,
             )
 
-    def _leave(self) -> None:
+    def _stop_at_exit(self) -> None:
         """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
         if is_forked():
             return

@@ -73,7 +73,7 @@ class Turns(Iterator[dict[str, Any]]):
         """
         if self._steps is None:
             raise StopIteration
-        if self._supply is not None and not self._supply.reaches(self.turn):
+        if self._supply is not None and not self._supply.fetch_up_to(self.turn):
             self.close()
             raise StopIteration
         try:
@@ -90,12 +90,12 @@ class Turns(Iterator[dict[str, Any]]):
         self._made.clear()
         return made
 
-    def hold(self) -> None:
+    def save_operands(self) -> None:
         """Copy the next turn's operands, so `back` can repeat it."""
         if self._held is None or self._held[0] != self.turn:
-            self._held = self.turn, self._run.hold(self.turn) if self.turn else None
+            self._held = self.turn, self._run.snapshot_stores(self.turn) if self.turn else None
 
-    def back(self) -> None:
+    def rewind(self) -> None:
         """Return to the last `hold`, also after an interrupt: that turn comes next."""
         assert self._again is not None and self._held is not None
         turn, held = self._held

@@ -59,15 +59,15 @@ class LogFolder:
                 f"another run writes its log in {self.path}.", hint=_OWN_FOLDER
             ) from None
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._make_write_error(error) from None
         try:
             kept = self._read_kept_rows(lines.content(), head, reached)
             clear_drafts(self.path)
             if kept is None:
-                lines.cut(0)
+                lines.truncate(0)
                 lines.add(_line(head))
             else:
-                lines.cut(kept.end)
+                lines.truncate(kept.end)
             rows = [] if kept is None else kept.rows
             write_whole(self.path / CSV, self._header() + self._csv(rows), synced=False)
             self._cells = _Lines(self.path / CSV)
@@ -75,7 +75,7 @@ class LogFolder:
         except BaseException as error:
             self._close()
             if isinstance(error, OSError):
-                raise self._unwritable(error) from None
+                raise self._make_write_error(error) from None
             raise
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -97,8 +97,8 @@ class LogFolder:
                 self._lines.add(_line(last))
         except OSError as error:
             with suppress(OSError):  # no part of a line stays
-                self._lines.cut(self._lines.size)
-                self._cells.cut(self._cells.size)
+                self._lines.truncate(self._lines.size)
+                self._cells.truncate(self._cells.size)
             self._warn(error)
         finally:
             self._close()
@@ -122,7 +122,7 @@ class LogFolder:
             try:
                 self._cells.add(self._csv(self._late))
             except OSError:
-                self._lines.cut(before)
+                self._lines.truncate(before)
                 raise
             self._late = []
 
@@ -156,7 +156,7 @@ class LogFolder:
 
     def _read_kept_rows(
         self, content: bytes, head: Mapping[str, Any], reached: int
-    ) -> _Kept | None:
+    ) -> _StoredRows | None:
         """The rows that are there and stay; None where the log begins.
 
         Raises:
@@ -170,7 +170,7 @@ class LogFolder:
             raise self._folder_taken_error(f"{JSONL} is no log of this kind")
         if found is None:
             return None
-        kept = _Kept(len(first))
+        kept = _StoredRows(len(first))
         for line in lines:
             row = _row(line)
             if row is None or row.get(self._columns[0]) != len(kept.rows):
@@ -187,13 +187,13 @@ class LogFolder:
                     f"{head[name]!r}.",
                     hint="resume with the same outputs, or " + _OWN_FOLDER,
                 )
-        kept.cut(reached)
+        kept.truncate(reached)
         return kept
 
     def _folder_taken_error(self, what: str) -> ExecutionError:
         return ExecutionError(f"{what} in {self.path}.", hint=_OWN_FOLDER)
 
-    def _unwritable(self, error: OSError) -> ExecutionError:
+    def _make_write_error(self, error: OSError) -> ExecutionError:
         return ExecutionError(
             f"the run cannot write its log in {self.path}: {error.strerror}.",
             hint="choose a folder that exists or can be made, with space left.",
@@ -205,7 +205,7 @@ _OWN_FOLDER: Final = (
 )
 
 
-class _Kept:
+class _StoredRows:
     """The rows of a log that stay, and where the last of them ends."""
 
     def __init__(self, head: int) -> None:
@@ -220,7 +220,7 @@ class _Kept:
         self.rows.append(row)
         self._ends.append(self._ends[-1] + size)
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         del self.rows[count:]
 
 
@@ -244,7 +244,7 @@ class _Lines:
         self._file.seek(0)
         return self._file.read()[: self.size]
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         self._file.truncate(size)
         self.size = size
 

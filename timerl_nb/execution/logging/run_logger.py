@@ -183,7 +183,7 @@ class RunLog:
             turn: how many turns were done before.
             over: it had come to its end.
         """
-        self._turn, self._known = turn, _ALL if over else self._there(turn)
+        self._turn, self._known = turn, _ALL if over else self._count_known_rows(turn)
         for logger in self._waiting:
             told = _Told(logger, self._known)
             self._told.append(told)
@@ -197,11 +197,11 @@ class RunLog:
                 self._start = min(self._start, time.perf_counter() - last.get("seconds", 0.0))
         self._last = turn, self._seconds
 
-    def of(self, run: RunProtocol) -> None:
+    def attach(self, run: RunProtocol) -> None:
         """It is this run."""
         self._run = run
 
-    def turned(self, count: int = 1) -> None:
+    def on_turn(self, count: int = 1) -> None:
         """The run has made so many turns."""
         self._turn += count
         begun = time.perf_counter()
@@ -229,8 +229,8 @@ class RunLog:
         # what is made ahead of the turns, of those that were not made, is no row
         whole = live if live and state != "finished" else columns
         end = max((ends[name] for name in whole if name in ends), default=0)
-        end = max(end, self._there(self._turn))
-        rows = self._rows(range(self._first, end), columns, self._turn)
+        end = max(end, self._count_known_rows(self._turn))
+        rows = self._rows(range(self._first_undelivered, end), columns, self._turn)
         late = {name: found for name, found in columns.items() if name not in live}
         for told in tuple(self._told):
             before = self._rows(range(min(told.next, end)), late)
@@ -250,7 +250,7 @@ class RunLog:
 
     def _length(self, s: int) -> int | None:
         """How many rows there are in all of a seed, where a dynamic bound says so."""
-        bound = self._watched.along.bound
+        bound = self._watched.stacked_over.bound
         found = None if self._run is None or bound is None else self._run.lengths().get(bound)
         if found is not None and self._rows_of is not None:
             found = found[s]
@@ -263,7 +263,7 @@ class RunLog:
     def _row_point(self, row: Row) -> int:
         return int(row[self._along])
 
-    def _there(self, turn: int) -> int:
+    def _count_known_rows(self, turn: int) -> int:
         """How many rows are known after so many turns."""
         if not self._live or not turn:
             return 0
@@ -272,7 +272,7 @@ class RunLog:
     def _write_live(self) -> None:
         """Write the rows that are known by now."""
         assert self._run is not None
-        there, first = self._there(self._turn), self._first
+        there, first = self._count_known_rows(self._turn), self._first_undelivered
         if first >= there:
             return
         points = {n: self._watched.points(op, range(first, there)) for n, op in self._live.items()}
@@ -313,7 +313,7 @@ class RunLog:
         rows, everywhere = self._rows_of, self._run.coordinates.get(name)
         found = dict[str, Mapping[int, Any]]()
         for s, column in enumerate(self._names(name)):
-            x, at = (values, everywhere) if rows is None else rows.part(s, values, everywhere)
+            x, at = (values, everywhere) if rows is None else rows.select_run(s, values, everywhere)
             if at is not None:
                 found[column] = dict(zip(at[self._along].tolist(), map(number, x), strict=True))
             else:
@@ -323,7 +323,7 @@ class RunLog:
     # --- loggers -----------------------------------------------------------------------------------
 
     @property
-    def _first(self) -> int:
+    def _first_undelivered(self) -> int:
         """The row that somebody has not got yet."""
         return min((told.next for told in self._told), default=0)
 

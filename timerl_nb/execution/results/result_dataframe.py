@@ -21,7 +21,9 @@ class Rows:
     dim: str
     seeds: range
 
-    def part(self, s: int, x: Array, at: Coordinates | None) -> tuple[Array, Coordinates | None]:
+    def select_run(
+        self, s: int, x: Array, at: Coordinates | None
+    ) -> tuple[Array, Coordinates | None]:
         """Of an output, and of where its values are, those of one run."""
         if at is None:
             return x[s], None
@@ -29,7 +31,7 @@ class Rows:
         return x[here], {d: places[here] for d, places in at.items() if d != self.dim}
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def to_json_data(self) -> dict[str, Any]:
         """As it is kept in files."""
         return {"dim": self.dim, "seeds": [self.seeds.start, self.seeds.stop]}
 

@@ -26,7 +26,7 @@ from timerl_nb.execution.results.result_dataframe import (
 from timerl_nb.execution.results.result_file import damaged_result_error, read_result, write_result
 from timerl_nb.runtime.output_assembly import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 
 _WHERE: Final = "coordinates of "
 Acting = tuple[Any, Mapping[str, int]]  # a program's context, and its bounds
@@ -90,13 +90,13 @@ class Result(Mapping[str, Array]):
         default_factory=dict[str, Coordinates], repr=False
     )
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
-    kept: Sequence[Kept] = field(default=(), repr=False)
+    kept: Sequence[WrittenCheckpoint] = field(default=(), repr=False)
     _acting: Acting | None = field(default=None, repr=False)
     _along: Along = field(default_factory=Along, repr=False)
     frozen: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
-    def of(
+    def from_run(
         cls,
         run: RunProtocol,
         values: Outputs,
@@ -123,7 +123,7 @@ class Result(Mapping[str, Array]):
             run.instructions,
             run.coordinates,
             run.lengths(),
-            tuple(run.kept),
+            tuple(run.written_checkpoints),
             acting,
             along,
             {name: x for (role, name), x in values.items() if role == "policy"},
@@ -154,7 +154,7 @@ class Result(Mapping[str, Array]):
                 hint=f"row 0 has the seed {seeds[0]}, row {len(seeds) - 1} the seed {seeds[-1]}.",
             )
         at = self.coordinates
-        parts = {n: rows.part(s, x, at.get(n)) for n, x in self._outputs.items()}
+        parts = {n: rows.select_run(s, x, at.get(n)) for n, x in self._outputs.items()}
         return replace(
             self,
             _outputs={n: x for n, (x, _) in parts.items()},
@@ -246,7 +246,10 @@ class Result(Mapping[str, Array]):
             "instructions": self.instructions,
             "memory": {"peak": memory.peak, "kept": memory.kept, "by": memory.by},
             "kept": [[os.fspath(k.path), dict(k.point), list(k.names)] for k in self.kept],
-            "along": {**asdict(self._along), "rows": self._along.rows and self._along.rows.kept},
+            "along": {
+                **asdict(self._along),
+                "rows": self._along.rows and self._along.rows.to_json_data,
+            },
         }
         return write_result(path, groups, about)
 
@@ -278,7 +281,8 @@ class Result(Mapping[str, Array]):
                 {n.removeprefix(_WHERE): x for n, x in groups.items() if n.startswith(_WHERE)},
                 groups.get("length", {}),
                 tuple(
-                    Kept(Path(path), point, tuple(names)) for path, point, names in about["kept"]
+                    WrittenCheckpoint(Path(path), point, tuple(names))
+                    for path, point, names in about["kept"]
                 ),
                 None,
                 Along(along["outer"], along["bound"], dims, rows),

@@ -68,10 +68,10 @@ class Watching(ABC):
         one = _Listener(listener)
         with self._changed:
             self._listeners.append(one)
-            self._look()
+            self._start_watching()
             last = self.latest
         if last is not None:
-            self._tell(one, last)
+            self._deliver(one, last)
         return lambda: self._forget(one)
 
     def frames(self) -> Iterator[Frame]:
@@ -79,7 +79,7 @@ class Watching(ABC):
         seen = -1
         with self._changed:
             self._waiting += 1
-            self._look()
+            self._start_watching()
         try:
             while True:
                 frame = self._wait_for_frame(seen)
@@ -104,7 +104,7 @@ class Watching(ABC):
                 self._changed.wait()
             return self.latest
 
-    def _look(self) -> None:
+    def _start_watching(self) -> None:
         if self._thread is None:
             self._broken = None
             self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
@@ -147,9 +147,9 @@ class Watching(ABC):
             listeners = tuple(self._listeners)
             self._changed.notify_all()
         for listener in listeners:
-            self._tell(listener, frame)
+            self._deliver(listener, frame)
 
-    def _tell(self, listener: _Listener, frame: Frame) -> None:
+    def _deliver(self, listener: _Listener, frame: Frame) -> None:
         try:
             listener.hear(frame)
         except Exception as error:  # a picture that fails must not stop the others

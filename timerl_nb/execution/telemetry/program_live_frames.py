@@ -91,7 +91,7 @@ class Watched:
         }
 
     @property
-    def along(self) -> Along:
+    def stacked_over(self) -> Along:
         """What outputs are stacked over."""
         bound = None if self.outer is None else self.pdg.dims[self.outer].bound
         dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
@@ -283,7 +283,9 @@ class Telemetry(Watching):
         so_far = SoFar(self._watched.progress, self._control.turn)
         live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
         new = {
-            name: grown.new(self._watched.points(grown.op, grown.since(so_far.points(grown.op))))
+            name: grown.choose_points(
+                self._watched.points(grown.op, grown.unread_points(so_far.points(grown.op)))
+            )
             for name, grown in live.items()
         }
         new = {name: points for name, points in new.items() if len(points)}
@@ -296,15 +298,15 @@ class Telemetry(Watching):
         watch, turn = Stopwatch(), self._control.turn
         self._run.measure(watch)
 
-        def turned() -> None:
+        def on_turn() -> None:
             if self._control.turn == turn:
-                self._control.ask(turned)  # the run rests
+                self._control.ask(on_turn)  # the run rests
                 return
             spent = time.perf_counter() - self._control.passed
             self._busy = min(1.0, watch.seconds / spent)
             self._run.measure(None)
 
-        self._control.ask(turned)
+        self._control.ask(on_turn)
 
     def finish(self, values: Outputs) -> None:
         """The run has ended with these outputs."""
@@ -326,11 +328,11 @@ class _Growing(Growing):
         super().__init__(is_late=is_late)
         self.op = op
 
-    def since(self, there: int) -> range:
+    def unread_points(self, there: int) -> range:
         """The points that are there and have not been read."""
-        return range(self.last + 1, there)
+        return range(self.last_point + 1, there)
 
-    def new(self, points: Sequence[int]) -> Sequence[int]:
+    def choose_points(self, points: Sequence[int]) -> Sequence[int]:
         """Those of some points to be read: evenly spread ones where they are many."""
         if len(points) <= _MOST:
             return points

@@ -23,7 +23,7 @@ class Growing:
         self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
 
     @property
-    def last(self) -> int:
+    def last_point(self) -> int:
         """The last point that is known; −1 where none is."""
         return int(self._at[self._count - 1]) if self._count else -1
 

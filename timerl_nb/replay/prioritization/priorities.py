@@ -32,7 +32,7 @@ class Proportional:
             if not 0 <= value < np.inf:
                 raise OptionError(f"{name}={value!r} is none.", hint=f"{name} is 0 or more.")
 
-    def of(self, errors: Array) -> tuple[Array, float]:
+    def from_errors(self, errors: Array) -> tuple[Array, float]:
         """The priorities of entries with such errors, f64, and the greatest of the errors, of any sign; 0 of none.
 
         Raises:

@@ -70,7 +70,7 @@ class SumTree:
         return float(self._sums[self.levels.starts[-2]])
 
     @property
-    def least(self) -> float:
+    def least_priority(self) -> float:
         """The least priority that is not zero; infinite where there is none."""
         return float(self._least[self.levels.starts[-2]])
 
@@ -197,7 +197,7 @@ class SumTree:
         shares *= total
         return self._descend(shares)
 
-    def at(self, shares: Any) -> Array:
+    def entries_at(self, shares: Any) -> Array:
         """The entries at these shares of the whole, numbers from 0 to 1."""
         return self._descend(np.array(convert_array("shares", shares, _F64)) * self.total)
 
@@ -211,7 +211,7 @@ class SumTree:
         how far it is into the group.
         """
         share = number("the share", share, least=0, most=1)
-        (leaf,) = self.at([share]).tolist()
+        (leaf,) = self.entries_at([share]).tolist()
         found: list[tuple[int, list[float], int, float]] = []
         left, starts, shift = share * self.total, self.levels.starts, self.levels.shift
         for level in range(len(starts) - 3, -1, -1):

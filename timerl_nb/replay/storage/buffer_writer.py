@@ -33,7 +33,7 @@ class Actor:
         self._staged: list[Entries] = []
 
     @property
-    def staged(self) -> int:
+    def staged_count(self) -> int:
         """The number of staged entries."""
         return sum(map(_count, self._staged))
 
@@ -47,28 +47,28 @@ class Actor:
         if not self._staged and _count(made) >= self._stage:  # nothing outlives this call
             self._insert(made)
             return
-        self._keep(made)
-        if self.staged >= self._stage:
+        self._stage_entries(made)
+        if self.staged_count >= self._stage:
             self.flush()
 
     __call__ = put
 
-    def keep(self, rows: Any) -> None:
+    def stage(self, rows: Any) -> None:
         """Stage rows until `taken` or `flush`, however many they are."""
-        self._keep(self._entries(rows))
+        self._stage_entries(self._entries(rows))
 
-    def _keep(self, entries: Mapping[str, Array]) -> None:
+    def _stage_entries(self, entries: Mapping[str, Array]) -> None:
         if _count(entries):
             self._staged.append({name: np.array(x) for name, x in entries.items()})
 
-    def taken(self) -> Entries:
+    def take_staged(self) -> Entries:
         """Return the staged entries for `Replay.insert_entries`; empty without any."""
         staged, self._staged = self._staged, []
         return concatenate_entries(staged)
 
     def flush(self) -> int:
         """Insert the staged entries, and return their number."""
-        entries = self.taken()
+        entries = self.take_staged()
         return self._insert(entries) if entries else 0
 
     def __enter__(self) -> Self:

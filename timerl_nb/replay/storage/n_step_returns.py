@@ -39,7 +39,7 @@ class Steps:
         self._held: dict[str, Array] = {}
         self._length = self._head = np.zeros(0, np.int64)
 
-    def another(self) -> Steps:
+    def empty_copy(self) -> Steps:
         """The same of other environments."""
         return Steps(self._fields, self.count, self.gamma)
 
@@ -52,7 +52,7 @@ class Steps:
     def envs(self) -> int:
         return len(self._length)
 
-    def taken(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
+    def take_completed(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
         """The entries that are whole after one more step of each environment, in their order.
 
         Args:

@@ -45,8 +45,8 @@ class InProgram:
         self._fields, self._given = like.fields, list(fields_of(fields))
         self._least = integer("least", least, least=1)
 
-        def make(_: Mapping[str, int], seed: int) -> _Held:
-            return _Held(Replay(capacity, fields, seed=seed, **options))
+        def make(_: Mapping[str, int], seed: int) -> _RunBuffer:
+            return _RunBuffer(Replay(capacity, fields, seed=seed, **options))
 
         self._resource = Resource(make, name="replay")
 
@@ -63,7 +63,7 @@ class InProgram:
                 f"rows have {', '.join(rows)}, and the buffer's {', '.join(self._given)}.",
             )
 
-        def insert(held: _Held, at: object, *arrays: Array) -> None:
+        def insert(held: _RunBuffer, at: object, *arrays: Array) -> None:
             held.buffer.insert(dict(zip(names, arrays, strict=True)))
 
         udf(insert, *(rows[n] for n in names), out=[], resource=self._resource, name="insert")
@@ -80,7 +80,7 @@ class InProgram:
         many, by = integer("the number of entries", count, least=1), number("beta", beta, least=0)
         fields, least = self._fields, self._least
 
-        def sample(held: _Held, at: object) -> tuple[Array, ...]:
+        def sample(held: _RunBuffer, at: object) -> tuple[Array, ...]:
             if len(held.buffer) < least:
                 rows = [np.zeros((many, *f.shape), f.dtype) for f in fields.values()]
                 nothing = np.zeros(many, np.float32)
@@ -102,7 +102,7 @@ class InProgram:
     def update(self, ticket: RecurrentTensor, errors: RecurrentTensor) -> None:
         """Say how wrong entries were, [count]; those that were overwritten since are left alone."""
 
-        def update(held: _Held, at: object, words: Array, given: Array) -> None:
+        def update(held: _RunBuffer, at: object, words: Array, given: Array) -> None:
             serial = _serial(words)
             if serial[0] != _NONE:
                 held.buffer.update(held.ticket(serial), given)
@@ -110,7 +110,7 @@ class InProgram:
         udf(update, ticket, errors, out=[], resource=self._resource, name="update")
 
 
-class _Held:
+class _RunBuffer:
     """What a run holds."""
 
     def __init__(self, buffer: Replay) -> None:

@@ -168,14 +168,14 @@ class Replay:
 
         `with buffer.actor(64) as put:` writes by `put(rows)`; what waits is inserted at the end.
         """
-        steps = None if self._steps is None else self._steps.another()
+        steps = None if self._steps is None else self._steps.empty_copy()
         least = integer("stage", stage, least=1)
         return Actor(lambda rows: self._entries(rows, steps), self.insert_entries, least)
 
     def insert_entries(self, entries: Mapping[str, Array]) -> int:
-        """Write what actors have staged (`Actor.taken`): whole entries, with `discount` where returns are of several steps."""
+        """Write what actors have staged (`Actor.take_staged`): whole entries, with `discount` where returns are of several steps."""
         if not self._rows.plain(entries):
-            entries = _flat(self._rows.checked(entries, list(self.fields)), list(self.fields))
+            entries = _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
         with self._lock:
             return self._insert(entries)
 
@@ -195,7 +195,7 @@ class Replay:
             )
         names = list(self.fields) if steps is None else list(steps.names)
         flags = [n for n in ("truncated", "valid") if n in given and n not in names]
-        found = self._rows.checked(given, [*names, *flags])
+        found = self._rows.convert_rows(given, [*names, *flags])
         unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
         if unknown:
             raise ShapeError(
@@ -206,7 +206,7 @@ class Replay:
             return _flat(found, names)
         whole: list[dict[str, Array]] = []
         for t in range(len(next(iter(found.values())))):
-            whole += steps.taken({n: x[t] for n, x in found.items()})
+            whole += steps.take_completed({n: x[t] for n, x in found.items()})
         if not whole:
             return {n: np.zeros((0, *f.shape), f.dtype) for n, f in self.fields.items()}
         return {n: np.concatenate([w[n] for w in whole]) for n in self.fields}
@@ -229,18 +229,22 @@ class Replay:
     def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
         """Of new rows, and the greatest of their errors."""
         if errors is None:
-            return np.full(count, self._first), 0.0
+            return np.full(count, self._initial_priority), 0.0
         given = convert_array("the errors", errors, _F64)
         if given.shape != (count,):
             raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
-        return (given, 0.0) if self.priority is None else self.priority.of(given)
+        return (given, 0.0) if self.priority is None else self.priority.from_errors(given)
 
     @property
-    def _first(self) -> float:
+    def _initial_priority(self) -> float:
         """The priority of an entry that nobody has learnt from."""
         of, known = self._greatest, self._first_of
         if known[0] != of:
-            made = of if self.priority is None else float(self.priority.of(np.array([of]))[0][0])
+            made = (
+                of
+                if self.priority is None
+                else float(self.priority.from_errors(np.array([of]))[0][0])
+            )
             known = self._first_of = of, made
         return known[1]
 
@@ -282,7 +286,7 @@ class Replay:
             index, weight, chance, serial = self._draw(count, beta)
             return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
 
-    def parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
+    def sample_in_parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
         """The same entries as `sample` draws, in so many parts whose rows are gathered as they are asked for.
 
         Where rows are written between two parts, the later one has what lies there then; its ticket is of what was drawn.
@@ -296,14 +300,14 @@ class Replay:
             ticket = self.ticket(serial)
         ends = [count * k // many for k in range(many + 1)]
 
-        def part(first: int, last: int) -> Sample:
+        def gather_part(first: int, last: int) -> Sample:
             index, weight, chance = (x[first:last] for x in drawn)
             with self._lock:
                 rows = self._rows.gather(index)
             mine = replace(ticket, serial=ticket.serial[first:last])
             return Sample(rows, index, weight, chance, mine)
 
-        return (part(a, b) for a, b in pairwise(ends) if a < b)
+        return (gather_part(a, b) for a, b in pairwise(ends) if a < b)
 
     def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
         """Indices, weights, probabilities and serial numbers of entries."""
@@ -322,7 +326,7 @@ class Replay:
         tree = self._tree
         index = tree.draw(count, self._random)
         p = tree.priorities[index]
-        weight = importance_weights(p, p.min() if self._by_batch else tree.least, beta)
+        weight = importance_weights(p, p.min() if self._by_batch else tree.least_priority, beta)
         return index, weight.astype(np.float32), p / tree.total, self._serial(index)
 
     def ticket(self, serial: Array) -> Ticket:
@@ -363,7 +367,7 @@ class Replay:
             raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
         with self._lock:
             assert self.priority is not None
-            priorities, greatest = self.priority.of(given)
+            priorities, greatest = self.priority.from_errors(given)
             serial, gone = ticket.serial, 0
             least, most = (serial.min(), serial.max()) if len(serial) else (0, -1)
             first, last = self._shared_serial_range(ticket, least, most)
@@ -448,7 +452,7 @@ class Replay:
     def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return views of all arrays and a description; the lock is held."""
         size = len(self)
-        arrays = {f"row {n}": x for n, x in self._rows.first(size).items()}
+        arrays = {f"row {n}": x for n, x in self._rows.first_rows(size).items()}
         if self._tree is not None:
             arrays["priority"] = self._tree.priorities[:size]
         if self._steps is not None:
@@ -478,7 +482,7 @@ class Replay:
 
     def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
         """Load saved arrays with their description, a JSON text; everything is checked before anything changes."""
-        tree, steps = self._tree, None if self._steps is None else self._steps.another()
+        tree, steps = self._tree, None if self._steps is None else self._steps.empty_copy()
         rows, values = _arrays_with_prefix(arrays, "row "), np.zeros(self.capacity)
         random = np.random.PCG64()
         try:

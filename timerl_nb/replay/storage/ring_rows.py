@@ -129,7 +129,7 @@ class Rows:
             counts.add(count)
         return len(counts) == 1
 
-    def checked(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
+    def convert_rows(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
         """Rows as arrays [steps, count, …] of the fields' types.
 
         Raises:
@@ -181,7 +181,7 @@ class Rows:
         self._check_process()
         return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
 
-    def first(self, count: int) -> dict[str, Array]:
+    def first_rows(self, count: int) -> dict[str, Array]:
         """The first rows as they lie there."""
         self._check_process()
         return {name: x[:count] for name, x in self._arrays.items()}

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from timerl_nb.replay.training.bounded_channel import Channel, Closed
-from timerl_nb.replay.training.environment_group import Block, Death, Group
+from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 
 Weights = tuple[int, Any]
 
@@ -34,7 +34,7 @@ class Actors:
     ) -> None:
         self._groups, self._latest, self._again, self._alike = groups, latest, again, alike
         self._idle = Channel[tuple[Group, Weights | None] | None]()
-        self._done = Channel[Block | Death](ahead)
+        self._done = Channel[ActedSteps | Death](ahead)
         self._threads: list[threading.Thread] = []
         self.count = 0
         if again:
@@ -56,13 +56,13 @@ class Actors:
         """Let a group act once, by these weights, or by the newest when it does."""
         self._idle.put((self._groups[number], weights))
 
-    def take(self) -> Block | Death:
+    def take(self) -> ActedSteps | Death:
         """The next block, when there is one."""
         return self._done.take()
 
-    def there(self, most: int) -> list[Block | Death]:
+    def available(self, most: int) -> list[ActedSteps | Death]:
         """The blocks that are there, so many at most."""
-        return self._done.there(most)
+        return self._done.available(most)
 
     def close(self) -> None:
         """End all threads, and then the environments."""
@@ -80,12 +80,12 @@ class Actors:
                     group, weights = asked
                     made = self._make_block(group, weights)
                     self._done.put(made)
-                    if self._again and isinstance(made, Block):
+                    if self._again and isinstance(made, ActedSteps):
                         self._idle.put((group, None))
             except Closed:
                 return
 
-    def _make_block(self, group: Group, weights: Weights | None) -> Block | Death:
+    def _make_block(self, group: Group, weights: Weights | None) -> ActedSteps | Death:
         try:
             return group.block(*(self._latest() if weights is None else weights))
         except BaseException as error:  # whatever it is, the others go on

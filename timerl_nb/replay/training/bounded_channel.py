@@ -48,12 +48,12 @@ class Channel(Generic[T]):
             self._changed.wait_for(lambda: self._is_closed or self._held)
             if self._is_closed:
                 raise Closed
-            return self._first()
+            return self._take_first()
 
-    def there(self, most: int) -> list[T]:
+    def available(self, most: int) -> list[T]:
         """What waits now, so many at most; perhaps nothing."""
         with self._changed:
-            return [self._first() for _ in range(min(most, len(self._held)))]
+            return [self._take_first() for _ in range(min(most, len(self._held)))]
 
     def close(self) -> None:
         """Let nobody wait any more; what was put is gone."""
@@ -69,7 +69,7 @@ class Channel(Generic[T]):
     def _is_full(self) -> bool:
         return self._most is not None and len(self._held) >= self._most
 
-    def _first(self) -> T:
+    def _take_first(self) -> T:
         found = self._held.popleft()
         self._changed.notify_all()
         return found

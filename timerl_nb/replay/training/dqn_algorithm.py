@@ -137,10 +137,10 @@ class Dqn:
         mean = jax.tree.map(lambda m, x: a * m + (1 - a) * x, state["mean"], g)
         square = jax.tree.map(lambda v, x: b * v + (1 - b) * x**2, state["square"], g)
 
-        def moved(w: Any, m: Any, v: Any) -> Any:
+        def update_weight(w: Any, m: Any, v: Any) -> Any:
             return w - self.lr * (m / (1 - a**t)) / (jnp.sqrt(v / (1 - b**t)) + eps)
 
-        weights = jax.tree.map(moved, state["weights"], mean, square)
+        weights = jax.tree.map(update_weight, state["weights"], mean, square)
         is_due = t % self.target_every == 0
         target = jax.tree.map(lambda x, y: jnp.where(is_due, x, y), weights, state["target"])
         return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}

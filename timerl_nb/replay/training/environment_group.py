@@ -17,7 +17,7 @@ _APART = 0x9E3779B97F4A7C15  # between seeds of groups, and of their lives
 
 
 @dataclass(frozen=True)
-class Block:
+class ActedSteps:
     """What a group has acted at once.
 
     Attributes:
@@ -71,16 +71,18 @@ class Group:
         self._envs: Collector | None = None
         self._rows: Actor | None = None
 
-    def block(self, version: int, params: Any) -> Block:
+    def block(self, version: int, params: Any) -> ActedSteps:
         """The next steps of all its environments, by some weights."""
         begun = perf_counter()
         if self._envs is None or self._rows is None:
             seed = (self._seed + _APART * (1 + self.number + 1000 * self.life)) % 2**63
             self._envs, self._rows = self._opened(seed), self._writer()
         batch = self._envs.next(params).numpy()
-        self._rows.keep(batch)
-        entries, returns = self._rows.taken(), np.asarray(batch.episodes.returns)
-        return Block(self.number, entries, batch.count, returns, version, perf_counter() - begun)
+        self._rows.stage(batch)
+        entries, returns = self._rows.take_staged(), np.asarray(batch.episodes.returns)
+        return ActedSteps(
+            self.number, entries, batch.count, returns, version, perf_counter() - begun
+        )
 
     def begin_anew(self) -> None:
         """End the environments; the next block is of others, as drawn by another seed."""

@@ -48,7 +48,7 @@ class LearningStep:
     _coming: Channel[tuple[Mapping[str, Array], Array]]
     _made: Future[Learnt]
 
-    def put(self, rows: Mapping[str, Array], weight: Array) -> None:
+    def add_rows(self, rows: Mapping[str, Array], weight: Array) -> None:
         """Bring rows, [count, …] by field, until there are as many as a batch has."""
         self._coming.put((rows, weight))
 
@@ -104,7 +104,7 @@ class Learner:
                     begun = perf_counter()
                 left -= len(weight)
                 part = division.of_part(len(weight))
-                each = [part.batch - part.rows, *(n for n in part.shares if n)]
+                each = [part.batch - part.rows, *(n for n in part.rows_per_trainer if n)]
                 first, *others = parts(rows, weight, each)
                 beside.append(
                     [self._threads.submit(self._partial_gradient, state, *one) for one in others]

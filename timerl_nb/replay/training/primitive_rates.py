@@ -32,10 +32,10 @@ def seconds_of_a_row(
     buffer.insert(rows)
     errors = [0.0] * batch
 
-    def handled() -> None:
+    def handle_rows() -> None:
         buffer.update(buffer.sample(batch).ticket, errors)
 
-    handled()
+    handle_rows()
     inserting = time_shortest_call(lambda: buffer.insert(rows), _ROUNDS) / rows.count
-    drawing = time_shortest_call(handled, _ROUNDS) / batch
+    drawing = time_shortest_call(handle_rows, _ROUNDS) / batch
     return acting, inserting + drawing

@@ -55,7 +55,7 @@ class Allocation:
         return replace(self, rows=self.rows * count // self.batch, batch=count)
 
     @property
-    def shares(self) -> tuple[int, ...]:
+    def rows_per_trainer(self) -> tuple[int, ...]:
         """Rows of each trainer, as even as can be."""
         each, more = divmod(self.rows, self.trainers) if self.trainers else (0, 0)
         return tuple(each + (k < more) for k in range(self.trainers))
@@ -197,13 +197,13 @@ class BySpeed:
         """As long as nobody has trained, a trainer is taken to be as fast as the learner."""
         batch, threads = now.batch, now.actors + now.trainers
         fast = (batch - now.rows) / max(measured.learner, 1e-12)
-        busy = sum(n > 0 for n in now.shares)
+        busy = sum(n > 0 for n in now.rows_per_trainer)
         each = now.rows / busy / max(measured.trainers, 1e-12) if busy else fast
         # what waiting for the trainers does not explain is what adding gradients up takes
         waited = max(0.0, measured.trainers - measured.learner)
         adding = max(0.0, measured.sync - waited) / now.trainers if now.trainers else 0.0
 
-        def expected(one: Allocation) -> float:
+        def expected_seconds(one: Allocation) -> float:
             acting = measured.actors * now.actors / one.actors
             training = one.rows / (one.trainers * each) if one.trainers else 0.0
             learning = max((batch - one.rows) / fast, training)
@@ -213,8 +213,8 @@ class BySpeed:
             rows = round(batch * count * each / (fast + count * each))
             return _sound(Allocation(threads - count, count, min(rows, batch - 1), batch))
 
-        best = min((with_trainers(k) for k in range(threads)), key=expected)
-        here, there = expected(now), expected(best)
+        best = min((with_trainers(k) for k in range(threads)), key=expected_seconds)
+        here, there = expected_seconds(now), expected_seconds(best)
         gain = 1 - there / here if here > 0 else 0.0
         why = (
             f"{format_milliseconds(here, '.4g')} would become {format_milliseconds(there, '.4g')}: "

@@ -56,7 +56,7 @@ class KeptTraining(RunFolder):
         try:
             return self._read_saved()
         except BaseException:
-            self.leave()
+            self.release()
             raise
 
     def _read_saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
@@ -96,4 +96,4 @@ class KeptTraining(RunFolder):
         try:
             write_whole(self.path / _FILE, content)
         except OSError as error:
-            raise self._unwritable(self.path, error) from None
+            raise self._make_write_error(self.path, error) from None

@@ -27,7 +27,7 @@ from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.sample import Ticket
 from timerl_nb.replay.training.actor_threads import Actors
 from timerl_nb.replay.training.algorithm import Algorithm
-from timerl_nb.replay.training.environment_group import Block, Death, Group
+from timerl_nb.replay.training.environment_group import ActedSteps, Death, Group
 from timerl_nb.replay.training.learner_thread import Learner, LearningStep, Learnt
 from timerl_nb.replay.training.thread_allocation import Allocation, Latencies, Move, Policy
 from timerl_nb.replay.training.training_curves import Curves
@@ -42,7 +42,7 @@ _LIVES = 3  # blocks that a group loses one after the other, until it is given u
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainingRequest:
     """What a run was asked for; `train` says what each is."""
 
     turns: int | None
@@ -82,7 +82,7 @@ class TrainingCourse(Course):
         algorithm: Algorithm,
         buffer: Replay,
         groups: list[Group],
-        asked: Asked,
+        asked: TrainingRequest,
         allocation: Allocation,
         policy: Policy | None,
         device: Any,
@@ -102,7 +102,7 @@ class TrainingCourse(Course):
             graph.move_to_device(graph.frozen(algorithm.acting(self.learnt)), None)
         )
         self._device = device
-        self._staged: list[Block] = []
+        self._staged: list[ActedSteps] = []
         self._lost = [0] * len(groups)
         self._seconds = {name: deque[float](maxlen=asked.consult) for name in _MEASURED}
         self._steps = 0
@@ -122,7 +122,7 @@ class TrainingCourse(Course):
             self._actors.resize(self.allocation.actors)
             while turns is None or self._control.turn < turns:
                 self._turn(self._control.turn)
-                self._control.turned()
+                self._control.on_turn()
         except Stopped:
             state = self._stop()
         except BaseException as error:  # for whoever asks for the result
@@ -139,7 +139,7 @@ class TrainingCourse(Course):
         """End all threads and environments, and let other runs have the buffer and the folder."""
         with ExitStack() as ends:
             if self._kept is not None:
-                ends.callback(self._kept.leave)
+                ends.callback(self._kept.release)
             ends.callback(self._buffer.release, self._claim)
             ends.callback(self._learner.close)
             ends.callback(self._actors.close)
@@ -180,10 +180,10 @@ class TrainingCourse(Course):
         if exact:
             came = sorted((self._actors.take() for _ in due), key=lambda one: due.index(one.group))
         else:
-            came = self._actors.there(asked.blocks) or (
+            came = self._actors.available(asked.blocks) or (
                 [self._actors.take()] if step is None else []
             )
-        blocks = [one for one in came if isinstance(one, Block)]
+        blocks = [one for one in came if isinstance(one, ActedSteps)]
         for one in came:
             self._looked_at(one)
         self._staged += blocks
@@ -194,17 +194,17 @@ class TrainingCourse(Course):
                 self._seconds[name].append(seconds)
         self.experience += (steps := sum(one.steps for one in blocks))
         self._curves.add(turn, steps, said)
-        self._keep(turn + 1)
+        self._save_if_due(turn + 1)
 
     def _begin_step(self) -> tuple[Ticket | None, LearningStep | None]:
         asked = self._asked
         if len(self._buffer) < asked.least:
             return None, None
-        drawn = self._buffer.parts(asked.batch, asked.beta, chunks=asked.chunks)
+        drawn = self._buffer.sample_in_parts(asked.batch, asked.beta, chunks=asked.chunks)
         step = self._learner.start(self.learnt, self.allocation)
         serial: list[Array] = []
         for part in drawn:
-            step.put(part.rows, part.weight)
+            step.add_rows(part.rows, part.weight)
             serial.append(part.ticket.serial)
         return self._buffer.ticket(np.concatenate(serial)), step
 
@@ -231,7 +231,7 @@ class TrainingCourse(Course):
         if entries:
             self._buffer.insert_entries(entries)
 
-    def _block_metrics(self, blocks: list[Block]) -> dict[str, float]:
+    def _block_metrics(self, blocks: list[ActedSteps]) -> dict[str, float]:
         """What curves have of the blocks of a turn."""
         found: dict[str, float] = {}
         if blocks:
@@ -242,13 +242,13 @@ class TrainingCourse(Course):
                 found["return"] = float(returns.mean())
         return found
 
-    def _looked_at(self, made: Block | Death) -> None:
+    def _looked_at(self, made: ActedSteps | Death) -> None:
         """A group that has not acted begins anew, or the run fails.
 
         Raises:
             ExecutionError: none is left, or mode is "exact", where what the others do would be other bits.
         """
-        if isinstance(made, Block):
+        if isinstance(made, ActedSteps):
             self._lost[made.group] = 0
             return
         self.deaths.append(made)
@@ -291,7 +291,7 @@ class TrainingCourse(Course):
 
     # --- keeping ---------------------------------------------------------------------------------
 
-    def _keep(self, turn: int) -> None:
+    def _save_if_due(self, turn: int) -> None:
         """Save, if it is time to; in mode "exact" environments begin anew then, which cannot be saved."""
         asked = self._asked
         if turn % asked.every == 0 or turn == asked.turns:
@@ -316,17 +316,19 @@ class TrainingCourse(Course):
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
         """Go on where a run was saved; ahead of the first turn."""
 
-        def of(prefix: str) -> dict[str, Array]:
+        def arrays_with_prefix(prefix: str) -> dict[str, Array]:
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
 
         self.learnt = graph.move_to_device(
-            graph.with_leaves(self.learnt, of("learner ")), self._device
+            graph.with_leaves(self.learnt, arrays_with_prefix("learner ")), self._device
         )
         params = graph.move_to_device(graph.frozen(self._algorithm.acting(self.learnt)), None)
         self.slots.restore(params, about["version"])
-        self._buffer.restore(of("buffer "))
-        values = of("values of ")
-        self._curves.restore({n: (at, values[n]) for n, at in of("turns of ").items()})
+        self._buffer.restore(arrays_with_prefix("buffer "))
+        values = arrays_with_prefix("values of ")
+        self._curves.restore(
+            {n: (at, values[n]) for n, at in arrays_with_prefix("turns of ").items()}
+        )
         for group, life in zip(self._groups, about["lives"], strict=True):
             group.life = life
 

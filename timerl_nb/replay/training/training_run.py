@@ -34,7 +34,7 @@ from timerl_nb.replay.training.thread_allocation import (
 )
 from timerl_nb.replay.training.training_curves import Curves
 from timerl_nb.replay.training.training_folder import KeptTraining
-from timerl_nb.replay.training.training_protocol import Asked, Mode, TrainingCourse
+from timerl_nb.replay.training.training_protocol import Mode, TrainingCourse, TrainingRequest
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
 _MODES = ("free", "exact")
@@ -194,7 +194,7 @@ def train(
             f"the buffer holds {held.capacity:,} rows, and nothing is learnt before least={first:,}.",
             hint="give a larger buffer, or another least=.",
         )
-    wanted = Asked(
+    wanted = TrainingRequest(
         turns=None if turns is None else integer("turns", turns, least=1),
         mode=mode,
         batch=size,
@@ -246,7 +246,7 @@ def train(
         finally:
             held.release(claim)
             if kept is not None:
-                kept.leave()
+                kept.release()
         raise
 
 
@@ -278,11 +278,11 @@ def _opener(
     )
     one_at_a_time = Lock()
 
-    def opened(seed: int) -> Collector:
+    def open_collector(seed: int) -> Collector:
         with one_at_a_time:
-            return first.another(seed)
+            return first.with_seed(seed)
 
-    return opened
+    return open_collector
 
 
 def _way(env: Any) -> str:

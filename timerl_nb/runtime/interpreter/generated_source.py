@@ -36,7 +36,7 @@ from timerl_nb.compiler.loops.loop_nodes import Sequence as Block
 from timerl_nb.compiler.memory.byte_sizes import moving_symbols
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.donation_records import Donation, Leaf
-from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange
 from timerl_nb.compiler.memory.placement.storage_kinds import Store
 from timerl_nb.compiler.symbolic.expression_evaluation import python_source, variable
 from timerl_nb.compiler.symbolic.index_expressions import (
@@ -73,7 +73,9 @@ class Source:
         self.record = record
         self._fresh = count()
         # merges that choose by a dynamic bound, and are read where it is another
-        crossed = {read.source for op in pdg for read in op.inputs if pdg.crosses(read)}
+        crossed = {
+            read.source for op in pdg for read in op.inputs if pdg.is_read_across_bounds(read)
+        }
         self._crossed = crossed & merges_by_length(pdg.dims, pdg.ops)
 
     def text(self) -> str:
@@ -84,7 +86,7 @@ class Source:
         for op in self.pdg:
             if op.id in executed:
                 write = {
-                    "checkpoint": self._sink,
+                    "checkpoint": self._sink_text,
                     "call": self._call_out,
                     "udf": self._udf,
                     "bound": self._bound_function,
@@ -133,7 +135,7 @@ class Source:
         if store.traits.has_rows:  # only the run's outputs are read from it one by one
             at = read.index[store.position]
             assert isinstance(at, Lin)
-            row = python_source(at - store.first)
+            row = python_source(at - store.first_row)
             found = f"rt.on_host({found})[{row}]"
         if self.pdg.output(read).reduce is not None:  # nothing may have been added
             found = f"{name}.get({key}, start_{name})"
@@ -152,10 +154,14 @@ class Source:
         value = self._select_value(own, self._crossed - {merge.id})
         return f"def {self._merge_name(merge.id)}({_params(merge.domain)}):\n    return {value}"
 
-    def _there(self, read: Read) -> list[str]:
+    def _existence_tests(self, read: Read) -> list[str]:
         """Whether a point is there at all, where a dynamic bound may end before it."""
         domain, dim = self.pdg.output(read).domain, self.pdg.dims.dynamic
-        if dim is None or not self.pdg.dims.ends(domain) or not self.pdg.crosses(read):
+        if (
+            dim is None
+            or not self.pdg.dims.ends(domain)
+            or not self.pdg.is_read_across_bounds(read)
+        ):
             return []
         at = {d: e for d, e in zip(domain, read.index, strict=True) if isinstance(e, Lin)}
         length = self._length([at[d] for d in self._dynamic_dims])
@@ -184,7 +190,7 @@ class Source:
             loops.append(f"for {name} in range({lo}, {hi})")
             index.append(sym(symbol))
         point = Read(read.source, read.out, tuple(index))
-        inside += self._there(point)
+        inside += self._existence_tests(point)
         value = self._value(point)
         if inside:
             value += f" if {' and '.join(inside)} else {fill}"
@@ -194,9 +200,9 @@ class Source:
         op, read = kernel.op, kernel.op.inputs[slot]
         if not kernel.is_sliced(slot):
             return self._value(read)
-        parts = self.plan.parts(op, slot)
+        parts = self.plan.operand_parts(op, slot)
         if parts:
-            return f"({''.join(f'{self._part(kernel, part)}, ' for part in parts)})"
+            return f"({''.join(f'{self._part_text(kernel, part)}, ' for part in parts)})"
         lengths = [e.length for e in read.index if isinstance(e, Slice)]
         moving = moving_symbols(self.pdg, op)
         moves = any(length.symbols.intersection(moving) for length in lengths)
@@ -204,7 +210,7 @@ class Source:
         points = self._points(read, f"pad_{op.id}_{slot}", upto)
         return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
 
-    def _part(self, kernel: Kernel, part: Part) -> str:
+    def _part_text(self, kernel: Kernel, part: PointRange) -> str:
         """One value, or the block that rows are cut from (None where the kernel has it anyway)."""
         if part.along is None:
             return self._value(Read(*part.tensor, part.index))
@@ -232,7 +238,7 @@ class Source:
 
     def _statement(self, op: Op) -> str:
         kernel = self.kernels[op.id]
-        lines = self._head(op)
+        lines = self._head_lines(op)
         slots: list[str] = []
         grown = [str(self._fixed_bytes(op))]
         for out in kernel.accumulated:
@@ -269,7 +275,7 @@ class Source:
     def _donated_operand(self, donation: Donation) -> str:
         """An operand that the kernel takes over: the value, or a copy where that lives on."""
 
-        def of(leaf: Leaf) -> tuple[str, str]:
+        def position_of(leaf: Leaf) -> tuple[str, str]:
             store, at, key, point = self._leaf(leaf)
             texts = f"{at}[{key}]", f"rt.copied({at}[{key}])"
             if not self.record:
@@ -277,7 +283,7 @@ class Source:
             mine, copy = (f"rt.read({text}, {store.name!a}, {point})" for text in texts)
             return mine, copy
 
-        return _by_leaf(donation, of)
+        return _by_leaf(donation, position_of)
 
     def _let_go(self, donation: Donation, op: Op) -> str:
         """What takes that value out of its store, once its kernel has not failed, or None.
@@ -287,14 +293,14 @@ class Source:
         made = [((op.id, k), output.domain) for k, output in enumerate(op.outputs)]
         replaced = {(store_name(tensor), self._own_key(tensor, domain)) for tensor, domain in made}
 
-        def of(leaf: Leaf) -> tuple[str, str]:
+        def position_of(leaf: Leaf) -> tuple[str, str]:
             store, at, key, point = self._leaf(leaf)
             gone = "None" if (at, key) in replaced else f"{at}.pop({key})"
             if self.record:
                 gone = f"({gone}, rt.freed({at!r}, {store.name!a}, {point}, {store.nbytes}))"
             return gone, "None"
 
-        return _by_leaf(donation, of)
+        return _by_leaf(donation, position_of)
 
     def _leaf(self, leaf: Leaf) -> tuple[Store, str, str, str]:
         """The store that a value is in, how that is called, the key, and the point."""
@@ -322,7 +328,7 @@ class Source:
         for out, store in kernel.blocks.items():
             name, key = store_name((op.id, out)), self._own_key((op.id, out), op.domain)
             found.append(f"{name}[{key}]")
-            first.setdefault(store.along, []).append((name, key, store.unit))
+            first.setdefault(store.stored_dim, []).append((name, key, store.unit))
         lines: list[str] = []
         for blocks in first.values():  # all along one dimension begin at the same points
             name, key, _ = blocks[0]
@@ -333,7 +339,7 @@ class Source:
 
     def _udf(self, op: Op) -> str:
         """A host function: its operands go to the host, its outputs come back."""
-        lines = [*self._head(op), f"    rt_new = {self._fixed_bytes(op)}"]
+        lines = [*self._head_lines(op), f"    rt_new = {self._fixed_bytes(op)}"]
         operands = self.plan.statements.of_op(op.id).operands
         point = _point(op.domain)
         lines += [
@@ -347,7 +353,7 @@ class Source:
         """A host function that is called for its effect."""
         point = _point(op.domain)
         values = "".join(f"{self._on_host(read, op)}, " for read in op.inputs)
-        lines = [*self._head(op), f"    rt.effect({op.id}, {point}, ({values}))"]
+        lines = [*self._head_lines(op), f"    rt.effect({op.id}, {point}, ({values}))"]
         return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
 
     def _on_host(self, read: Read, op: Op) -> str:
@@ -370,7 +376,7 @@ class Source:
         key = _tuple(d for d in op.domain if d != attrs.dim)
         return "\n".join(
             [
-                *self._head(op),
+                *self._head_lines(op),
                 f"    if {self._value(op.inputs[0])}:",
                 f"        rt_lengths[{key}] = {variable(attrs.dim)} + 1",
                 "    rt.trace(rt.ledger.live)",
@@ -397,7 +403,7 @@ class Source:
             return "rt.longest()"
         return f"rt_lengths.get(({''.join(f'{python_source(e)}, ' for e in at)}), rt_most)"
 
-    def _asks(self, guard: Guard) -> str:
+    def _guard_text(self, guard: Guard) -> str:
         """A guard as Python."""
         return python_source(guard.cond, {guard.name: self._length(guard.at)})
 
@@ -405,7 +411,7 @@ class Source:
         lengths = [python_source(e.length) for e in read.index if isinstance(e, Slice)]
         return f"({''.join(f'{n}, ' for n in lengths)})"
 
-    def _head(self, op: Op) -> list[str]:
+    def _head_lines(self, op: Op) -> list[str]:
         lines = [f"def {self._name(op.id)}({_params(op.domain)}):"]
         if self.record:
             lines.append(f"    rt.launch({self.ast.names[op.id]!a}, {_tuple(op.domain)})")
@@ -441,12 +447,12 @@ class Source:
             if output.reduce is None and not self.plan.stores[op.id, k].traits.has_rows
         )
 
-    def _sink(self, op: Op) -> str:
+    def _sink_text(self, op: Op) -> str:
         attrs: CheckpointAttrs = op.attrs
         values = [self._on_host(read, op) for read in op.inputs]
         named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
         point = _point(op.domain)
-        lines = self._head(op)
+        lines = self._head_lines(op)
         lines.append(f"    rt.save({op.id}, {attrs.path!a}, {point}, {{{named}}})")
         lines.append("    rt.trace(rt.ledger.live)")
         return "\n".join(lines)
@@ -516,7 +522,7 @@ class Source:
         return "\n".join(lines)
 
     def _node(self, node: Node, depth: int, lines: list[str]) -> None:
-        pad, node = "    " * depth, self.ast.shown(node)
+        pad, node = "    " * depth, self.ast.display_node(node)
         if isinstance(node, Block):
             for part in node.parts:
                 self._node(part, depth, lines)
@@ -528,7 +534,7 @@ class Source:
             counter = variable(node.counter)
             lines.append(f"{pad}for {counter} in range({first}, {end}, {node.step}):")
             if node.turns is not None and not node.late:
-                lines.append(f"{pad}    if not {self._asks(node.turns)}:")
+                lines.append(f"{pad}    if not {self._guard_text(node.turns)}:")
                 lines.append(f"{pad}        break")
             self._node(node.body, depth + 1, lines)
             if depth == 1:
@@ -566,7 +572,7 @@ class Source:
         """Write the condition of what follows, if it has one; returns its indent."""
         if guard is None or guard.cond is TRUE:
             return pad
-        lines.append(f"{pad}if {self._asks(guard)}:")
+        lines.append(f"{pad}if {self._guard_text(guard)}:")
         return pad + "    "
 
     def _call(

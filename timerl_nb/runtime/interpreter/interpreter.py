@@ -31,7 +31,7 @@ from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import add_nan_check
 from timerl_nb.runtime.output_assembly import Returned
 from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.iteration_counter import TurnCounter
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
@@ -81,7 +81,7 @@ class Run:
         plan = executable.plan
         endless = plan.pdg.dims.endless
         self._counter = None if endless is None else TurnCounter(plan)
-        self._transfers = Transfers(self.ledger, plan.copying)
+        self._transfers = Transfers(self.ledger, plan.copy_duration)
         self._transfers.copies = None if recorder is None else []
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: SwapStore(self._transfers, store, plan.origin(tensor))
@@ -156,7 +156,7 @@ class Run:
 
     def step(self) -> Instruction | None:
         """Run one instruction; None when the program is at its end."""
-        with self._ending():
+        with self._close_on_failure():
             done = next((one for one in self._program if not isinstance(one, int)), None)
         if done is None:
             self._finish()
@@ -171,7 +171,7 @@ class Run:
 
     def turns(self) -> Iterator[int]:
         """Run all that is left, and rest behind every turn of the outermost loops, of which it tells the counter."""
-        with self._ending():
+        with self._close_on_failure():
             for done in self._program:
                 if isinstance(done, int):
                     yield done
@@ -180,12 +180,12 @@ class Run:
         self._finish()
 
     def _finish(self) -> None:
-        with self._ending():
+        with self._close_on_failure():
             self._transfers.finish()
         self.finished = True
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _close_on_failure(self) -> Iterator[None]:
         """No thread outlives a program that fails or is interrupted, and it does not go on."""
         if self.failed:
             raise run_ended_error()
@@ -277,14 +277,14 @@ class Run:
         if reached is None:
             return found
 
-        def at(*point: int) -> Any:
-            self._space.update({**self.executable.plan.bounds, **reached.last(op)})
+        def read_output(*point: int) -> Any:
+            self._space.update({**self.executable.plan.bounds, **reached.last_bound(op)})
             try:
                 return found(*point)
             finally:
                 self._space.update(self.executable.plan.bounds)
 
-        return at
+        return read_output
 
     # --- in two parts ------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Run:
         dim, lengths = self.executable.pdg.dims.dynamic, None
         if dim is not None:
             lengths = self.lengths()[dim.bound]
-        made = self.executable.cuts(recorded=True).made
+        made = self.executable.cuts(recorded=True).existing_points
         values = {
             t: self._find_held(t, made(t, points, lengths), self._stores[t])
             for t, points in live.items()
@@ -301,21 +301,21 @@ class Run:
         saved = self.host.save(resources_of(self.executable.pdg))
         return RunState(self._seed, turn, cut, values, lengths, saved)
 
-    def hold(self, turn: int) -> Callable[[], RunState]:
+    def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
         """Copy the stores, as a turn's kernels take them over."""
         cuts = self.executable.cuts(recorded=True)
-        cut = cuts.after(turn)
+        cut = cuts.cut_after(turn)
         if self.executable.plan.swaps.all:
             state = self.state(turn, cut, cuts.live(cut))
             return lambda: state
         held = backend.all_copied({t: dict(store) for t, store in self._stores.items() if store})
 
-        def found() -> RunState:
+        def make_state() -> RunState:
             live = cuts.live(cut).items()
             values = {t: self._find_held(t, points, held.get(t, {})) for t, points in live}
             return RunState(self._seed, turn, cut, values)
 
-        return found
+        return make_state
 
     def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
         """Find the points that a store holds, and their values."""
@@ -329,7 +329,7 @@ class Run:
             if key in read:
                 there[k] = True
                 block = read[key]
-                at = row[store.position] - store.first if store.traits.has_rows else ...
+                at = row[store.position] - store.first_row if store.traits.has_rows else ...
                 found.append(block[at])
         op = plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
@@ -340,17 +340,17 @@ class Run:
         """Go on from a state, where the run would begin."""
         self._seed = state.seed
         self._support.seed = backend.seed_words(state.seed)
-        away = self.executable.cuts(recorded=True).away
+        away = self.executable.cuts(recorded=True).swapped_out
         for tensor, (points, values) in state.values.items():
-            self._hold(tensor, points, values, away(state.cut, tensor, points))
+            self._restore_values(tensor, points, values, away(state.cut, tensor, points))
         if state.lengths is not None:
             self._lengths |= dict(np.ndenumerate(state.lengths))
         self.host.load(resources_of(self.executable.pdg), state.resources)
-        code = self.executable.rest(state.cut, record=self._followed)
+        code = self.executable.compile_remaining(state.cut, record=self._followed)
         self._space = self._namespace(code)
         self._program = self._space["program"]()
 
-    def _hold(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
+    def _restore_values(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
         """Have values as if they had just been made; those `away` are on the host."""
         plan, held = self.executable.plan, self._stores[tensor]
         store, made = plan.stores[tensor], dict[Any, Array]()
@@ -359,7 +359,7 @@ class Run:
             if store.traits.has_rows:
                 if key not in made:
                     made[key] = np.zeros((store.size, *value.shape), value.dtype)
-                made[key][row[store.position] - store.first] = value
+                made[key][row[store.position] - store.first_row] = value
             else:
                 made[key] = value
         hosted = {store.key(tuple(row)) for row in points[away].tolist()}
@@ -381,7 +381,7 @@ class Run:
         """From here on wait for every kernel and measure it; or, with None, do so no more."""
         for op_id, kernel in self.executable.kernels.items():
             plain = self._kernel(kernel)
-            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.around(plain)
+            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain)
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
         """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
@@ -389,7 +389,7 @@ class Run:
         run = add_nan_check(kernel, executable.pdg.names) if executable.check_nan else kernel.run
         if self._counter is not None:
             run = self._add_counter_words(run, kernel.coords)
-        return run if self._recorder is None else self._support.timed(run)
+        return run if self._recorder is None else self._support.time_kernel(run)
 
     def _add_counter_words(
         self, run: Callable[..., Any], coords: Sequence[str]
@@ -403,7 +403,7 @@ class Run:
             return lambda seed, *args: run((*seed, *beside) if seed else (), *args)
 
         def at_turn(seed: Any, at: Sequence[int], *args: Any) -> Any:
-            seen = (*at[:k], counter.seen(at[k]), *at[k + 1 :])
+            seen = (*at[:k], counter.to_31_bits(at[k]), *at[k + 1 :])
             return run((*seed, *counter.words(at[k])) if seed else (), seen, *args)
 
         return at_turn
@@ -418,7 +418,7 @@ class Run:
         return self.returned.lengths()
 
     @property
-    def kept(self) -> Sequence[Kept]:
+    def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """The checkpoints that it has written."""
         return self._support.kept
 

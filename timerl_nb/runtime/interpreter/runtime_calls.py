@@ -18,7 +18,7 @@ from timerl_nb.runtime.interpreter.swap_transfers import Transfers
 from timerl_nb.runtime.jax_backend import jax_engine
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.nan_search import check_host
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 
 
@@ -40,7 +40,7 @@ class RuntimeCalls:
         waits: bool = True,
     ) -> None:
         self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
-        self.kept: list[Kept] = []
+        self.kept: list[WrittenCheckpoint] = []
         self._pdg = pdg
         self.seed = jax_engine.seed_words(seed)
         self.host = host
@@ -51,8 +51,8 @@ class RuntimeCalls:
         swaps = bool(plan.swaps.all)
         self.arrive = jax_engine.bind if swaps else jax_engine.to_device
         self.trace = ledger.record_both if swaps else ledger.trace.append
-        self.offload, self.fetch = transfers.leave, transfers.come_back
-        self.settle = transfers.settle
+        self.offload, self.fetch = transfers.offload, transfers.come_back
+        self.settle = transfers.drop_due
         self.progress: Callable[[], object] = progress or (lambda: None)
         self.longest: Callable[[], int] = int
         self._recorder = recorder
@@ -68,7 +68,7 @@ class RuntimeCalls:
         begun = perf_counter()
         named = {n: jax_engine.to_numpy(x) for n, x in arrays.items()}
         path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
-        self.kept.append(Kept(path, dict(point), tuple(named)))
+        self.kept.append(WrittenCheckpoint(path, dict(point), tuple(named)))
         self._report_event(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
@@ -111,7 +111,7 @@ class RuntimeCalls:
         if not self._is_waiting:
             self._emit("end", "", ())
 
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def time_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a kernel: it reports the time of its execution, or of its launch if nobody waits."""
         wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
 

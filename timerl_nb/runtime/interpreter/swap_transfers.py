@@ -53,13 +53,13 @@ class Transfers:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, THREAD)
         try:
-            return self._worker.submit(self.noted, verb, store, copy)
+            return self._worker.submit(self.timed_copy, verb, store, copy)
         except RuntimeError:  # the interpreter exits, and lets no thread begin anything
             made: Future[Any] = Future()
-            made.set_result(self.noted(verb, store, copy))
+            made.set_result(self.timed_copy(verb, store, copy))
             return made
 
-    def noted(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
+    def timed_copy(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
         """Make a copy, on this thread; it is among `copies`."""
         begun = perf_counter()
         made = copy()
@@ -68,7 +68,7 @@ class Transfers:
             self.copies.append(Copy(verb, store.name, store.nbytes, begun, spent))
         return made
 
-    def leave(self, store: SwapStore, key: Any) -> None:
+    def offload(self, store: SwapStore, key: Any) -> None:
         """Copy a value to the host; it leaves the device when the copy is due.
 
         Under a dynamic bound there may be none: its point never ran.
@@ -78,9 +78,9 @@ class Transfers:
         store.copy(key)
         self._leaving[id(store), key] = (store, len(self.ledger.trace) + self.copying)
         if not self.copying:
-            self.settle()
+            self.drop_due()
 
-    def settle(self) -> None:
+    def drop_due(self) -> None:
         """Take off the device what is due; called ahead of every executed point."""
         now = len(self.ledger.trace)
         while self._leaving:
@@ -102,11 +102,11 @@ class Transfers:
 
     def come_back(self, store: SwapStore, key: Any) -> None:
         """Copy a value to the device again; one that has not left stays."""
-        if store.is_away(key) and not self.stay(store, key):
+        if store.is_away(key) and not self.cancel_offload(store, key):
             self.ledger.live += store.nbytes
             store.bring(key)
 
-    def stay(self, store: SwapStore, key: Any) -> bool:
+    def cancel_offload(self, store: SwapStore, key: Any) -> bool:
         """Whether a value was about to leave; it does not any more."""
         return self._leaving.pop((id(store), key), None) is not None
 
@@ -148,7 +148,7 @@ class SwapStore(dict[Any, Any]):
 
     def pop(self, key: Any, default: Any = None) -> Any:
         """Let go of a value and its copy; `default` if it was not on the device."""
-        self._transfers.stay(self, key)
+        self._transfers.cancel_offload(self, key)
         if self._copies.pop(key, None) is not None:
             self._transfers.ledger.host -= self.nbytes
         return super().pop(key, default)

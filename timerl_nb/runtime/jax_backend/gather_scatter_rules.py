@@ -115,7 +115,7 @@ def _at_rows(
             one = jax.vmap(one)
         return one
 
-    def together(x: JaxArray, position: JaxArray, *values: JaxArray) -> JaxArray:
+    def gather_rows(x: JaxArray, position: JaxArray, *values: JaxArray) -> JaxArray:
         front, n = x.shape[:many], x.shape[many]
         batch = jnp.arange(prod(front), dtype=position.dtype)
         batch = batch.reshape(*front, *(1,) * (position.ndim - many))
@@ -123,7 +123,7 @@ def _at_rows(
         whole = jnp.where(position < n, batch * n + position, prod(front) * n)
         return one(x.reshape(-1, *x.shape[many + 1 :]), whole, *values)
 
-    return together if many else one
+    return gather_rows if many else one
 
 
 def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -263,7 +263,7 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     length = scope.length(sizes[0][axis]) if attrs.beyond == "zero" else None
     is_fixed = length is None and not attrs.at.symbols.intersection(scope.point)
     numpy, bounds = (np, scope.bounds) if is_fixed else (jnp, {**scope.bounds, **scope.point})
-    found = values(attrs.at, {**bounds, **dict.fromkeys(attrs.own, numpy.arange(n))}, numpy)
+    found = values(attrs.at, {**bounds, **dict.fromkeys(attrs.bound_dims, numpy.arange(n))}, numpy)
     at = numpy.broadcast_to(found, (n,))
     if attrs.beyond != "zero":
         at = numpy.clip(at, 0, m - 1)

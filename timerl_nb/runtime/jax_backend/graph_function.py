@@ -49,7 +49,7 @@ def by_rows(
     shared = {name: k for name, k in weights.items() if k in needed}
     own = {name: k for name, k in rows.items() if k in needed}
 
-    def one(values: Weights, xs: Weights, words: JaxArray) -> tuple[JaxArray, ...]:
+    def evaluate_row(values: Weights, xs: Weights, words: JaxArray) -> tuple[JaxArray, ...]:
         scope = Scope({}, {}, (words[0:1], words[1:2]), _whole, lambda size: False)
         done = {k: values[name] for name, k in shared.items()}
         done |= {k: xs[name] for name, k in own.items()}
@@ -61,18 +61,18 @@ def by_rows(
 
     @partial(jax.jit, static_argnums=4)
     @backend.as_jax_promotes
-    def many(
+    def evaluate_rows(
         values: Weights, xs: Weights, high: JaxArray, low: JaxArray, count: int
     ) -> tuple[JaxArray, ...]:
         key = key_of(jnp.concatenate([high, low]))
         words = jax.random.bits(key, (count, 2), jnp.uint32)
-        return jax.vmap(one, in_axes=(None, 0, 0))(values, xs, words)
+        return jax.vmap(evaluate_row, in_axes=(None, 0, 0))(values, xs, words)
 
     def call(values: Weights, xs: Weights, seed: int, count: int) -> tuple[JaxArray, ...]:
         full = 1 << max(count - 1, 0).bit_length()
         filled = {name: _pad_rows(xs[name], full) for name in own}
         given = {name: values[name] for name in shared}
-        made = many(given, filled, *backend.seed_words(seed), full)
+        made = evaluate_rows(given, filled, *backend.seed_words(seed), full)
         return made if full == count else tuple(x[:count] for x in made)
 
     return call

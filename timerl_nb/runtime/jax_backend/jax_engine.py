@@ -42,11 +42,11 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(f)
-    def traced(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             return f(*args, **named)
 
-    return traced
+    return call
 
 
 def check_transfers() -> None:
@@ -89,7 +89,7 @@ def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
     precision, wide = now.jax_default_matmul_precision, now.jax_enable_x64
 
     @contextmanager
-    def same() -> Iterator[None]:
+    def restore_settings() -> Iterator[None]:
         with (
             jax.default_device(here),
             jax.default_matmul_precision(precision),
@@ -97,7 +97,7 @@ def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
         ):
             yield
 
-    return same
+    return restore_settings
 
 
 @cache

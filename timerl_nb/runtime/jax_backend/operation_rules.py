@@ -220,7 +220,7 @@ def compute(
         return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
     # where JAX has 64-bit types, it makes such positions and sums
     found = RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
-    return found if op.inputs else scope.placed(found, op.shape)
+    return found if op.inputs else scope.constrain_sharding(found, op.shape)
 
 
 NO_RULE: Final[Mapping[str, str]] = {

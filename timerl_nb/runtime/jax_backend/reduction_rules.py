@@ -113,7 +113,7 @@ def _windows(
 ) -> JaxArray:
     """Elements k to k + window joined at each k, by doubling: log2(window) passes over x."""
 
-    def ahead(y: JaxArray, k: int) -> JaxArray:
+    def shift(y: JaxArray, k: int) -> JaxArray:
         widths = [(0, k, 0) if a == axis else (0, 0, 0) for a in range(y.ndim)]
         far = jax.lax.pad(y, fill, widths)
         return jax.lax.slice_in_dim(far, k, k + y.shape[axis], axis=axis)
@@ -122,10 +122,10 @@ def _windows(
     done, block, width = 0, x, 1
     while done < window:
         if window & width:
-            result = block if result is None else join(result, ahead(block, done), done)
+            result = block if result is None else join(result, shift(block, done), done)
             done += width
         if done < window:
-            block = join(block, ahead(block, width), width)
+            block = join(block, shift(block, width), width)
             width *= 2
     return jnp.full_like(x, fill) if result is None else result
 
@@ -183,18 +183,18 @@ def _apply_dot_general(
     batch = [k for k in out if k in one and k in two]
     summed = [k for k in one if k in two and k not in out]
 
-    def own(text: str) -> list[str]:
+    def own_labels(text: str) -> list[str]:
         return [k for k in text if k not in batch and k not in summed]
 
-    if [*batch, *own(two), *own(one)] == list(out):
+    if [*batch, *own_labels(two), *own_labels(one)] == list(out):
         left, one, right, two = right, two, left, one
 
-    def along(labels: Sequence[str]) -> tuple[list[int], list[int]]:
+    def axes_of(labels: Sequence[str]) -> tuple[list[int], list[int]]:
         return [one.index(k) for k in labels], [two.index(k) for k in labels]
 
-    how = along(summed), along(batch)
+    how = axes_of(summed), axes_of(batch)
     made = jax.lax.dot_general(left, right, how, preferred_element_type=wide)
-    have = [*batch, *own(one), *own(two)]
+    have = [*batch, *own_labels(one), *own_labels(two)]
     return made.transpose([have.index(k) for k in out])
 
 
@@ -212,23 +212,23 @@ def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
     shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
     parts = _sharded_labels(scope, (a.left, a.right), sizes)
 
-    def first(labels: list[str]) -> list[str]:
+    def order_labels(labels: list[str]) -> list[str]:
         """What is divided stays so where it is outermost."""
         return sorted(labels, key=lambda label: label not in parts)
 
-    summed = first([x for x in a.left if x not in a.out])
+    summed = order_labels([x for x in a.left if x not in a.out])
     x = mask_padding(scope, args[0], sizes[0], [a.left.index(k) for k in (*summed, *swept)], 0)
     w = mask_padding(scope, args[1], sizes[1], [a.right.index(k) for k in (*summed, *swept)], 0)
     if not prod((*x.shape, *w.shape, *shape)):
         return jnp.zeros(shape, x.dtype)
-    groups = first([k for k in a.out if k in a.left and k in a.right and k not in swept])
-    mine = first([k for k in a.out if k not in a.right])
-    theirs = first([k for k in a.out if k not in a.left])
+    groups = order_labels([k for k in a.out if k in a.left and k in a.right and k not in swept])
+    mine = order_labels([k for k in a.out if k not in a.right])
+    theirs = order_labels([k for k in a.out if k not in a.left])
     of = dict(zip(a.left + a.right, x.shape + w.shape, strict=True)) | dict(
         zip(a.out, shape, strict=True)
     )
 
-    def merged(y: JaxArray, labels: str, *parts: list[str]) -> JaxArray:
+    def merge_axes(y: JaxArray, labels: str, *parts: list[str]) -> JaxArray:
         y = jnp.transpose(
             y, [labels.index(k) for part in parts for k in part] + [labels.index(k) for k in swept]
         )
@@ -236,8 +236,8 @@ def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
             *(prod(of[k] for k in part) for part in parts), *y.shape[y.ndim - len(swept) :]
         )
 
-    x = merged(x, a.left, mine, [*groups, *summed])
-    w = merged(w, a.right, [*groups, *theirs], summed)
+    x = merge_axes(x, a.left, mine, [*groups, *summed])
+    w = merge_axes(w, a.right, [*groups, *theirs], summed)
     if a.mirrored:
         w = jnp.flip(w, range(2, w.ndim))
     padding: list[tuple[int, int]] = []

@@ -31,7 +31,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class Block:
+class AxisBlock:
     """That axes as long as a dimension's bound are `size` of its points, from `start` on."""
 
     dim: Dim
@@ -41,7 +41,7 @@ class Block:
     def is_along(self, size: Size) -> bool:
         return not isinstance(size, int) and size.as_symbol == self.dim.bound
 
-    def within(self, capacity: Callable[[Size], int]) -> Callable[[Size], int]:
+    def static_sizes(self, capacity: Callable[[Size], int]) -> Callable[[Size], int]:
         """The static sizes of axes, given those for all points."""
         return lambda size: self.size if self.is_along(size) else capacity(size)
 
@@ -84,7 +84,7 @@ class Scope:
     varies: Callable[[Size], bool]
     division: Division | None = None
     once: bool = False
-    block: Block | None = None
+    block: AxisBlock | None = None
     given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
     seeds: str | None = None
     endless: str | None = None
@@ -110,7 +110,7 @@ class Scope:
             return False
         return size.as_symbol == self.division.bound
 
-    def placed(self, x: JaxArray, sizes: Sequence[Size]) -> JaxArray:
+    def constrain_sharding(self, x: JaxArray, sizes: Sequence[Size]) -> JaxArray:
         """An array that was made of nothing, where it is needed."""
         axis = next((k for k, size in enumerate(sizes) if self.is_divided(size)), None)
         if self.division is None or axis is None:

@@ -45,7 +45,7 @@ def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
     function, along = made.function, made.along
     inside: list[int] = []
     for axis in reversed(range(len(along))):
-        one = function.summed(out, along[axis]) if axis in axes else None
+        one = function.sum_over_axis(out, along[axis]) if axis in axes else None
         if one is not None:
             function, inside = one, [axis, *inside]
     if not inside:

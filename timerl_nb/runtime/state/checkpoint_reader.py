@@ -23,7 +23,7 @@ _LONGEST: Final = 100_000_000  # bytes of a header, as safetensors has it
 
 
 @dataclass(frozen=True)
-class Kept:
+class WrittenCheckpoint:
     """A checkpoint that a run has written: where, at which point, and of what."""
 
     path: Path

@@ -33,7 +33,7 @@ class DiskCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, key: str) -> bytes | None:
+    def load(self, key: str) -> bytes | None:
         """A result; None where there is none, or not all of it."""
         path = self._path(key)
         try:
@@ -75,9 +75,9 @@ class CacheEntry:
     def _key(self) -> str:
         return self.make_key()
 
-    def read(self) -> Any:
+    def load(self) -> Any:
         """Return the value, None if it is absent."""
-        payload = None if self.cache is None else self.cache.read(self._key)
+        payload = None if self.cache is None else self.cache.load(self._key)
         return None if payload is None else json.loads(payload)
 
     def write(self, value: object) -> None:

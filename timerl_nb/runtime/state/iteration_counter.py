@@ -52,7 +52,7 @@ class TurnCounter:
             )
         self._number = next((op for op in _inner(plan) if _is_number(op, dim.name)), None)
 
-    def seen(self, turn: int) -> int:
+    def to_31_bits(self, turn: int) -> int:
         """The turn that stands for one, in 31 bits.
 
         Raises:
@@ -75,7 +75,7 @@ class TurnCounter:
 
     def words(self, turn: int) -> tuple[Any, ...]:
         """A turn as draws take it: what is seen of it, and its low and high word."""
-        found = self.seen(turn), turn & _MASK, turn >> 32
+        found = self.to_31_bits(turn), turn & _MASK, turn >> 32
         return tuple(np.array([word], np.uint32) for word in found)
 
 

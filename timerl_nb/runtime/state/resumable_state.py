@@ -69,10 +69,10 @@ class Saved:
     """
 
     def __init__(self, path: Path, arrays: Mapping[str, Array], resources: int) -> None:
-        def behind(start: str) -> dict[str, Array]:
+        def arrays_with_prefix(start: str) -> dict[str, Array]:
             return {n.removeprefix(start): x for n, x in arrays.items() if n.startswith(start)}
 
-        points, values = behind(_POINTS), behind(_VALUES)
+        points, values = arrays_with_prefix(_POINTS), arrays_with_prefix(_VALUES)
         for name in points.keys() | values.keys():
             if not _are_of(points.get(name), values.get(name)):
                 raise damaged_run_file_error(
@@ -80,7 +80,7 @@ class Saved:
                 )
         self.values = {name: (points[name], found) for name, found in values.items()}
         self.lengths = arrays.get(_LENGTHS)
-        self.resources = [behind(f"resource {k}: ") for k in range(resources)]
+        self.resources = [arrays_with_prefix(f"resource {k}: ") for k in range(resources)]
 
 
 def _are_of(points: Array | None, values: Array | None) -> bool:

@@ -111,16 +111,16 @@ class RunFolder:
             with suppress(ExecutionError):  # what is damaged is left as it is
                 self._clear("" if self.is_empty else self.manifest().state)
         except BlockingIOError:
-            self.leave()
+            self.release()
             raise ExecutionError(
                 f"another run saves in {self.path}.",
                 hint="wait for its end, or give this one a folder of its own.",
             ) from None
         except OSError as error:
-            self.leave()
-            raise self._unwritable(self.path, error) from None
+            self.release()
+            raise self._make_write_error(self.path, error) from None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Let other runs in."""
         if self._lock is not None:
             self._lock.close()
@@ -156,7 +156,7 @@ class RunFolder:
             text = json.dumps(made.to_json(), indent=1, sort_keys=True)
             write_whole(path := self.path / MANIFEST, text.encode())
         except OSError as error:
-            raise self._unwritable(path, error) from None
+            raise self._make_write_error(path, error) from None
         self._clear(name)
         return made
 
@@ -167,7 +167,7 @@ class RunFolder:
                 if other.name != keep:
                     other.unlink()
 
-    def _unwritable(self, path: Path, error: OSError) -> ExecutionError:
+    def _make_write_error(self, path: Path, error: OSError) -> ExecutionError:
         return ExecutionError(
             f"the run cannot save its state in {path}: {error.strerror}.",
             hint="choose a folder that exists or can be made, with space left. What was saved last is "

@@ -17,7 +17,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
 
 
 @dataclass(frozen=True)
-class _Place:
+class _LoopPosition:
     """Where an operation stands: the part of the nest, and its point less the part's counter."""
 
     part: int
@@ -44,10 +44,12 @@ class RunProgress:
         self._loops = all_loops if loops is None else list(loops)
         self.turns = self._turns()
         self.outer = self._outer() if self.turns is not None else None
-        self._places: dict[int, list[_Place]] = {}
+        self._places: dict[int, list[_LoopPosition]] = {}
         for k, part in enumerate(self._parts):
             for node in _find_executes(part):
-                self._places.setdefault(node.op_id, []).append(_Place(k, self._offset(part, node)))
+                self._places.setdefault(node.op_id, []).append(
+                    _LoopPosition(k, self._offset(part, node))
+                )
 
     @property
     def bound(self) -> str:
@@ -96,9 +98,9 @@ class RunProgress:
         behind = [a for o in self._statements.of_op(sink.id).operands for a in o.accesses]
         if any(access.across for access in behind):
             return 0
-        return max(0, min((self._until(a.read, turns) for a in behind), default=0))
+        return max(0, min((self._readable_bound(a.read, turns) for a in behind), default=0))
 
-    def _until(self, read: Read, turns: int) -> int:
+    def _readable_bound(self, read: Read, turns: int) -> int:
         source = self._pdg[read.source]
         domain = source.outputs[read.out].domain
         assert self.outer is not None
@@ -122,12 +124,12 @@ class RunProgress:
         before = [p for p in places if p.part < part]
         if any(p.offset is None for p in (*now, *before)):  # in a turn, it may not have run yet
             return 0 if now or len(before) < len(places) else _ALL
-        reached = [self._last(p, within) for p in now] or [
-            self._last(p, None) for p in before if p.part == max(q.part for q in before)
+        reached = [self._last_point(p, within) for p in now] or [
+            self._last_point(p, None) for p in before if p.part == max(q.part for q in before)
         ]
         return min(reached, default=-1) + 1
 
-    def _last(self, place: _Place, turns: int | None) -> int:
+    def _last_point(self, place: _LoopPosition, turns: int | None) -> int:
         """The last point at which an operation has run after so many turns of its loop, or all."""
         part = self._parts[place.part]
         assert place.offset is not None
@@ -172,7 +174,7 @@ class SoFar:
         name = self.progress.bound
         return {**bounds, name: min(count, bounds[name])}
 
-    def last(self, sink: Op) -> dict[str, int]:
+    def last_bound(self, sink: Op) -> dict[str, int]:
         """The bound, by name, at which a sink reads the last point that is there.
 
         A sink that varies over the dimension reads no other points than in a whole run.

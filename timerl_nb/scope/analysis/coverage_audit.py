@@ -111,7 +111,7 @@ class audit:
             folder = tempfile.TemporaryDirectory(prefix="timerl-scope-")
             recorder.begin(Path(kept.enter_context(folder)))
             self._folder = kept.pop_all()
-        self._tapping.on()
+        self._tapping.install()
         stack = self._own.stack = _Stack()
         stack.limit = inf if self._seconds is None else self._seconds * 1e9
         if _MONITORING:
@@ -123,7 +123,7 @@ class audit:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self._end()
-        self._tapping.off()
+        self._tapping.remove()
         recorder.end()
         self._folder.close()
         return kind is Enough
@@ -155,7 +155,7 @@ class audit:
         elif event == "c_call":
             self._enter_call(stack, what, frame.f_code)
         else:
-            stack.left(is_frame=event == "return")
+            stack.pop(is_frame=event == "return")
         stack.since = perf_counter_ns()
 
     def _spend(self) -> _Stack:
@@ -174,22 +174,22 @@ class audit:
     def _enter_frame(self, stack: _Stack, code: types.CodeType) -> None:
         """A frame of Python is entered."""
         imports = not stack.tops[-1] or code.co_filename.startswith(_IMPORTING)
-        stack.entered(_NOTHING if imports else _PYTHON, is_frame=True)
+        stack.push(_NOTHING if imports else _PYTHON, is_frame=True)
 
     def _enter_call(self, stack: _Stack, function: Any, code: types.CodeType) -> None:
         """A function is called that is not Python's, from some code."""
         if not stack.tops[-1]:
-            stack.entered(_NOTHING, is_frame=False)
+            stack.push(_NOTHING, is_frame=False)
         elif (
             _is_tapped()
             or is_tap(getattr(function, "__func__", function))
             or code.co_filename.startswith(_OURS)
         ):
-            stack.entered(_PYTHON, is_frame=False)
+            stack.push(_PYTHON, is_frame=False)
         else:
             name = self._look_up_name(function)
             self._calls[name] += 1
-            stack.entered(name, is_frame=False)
+            stack.push(name, is_frame=False)
 
     def _look_up_name(self, function: Any) -> str:
         known = self._names.get(id(function))
@@ -213,16 +213,16 @@ class _Stack:
         self.spent, self.limit = 0, inf  # nanoseconds, until it is enough
         self.since = perf_counter_ns()
 
-    def entered(self, top: str, *, is_frame: bool) -> None:
+    def push(self, top: str, *, is_frame: bool) -> None:
         if not is_frame and not self.frames[-1]:  # of the last call nobody has heard how it ended
-            self.left(is_frame=False)
+            self.pop(is_frame=False)
         self.tops.append(top)
         self.frames.append(is_frame)
 
-    def left(self, *, is_frame: bool) -> None:
+    def pop(self, *, is_frame: bool) -> None:
         """The last frame is left, and the calls from it; or the last call, if there is one."""
         if is_frame and not self.frames[-1]:
-            self.left(is_frame=False)
+            self.pop(is_frame=False)
         if len(self.tops) > 1 and self.frames[-1] is is_frame:
             self.tops.pop()
             self.frames.pop()
@@ -254,7 +254,7 @@ _TOOL: Final = 2  # sys.monitoring.PROFILER_ID
 def _monitor(found: audit) -> None:
     """Have an audit hear of all threads' events."""
 
-    def told(act: Callable[..., None]) -> Callable[..., None]:
+    def guard_callback(act: Callable[..., None]) -> Callable[..., None]:
         def hears(*event: Any) -> None:
             stack = found._spend()
             act(stack, *event)
@@ -266,10 +266,10 @@ def _monitor(found: audit) -> None:
         if type(getattr(function, "__func__", function)) is not types.FunctionType:
             calls(code, function)  # of others a frame is entered
 
-    calls = told(lambda stack, code, function: found._enter_call(stack, function, code))
-    framed = told(lambda stack, code, *_: found._enter_frame(stack, code))
-    left = told(lambda stack, *_: stack.left(is_frame=True))
-    returned = told(lambda stack, *_: stack.left(is_frame=False))
+    calls = guard_callback(lambda stack, code, function: found._enter_call(stack, function, code))
+    framed = guard_callback(lambda stack, code, *_: found._enter_frame(stack, code))
+    left = guard_callback(lambda stack, *_: stack.pop(is_frame=True))
+    returned = guard_callback(lambda stack, *_: stack.pop(is_frame=False))
     _MONITORING.use_tool_id(_TOOL, "trl.scope.audit")
     events, which = _MONITORING.events, 0
     for callback, names in {

@@ -155,7 +155,7 @@ class _Waits:
         self._names = names
 
     @cached_property
-    def _stretches(self) -> tuple[Array, Array]:
+    def _wait_intervals(self) -> tuple[Array, Array]:
         waits = np.concatenate([piece.on == Library.WAITING for piece in pieces(self.lane)])
         changes = np.flatnonzero(np.diff(np.concatenate([[False], waits, [False]])))
         moments = np.append(self.lane.edges["ts"].astype(np.int64), self.lane.end)[changes]
@@ -170,7 +170,7 @@ class _Waits:
 
     def wait_before(self, now: int) -> tuple[int, int] | None:
         """The last wait that began before a moment; it may not have ended by then."""
-        begins, ends = self._stretches
+        begins, ends = self._wait_intervals
         k = int(np.searchsorted(begins, now)) - 1
         return None if k < 0 else (int(begins[k]), int(min(ends[k], now)))
 

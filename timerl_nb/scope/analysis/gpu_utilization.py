@@ -39,7 +39,7 @@ def utilization(recording: Lanes | Readable, seconds: float = 1 / 6) -> dict[int
     if not seconds > 0:
         raise OptionError(f"seconds={seconds!r} is not possible.", hint="give 1/6, for example.")
     recording = lanes_of(recording)
-    devices, windows = recording.devices, recording.devices.traced
+    devices, windows = recording.devices, recording.devices.traced_windows
     found: dict[int, Utilization] = {}
     if not windows:
         return found
@@ -48,7 +48,9 @@ def utilization(recording: Lanes | Readable, seconds: float = 1 / 6) -> dict[int
     moments = np.linspace(begin, end, count + 1).astype(np.int64)
     for number in range(max(len(one.devices) for one in windows)):
         mine = (devices.device == number) & (devices.sort == Sort.KERNEL)
-        spent = np.diff(Busy.of(devices.begin[mine], devices.end[mine]).before(moments))
+        spent = np.diff(
+            Busy.from_intervals(devices.begin[mine], devices.end[mine]).busy_before(moments)
+        )
         whole = max(1, end - begin)
         found[number] = Utilization(float((spent > 0).mean()), int(spent.sum()) / whole)
     return found

@@ -66,7 +66,7 @@ def frames(lane: Lane, stack: Stack) -> Frames:
     on_top = np.zeros(len(edges), np.int64)
     on_top[order] = order[np.maximum.accumulate(seen)]
     number = np.maximum(np.cumsum(is_enter) - 1, 0)  # of the frame that was entered last
-    spent = np.diff(moments) - np.diff(unobserved_intervals(lane).before(moments))
+    spent = np.diff(moments) - np.diff(unobserved_intervals(lane).busy_before(moments))
     spent = np.where(depth > 0, spent, 0)
     own = np.bincount(number[on_top], spent, len(entered)).astype(np.int64)
     return Frames(
@@ -97,4 +97,4 @@ def unobserved_intervals(lane: Lane) -> Busy:
     edges = lane.edges[(lane.edges["kind"] == Kind.OFF) | (lane.edges["kind"] == Kind.ON)]
     moments = np.append(edges["ts"].astype(np.int64), lane.end)
     off = np.flatnonzero(edges["kind"] == Kind.OFF)
-    return Busy.of(moments[off], moments[off + 1])
+    return Busy.from_intervals(moments[off], moments[off + 1])

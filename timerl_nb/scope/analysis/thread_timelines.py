@@ -81,7 +81,7 @@ class Lanes:
     names: tuple[str, ...]
     op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
-    devices: Devices = field(default_factory=Devices.none)
+    devices: Devices = field(default_factory=Devices.empty)
 
 
 class Readable(ABC):

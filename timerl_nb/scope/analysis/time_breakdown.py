@@ -35,7 +35,7 @@ from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 Column = Literal["phase", "operation", "library", "used", "thread"]
 COLUMNS: Final = get_args(Column)
 _FAR: Final = np.array([1 << 61])
-_ALWAYS: Final = Busy.of(-_FAR, _FAR)
+_ALWAYS: Final = Busy.from_intervals(-_FAR, _FAR)
 
 
 class Used(IntEnum):
@@ -194,7 +194,8 @@ def overlap_of(
     threads: dict[str, dict[Cell, int]] = {}
     names, devices = recording.names, recording.devices
     seen = {
-        p: seen_of(devices, devices.process == p, p) for p in {x.process for x in devices.traced}
+        p: seen_of(devices, devices.process == p, p)
+        for p in {x.process for x in devices.traced_windows}
     }
     for number, recorded in enumerate(recording.lanes):
         lane = with_waits(recorded, names)
@@ -215,7 +216,7 @@ def overlap_of(
     if by == "launch":
         for process, (_, windows) in seen.items():
             lost = (devices.lane < 0) & (devices.process == process)
-            ends = windows.before(devices.end[lost]) - windows.before(devices.begin[lost])
+            ends = windows.busy_before(devices.end[lost]) - windows.busy_before(devices.begin[lost])
             unplaced += int(ends.sum())
     ranked = sorted(
         threads.items(), key=lambda pair: -sum(ns for c, ns in pair[1].items() if c.operation)
@@ -237,11 +238,13 @@ def seen_of(
         which: rows of `devices`.
         parts: each stretch belongs to one row (`of_which`), of several at once to the one that began first.
     """
-    windows = [(one.begin, one.end) for one in devices.traced if one.process == process]
+    windows = [(one.begin, one.end) for one in devices.traced_windows if one.process == process]
     begin, end = np.array(windows, np.int64).reshape(-1, 2).T
-    known, rows = Busy.of(begin, end), np.flatnonzero(which)
-    made = (Busy.parts if parts else Busy.of)(devices.begin[rows], devices.end[rows])
-    there = made.within(known)
+    known, rows = Busy.from_intervals(begin, end), np.flatnonzero(which)
+    made = (Busy.from_intervals_in_parts if parts else Busy.from_intervals)(
+        devices.begin[rows], devices.end[rows]
+    )
+    there = made.intersect(known)
     return replace(there, of_which=rows[there.of_which]), known
 
 
@@ -258,9 +261,11 @@ def _stretches(
     moved = None if launched is None else _Moved(lane, busy, launched)
     for piece, end in zip(pieces(lane), [*starts, lane.end], strict=False):
         moments = np.append(piece.ts, end)
-        spent, shared, seen = np.diff([moments, busy.before(moments), known.before(moments)])
+        spent, shared, seen = np.diff(
+            [moments, busy.busy_before(moments), known.busy_before(moments)]
+        )
         if moved is not None:
-            spent, seen, shared = moved.taken(piece, moments, spent, seen, shared)
+            spent, seen, shared = moved.subtract(piece, moments, spent, seen, shared)
         keys = piece.phase, piece.operation, piece.on
         for (*key, on), (unseen, alone, beside) in _sum_by_key(
             keys, spent - seen, seen - shared, shared
@@ -294,7 +299,7 @@ class _Moved:
         self._cell = np.zeros((3, count), np.int64)
         self._ns = np.zeros((2, count), np.int64)  # beside the thread's time, and while it waits
 
-    def taken(
+    def subtract(
         self, piece: Piece, moments: Array, spent: Array, seen: Array, shared: Array
     ) -> tuple[Array, Array, Array]:
         """What is left of the time of each edge's stretch, in all, as seen, and as shared with a device."""

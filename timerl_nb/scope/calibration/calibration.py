@@ -104,7 +104,7 @@ class Calibration:
                     f"the calibration is of another program: {self.program}, and not {process.command}.",
                     hint=f"what recording costs differs between programs by several times; {_AGAIN}",
                 )
-            tracers = ", ".join(sorted({one.tracer for one in recording.devices.traced}))
+            tracers = ", ".join(sorted({one.tracer for one in recording.devices.traced_windows}))
             made_by = {**process.made_by, **({TRACER: tracers} if tracers else {})}
             for what in sorted({*self.made_by} & {*made_by}):
                 here, there = made_by[what], self.made_by[what]

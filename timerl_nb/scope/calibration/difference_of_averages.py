@@ -55,7 +55,7 @@ class Calls:
     absent: str = ""
 
     @classmethod
-    def of(cls, recording: Lanes) -> Calls:
+    def from_recording(cls, recording: Lanes) -> Calls:
         """Those of a recording."""
         ranks = {one.number: k for k, one in enumerate(recording.processes)}
         lanes = sorted(recording.lanes, key=lambda lane: int(lane.edges["ts"][0]))
@@ -71,7 +71,7 @@ class Calls:
             {key: whole for key, _, whole, _ in found},
             {key: inside for key, *_, inside in found},
             recording.processes[0],
-            tuple(sorted({one.tracer for one in seen.traced})),
+            tuple(sorted({one.tracer for one in seen.traced_windows})),
             str(seen),
         )
 
@@ -90,8 +90,10 @@ def _outermost(
 ) -> Iterator[tuple[str, Array, Array, dict[str, Array]]]:
     """By name, what `Calls` holds of a lane."""
     calls, hidden, names = frames(lane, "call"), unobserved_intervals(lane), recording.names
-    windows = [(x.begin, x.end) for x in recording.devices.traced if x.process == lane.process]
-    traced = Busy.of(*np.array(windows, np.int64).reshape(-1, 2).T)
+    windows = [
+        (x.begin, x.end) for x in recording.devices.traced_windows if x.process == lane.process
+    ]
+    traced = Busy.from_intervals(*np.array(windows, np.int64).reshape(-1, 2).T)
     by_tracer = np.zeros(len(lane.edges), bool)
     by_tracer[lane.traced] = True
     by_tracer = by_tracer[lane.edges["kind"] == Kind.CALL_ENTER]
@@ -101,9 +103,9 @@ def _outermost(
     library, name = calls.top >> NAME_BITS, calls.top & NAME_MASK
     waits = np.bincount(of, library == Library.WAITING, len(outer)) > 0
     # what a tracer's own beginning and end call is none of the program's, and what it alone saw is in no other run
-    ours = (hidden.before(begin + 1) == hidden.before(begin)) & ~by_tracer[outer]
-    whole = (traced.before(end) - traced.before(begin) == took) & ~waits
-    whole &= hidden.before(end) == hidden.before(begin)
+    ours = (hidden.busy_before(begin + 1) == hidden.busy_before(begin)) & ~by_tracer[outer]
+    whole = (traced.busy_before(end) - traced.busy_before(begin) == took) & ~waits
+    whole &= hidden.busy_before(end) == hidden.busy_before(begin)
     seen = by_tracer & (library == Library.API)
     inside = {
         names[api]: np.bincount(of[seen & (name == api)], minlength=len(outer))
@@ -139,13 +141,13 @@ def averages(
     def run(traced: bool) -> Calls:
         with TemporaryDirectory(prefix="timerl-scope-") as made:
             ran(script, folder := Path(made) / "recording", devices if traced else 0)
-            return Calls.of(read(folder))
+            return Calls.from_recording(read(folder))
 
-    def say(number: int, pair: tuple[Calls, Calls]) -> None:
+    def report(number: int, pair: tuple[Calls, Calls]) -> None:
         often = sum(pair[0].counts.values())
         told(f"pair {number} of {pairs}: {often:,.0f} calls of devices' interfaces traced")
 
-    return in_turns(run, pairs, by_averages, lambda one: one.counts, say)
+    return in_turns(run, pairs, by_averages, lambda one: one.counts, report)
 
 
 def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:

@@ -55,7 +55,7 @@ class Blocks:
             # not by what other processes took meanwhile, unless the thread does little but wait
             took = max(cpu - self._cpu, (now - self._began) // _WAITS)
             self._resize(took if self._cpu else SHORTEST)
-            self._states = self._next()
+            self._states = self._draw_blocks()
             if not self._cpu or (len(self._states) == 2 and self._pairs % TIMED == 0):
                 lane.recorder.asked(lane)
         if lane.silent != (silent := self._states.pop()):
@@ -72,7 +72,7 @@ class Blocks:
         elif took > _LONGEST:
             self._size = max(1, self._size // 2)
 
-    def _next(self) -> list[bool]:
+    def _draw_blocks(self) -> list[bool]:
         """Whether the next blocks are silent, from the last one on."""
         done = max(self._count - WARM, FEWEST)
         share = max(LATER, (FEWEST / done) ** 0.5 / 2)  # of blocks that is silent

@@ -36,7 +36,7 @@ def measure_call_costs(lane: ThreadLane) -> None:
     more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both. It takes some milliseconds,
     and is done now and then: a machine's speed changes.
     """
-    tap = Taps().made(operator.index, "", Library.BACKEND)
+    tap = Taps().get_or_make(operator.index, "", Library.BACKEND)
     annotated = operation("")
 
     def annotation(_: int) -> None:
@@ -50,7 +50,7 @@ def measure_call_costs(lane: ThreadLane) -> None:
     ):
         written: list[mmap.mmap] = []
         spent: list[tuple[float, ...]] = []
-        with lane.aside(partial(_allocate_segment, written)):
+        with lane.redirected(partial(_allocate_segment, written)):
             for _ in range(_ROUNDS):
                 lane.silence(False)
                 recorded = _each(function)
@@ -63,7 +63,7 @@ def measure_call_costs(lane: ThreadLane) -> None:
         costs[f"silent {kind}"] = between
         costs[kind] = between + max(0.0, recorded - still)
         costs[f"inside {kind}"] = min(max(0.0, within), costs[kind])
-    lane.recorder.say({"costs": costs})
+    lane.recorder.add_line({"costs": costs})
 
 
 def _allocate_segment(written: list[mmap.mmap]) -> mmap.mmap:

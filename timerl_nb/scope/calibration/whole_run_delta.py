@@ -67,7 +67,7 @@ def whole_delta(
     """
     loop = tight_loop()
 
-    def say(number: int, pair: tuple[Run, Run]) -> None:
+    def report(number: int, pair: tuple[Run, Run]) -> None:
         recorded, bare = (run.cpu / 1e9 for run in pair)
         told(f"pair {number} of {pairs}: {recorded:.3f} s of CPU time, unrecorded {bare:.3f}")
 
@@ -76,7 +76,7 @@ def whole_delta(
         pairs,
         lambda both: by_runs(both, loop),
         lambda run: dict(zip(KINDS, run.counts, strict=True)),
-        say,
+        report,
     )
 
 

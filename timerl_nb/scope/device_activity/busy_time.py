@@ -25,9 +25,9 @@ class Busy:
     of_which: Array
 
     @classmethod
-    def of(cls, begin: Array, end: Array) -> Busy:
+    def from_intervals(cls, begin: Array, end: Array) -> Busy:
         """The union of intervals [begin, end), in any order, of any streams and devices; empty ones are nothing."""
-        parts = cls.parts(begin, end)
+        parts = cls.from_intervals_in_parts(begin, end)
         if not len(parts.begin):
             return parts
         first = np.ones(len(parts.begin), bool)
@@ -36,7 +36,7 @@ class Busy:
         return cls(parts.begin[first], parts.end[last], parts.of_which[first])
 
     @classmethod
-    def parts(cls, begin: Array, end: Array) -> Busy:
+    def from_intervals_in_parts(cls, begin: Array, end: Array) -> Busy:
         """The same union, in parts that each belong to one interval: the one that began first, of these the first."""
         begin, end = (np.asarray(x, np.int64) for x in (begin, end))
         order = np.argsort(begin, kind="stable")
@@ -45,7 +45,7 @@ class Busy:
         some = reach > free
         return cls(free[some], reach[some], order[some])
 
-    def within(self, other: Busy) -> Busy:
+    def intersect(self, other: Busy) -> Busy:
         """What of it lies in stretches of another."""
         moments = np.concatenate([self.end, other.end, self.begin, other.begin])
         step = np.repeat([-1, 1], len(moments) // 2)
@@ -62,7 +62,7 @@ class Busy:
         """The busy nanoseconds before each stretch."""
         return np.concatenate([[0], np.cumsum(self.end - self.begin)])
 
-    def before(self, moments: Array) -> Array:
+    def busy_before(self, moments: Array) -> Array:
         """The busy nanoseconds before each of some moments."""
         if not len(self.begin):
             return np.zeros(len(moments), np.int64)
@@ -72,4 +72,4 @@ class Busy:
         return np.where(k < 0, 0, self._busy_before[at] + part)
 
 
-NEVER: Final = Busy.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NEVER: Final = Busy.from_intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))

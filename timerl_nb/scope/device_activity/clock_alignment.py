@@ -24,7 +24,7 @@ class Anchor:
     width: int
 
     @classmethod
-    def between(cls, before: int, theirs: int, after: int, took: int = 0) -> Anchor:
+    def from_readings(cls, before: int, theirs: int, after: int, took: int = 0) -> Anchor:
         """Theirs was read between two readings of ours; `took` nanoseconds of that are known to be theirs alone."""
         width = max(0, after - before - took)
         return cls(theirs, before + width // 2, (width + 1) // 2)
@@ -54,7 +54,7 @@ class Joint:
         """Nanoseconds within which a moment is known."""
         return max(one.width for one in (self.first, self.last) if one is not None)
 
-    def ours(self, moments: Array) -> Array:
+    def to_our_clock(self, moments: Array) -> Array:
         """Moments of their clock by ours; the drift is taken off in proportion to the time."""
         since = moments.astype(np.int64) - self.first.theirs
         if self.last is None or not self.drift or self.last.theirs == self.first.theirs:

@@ -71,7 +71,7 @@ class CuptiTracer:
         self._began = api.get_timestamp()
         return ""
 
-    def now(self, number: int) -> int | None:
+    def read_clock(self, number: int) -> int | None:
         return int(self._cupti.get_timestamp())
 
     def stop(self) -> Trace:

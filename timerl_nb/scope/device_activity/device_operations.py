@@ -120,7 +120,7 @@ class Devices:
     windows: tuple[TracedWindow, ...] = ()
 
     @classmethod
-    def none(cls, windows: tuple[TracedWindow, ...] = ()) -> Devices:
+    def empty(cls, windows: tuple[TracedWindow, ...] = ()) -> Devices:
         """Nothing, seen in some windows or in none."""
         none = np.zeros(0, np.int64)
         columns = {one.name: none for one in fields(cls) if one.name != "windows"}
@@ -130,15 +130,17 @@ class Devices:
         return len(self.begin)
 
     @property
-    def traced(self) -> tuple[TracedWindow, ...]:
+    def traced_windows(self) -> tuple[TracedWindow, ...]:
         """The windows in which there were devices."""
         return tuple(one for one in self.windows if one.devices)
 
     def __str__(self) -> str:
-        if not self.traced:
+        if not self.traced_windows:
             said = [str(one) for one in self.windows] or ["nobody looked at devices"]
             return "\n".join(["devices: absent, not zero", *(f"  {one}" for one in said)])
-        lines = [f"devices: kernels and copies: {len(self):,}, windows: {len(self.traced):,}"]
+        lines = [
+            f"devices: kernels and copies: {len(self):,}, windows: {len(self.traced_windows):,}"
+        ]
         return "\n".join([*lines, *(f"  {one}" for one in self.windows)])
 
 

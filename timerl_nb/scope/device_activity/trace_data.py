@@ -61,16 +61,16 @@ class Trace:
     called: Array
     marks: Mapping[str, tuple[int, int, int]]
 
-    def joined(self, joint: Joint) -> Trace:
+    def to_our_clock(self, joint: Joint) -> Trace:
         """The same by our clock."""
-        begin, end = joint.ours(np.array([self.window.begin, self.window.end])).tolist()
+        begin, end = joint.to_our_clock(np.array([self.window.begin, self.window.end])).tolist()
         window = replace(self.window, begin=begin, end=end, drift=joint.drift, width=joint.width)
         ran, called = self.ran.copy(), self.called.copy()
         for rows in (ran, called):
             for column in ("begin", "end"):
-                rows[column] = joint.ours(rows[column])
+                rows[column] = joint.to_our_clock(rows[column])
         marks = {
-            name: (thread, *joint.ours(np.array(moments)).tolist())
+            name: (thread, *joint.to_our_clock(np.array(moments)).tolist())
             for name, (thread, *moments) in self.marks.items()
         }
         return replace(self, window=window, ran=ran, called=called, marks=marks)

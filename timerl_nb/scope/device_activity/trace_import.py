@@ -66,7 +66,7 @@ def add_trace(
         about: Mapping[str, Any] = parse_json(read_regular(manifests[which], LONGEST_TEXT))
         joint = Joint(_anchor(about["begin"]), about["end"] and _anchor(about["end"]))
         trace = replace(trace, window=replace(trace.window, process=int(which)))
-        joined = trace.joined(joint)
+        joined = trace.to_our_clock(joint)
         begin, end = about["begin"]["monotonic"], (about["end"] or {}).get("monotonic")
         if joined.window.end < begin or (end is not None and joined.window.begin > end):
             raise ExecutionError(

@@ -72,7 +72,7 @@ def merge_traces(
         )
         parts.append(columns)
     if not parts:
-        return tuple(found), Devices.none()
+        return tuple(found), Devices.empty()
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(whole["begin"], kind="stable")
     columns = {name: column[order] for name, column in whole.items()}

@@ -46,7 +46,7 @@ class Tracer(Protocol):
         """
         ...
 
-    def now(self, number: int) -> int | None:
+    def read_clock(self, number: int) -> int | None:
         """Its clock, or None where the mark of that number tells, which it sets now."""
         ...
 
@@ -125,7 +125,7 @@ class TorchTracer:
         self._profile.start()
         return ""
 
-    def now(self, number: int) -> int | None:
+    def read_clock(self, number: int) -> int | None:
         return time.time_ns()
 
     def stop(self) -> Trace:
@@ -172,7 +172,7 @@ class JaxTracer:
             raise tracer_busy_error(self.name) from error
         return ""
 
-    def now(self, number: int) -> int | None:
+    def read_clock(self, number: int) -> int | None:
         thread = threading.get_native_id()
         with self._jax.profiler.TraceAnnotation(f"timerl mark {number} of thread {thread}"):
             return None

@@ -90,7 +90,7 @@ class devices:
             return
         for number in range(first, first + _ANCHORS):
             before = monotonic_ns()
-            theirs = tracer.now(number)
+            theirs = tracer.read_clock(number)
             self._anchors.append((number, before, theirs, monotonic_ns()))
 
     def _trace(self, end: int) -> Trace:
@@ -107,9 +107,9 @@ class devices:
             if theirs is None:
                 _, theirs, until = marks[str(number)]
                 took = until - theirs
-            both[number >= _ANCHORS].append(Anchor.between(before, theirs, after, took))
+            both[number >= _ANCHORS].append(Anchor.from_readings(before, theirs, after, took))
         first, last = (min(some, key=lambda anchor: anchor.width) for some in both.values())
-        joined = trace.joined(Joint(first, last))
+        joined = trace.to_our_clock(Joint(first, last))
         window: TracedWindow = replace(
             joined.window, process=own_process(), begin=self._begin, end=end
         )

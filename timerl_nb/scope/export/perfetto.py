@@ -54,7 +54,7 @@ class _Track:
     lane: int
     slices: Array
 
-    def within(self, begin: int, end: int) -> _Track:
+    def restrict(self, begin: int, end: int) -> _Track:
         """What of it lies in a stretch, in order."""
         first, last = self.slices["begin"], self.slices["end"]
         some = self.slices[(first < end) & ((last > begin) | (first >= begin))]
@@ -117,14 +117,14 @@ def perfetto(
     called: dict[int, Array] = {}
     for number, lane in enumerate(lanes):
         row, busy = _thread(lane, number, len(recording.names))
-        rows.append(row.within(since, until))
+        rows.append(row.restrict(since, until))
         called[lane.process] = called.get(lane.process, 0) + _shares(busy, moments)
     for process, shares in called.items():
         counters.append(_Counter(process, "threads in calls", moments[:-1], shares))
     titles = {one.number: f"{one.command} ({one.number})" for one in recording.processes}
     for process, title, made, busy in _devices(recording, len(recording.names)):
         titles[process] = title
-        rows += [row.within(since, until) for row in made]
+        rows += [row.restrict(since, until) for row in made]
         if busy is not NEVER:
             counters.append(_Counter(process, "busy", moments[:-1], _shares(busy, moments)))
     kept, left = _longest(rows, most)
@@ -160,7 +160,7 @@ def _thread(lane: Lane, number: int, names: int) -> tuple[_Track, Busy]:
     title = f"{lane.name or 'thread'} ({lane.thread})"
     row = _Track(lane.process, title, number, np.concatenate(parts))
     outer = calls.depth == 1
-    return row, Busy.of(calls.begin[outer], calls.end[outer])
+    return row, Busy.from_intervals(calls.begin[outer], calls.end[outer])
 
 
 def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Track], Busy]]:
@@ -168,8 +168,8 @@ def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Tra
     devices = recording.devices
     known = [lane.process for lane in recording.lanes]
     number = max([0, *known, *(one.number for one in recording.processes)])
-    for process in sorted({one.process for one in devices.traced}):
-        windows = [one for one in devices.traced if one.process == process]
+    for process in sorted({one.process for one in devices.traced_windows}):
+        windows = [one for one in devices.traced_windows if one.process == process]
         of = devices.process == process
         named = {k: name for one in windows for k, name in enumerate(one.devices)}
         for device in sorted({*named, *np.unique(devices.device[of]).tolist()}):
@@ -185,11 +185,11 @@ def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Tra
                 ran["category"] += _RAN
                 rows.append(_Track(number, f"stream {stream}", -1, ran))
             title = f"device {device} of {process}: {named.get(device, 'of unknown name')}"
-            yield number, title, rows, Busy.of(devices.begin[here], devices.end[here])
+            yield number, title, rows, Busy.from_intervals(devices.begin[here], devices.end[here])
 
 
 def _shares(busy: Busy, moments: Array) -> Array:
-    return np.diff(busy.before(moments)) / np.maximum(np.diff(moments), 1)
+    return np.diff(busy.busy_before(moments)) / np.maximum(np.diff(moments), 1)
 
 
 def _longest(rows: Sequence[_Track], most: int) -> tuple[list[_Track], int]:

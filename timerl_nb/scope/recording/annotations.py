@@ -44,18 +44,18 @@ class _Decorator:
             )
         if inspect.iscoroutinefunction(function):
 
-            async def waiting(*args: P.args, **named: P.kwargs) -> Any:
+            async def call_coroutine(*args: P.args, **named: P.kwargs) -> Any:
                 with cls(name):
                     return await function(*args, **named)
 
-            return cast("Callable[P, R]", functools.wraps(function)(waiting))
+            return cast("Callable[P, R]", functools.wraps(function)(call_coroutine))
         if inspect.isgeneratorfunction(function):
 
-            def yielding(*args: P.args, **named: P.kwargs) -> Any:
+            def call_generator(*args: P.args, **named: P.kwargs) -> Any:
                 with cls(name):
                     return (yield from function(*args, **named))
 
-            return cast("Callable[P, R]", functools.wraps(function)(yielding))
+            return cast("Callable[P, R]", functools.wraps(function)(call_generator))
 
         @functools.wraps(function)
         def call(*args: P.args, **named: P.kwargs) -> R:

@@ -37,7 +37,7 @@ def join(told: str) -> None:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
     hand_on(folder, **{name: to[name] for name in _ASKED})
-    Tapping(taps).on()
+    Tapping(taps).install()
     steps = Steps(devices)
     steps.begin()
     atexit.register(recorder.end)

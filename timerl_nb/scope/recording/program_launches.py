@@ -49,12 +49,12 @@ class Launches:
         elif event.kind == "wait" and not is_tap(sys.modules["jax"].block_until_ready):
             # else that has told of it, and nothing may be written ahead of it any more
             begun = time.monotonic_ns() - round(event.seconds * 1e9)
-            lane.called(lane.recorder.top(Library.WAITING, WAIT), begun)
+            lane.called(lane.recorder.top_of_call(Library.WAITING, WAIT), begun)
             lane.returned()
         elif event.kind == "end":
-            self.turned()
+            self.on_turn()
 
-    def turned(self, count: int = 1) -> None:
+    def on_turn(self, count: int = 1) -> None:
         """A turn has ended, or several of them, which were one launch."""
         if (lane := self._lane) is not None:
             self._end(lane)
@@ -65,8 +65,8 @@ class Launches:
     def _begin(self, lane: ThreadLane, name: str, point: Sequence[int]) -> None:
         if name not in self._tops:
             library = Library.PYTHON if self._names.sort(name) == "host" else Library.BACKEND
-            self._tops[name] = lane.recorder.top(library, name)
-            lane.recorder.say({"launch": name, "op_ids": list(self._names.op_ids(name))})
+            self._tops[name] = lane.recorder.top_of_call(library, name)
+            lane.recorder.add_line({"launch": name, "op_ids": list(self._names.op_ids(name))})
         if self._turn is None and not lane.phases:
             self._turn = phase(TURN).__enter__()
         if not lane.operations:

@@ -110,13 +110,13 @@ def _not_written(folder: Path, error: OSError | ValueError) -> ExecutionError:
 def each_step(told: Stepped) -> None:
     """Have somebody be told where a thread's outermost phase (true) or operation ends."""
 
-    def ended(is_phase: bool) -> None:
+    def on_end(is_phase: bool) -> None:
         lane = this_lane()
         if lane is not None and not lane.is_aside:
             told(lane, is_phase)
 
     if _now is not None:
-        c_or_python_recorder.module.each_step(ended)
+        c_or_python_recorder.module.each_step(on_end)
 
 
 def is_owned_by(owner: object) -> bool:
@@ -155,7 +155,9 @@ def _go_on(recorder: _Recorder) -> None:
     global _now
     _now = recorder
     written_by(c_or_python_recorder.module)
-    c_or_python_recorder.module.start(_install_lane, recorder.top, recorder.names.numbers, _astray)
+    c_or_python_recorder.module.start(
+        _install_lane, recorder.top_of_call, recorder.names.numbers, _astray
+    )
 
 
 def begin_lane() -> None:
@@ -257,7 +259,7 @@ class ThreadLane:
             self.writer.tallies, self.writer.turn = {}, functools.partial(blocks.turn, self)
         self.install()
         called = name or (thread.name if (thread := known_thread()) else "")
-        recorder.say({"thread": self.number, "called": called[:LONGEST]})
+        recorder.add_line({"thread": self.number, "called": called[:LONGEST]})
 
     @property
     def silent(self) -> bool:
@@ -294,7 +296,7 @@ class ThreadLane:
         self._segments.close(self.writer.edges)
 
     @contextmanager
-    def aside(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
+    def redirected(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
         """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
         writer, self.is_aside = self.writer, True
         self.writer = type(writer)(segments)
@@ -443,14 +445,14 @@ class _Recorder:
             self.fail(error)
             return 0
 
-    def top(self, library: Library, name: str) -> int:
+    def top_of_call(self, library: Library, name: str) -> int:
         """What an edge says of a call."""
         return library << NAME_BITS | self.number(name)
 
-    def say(self, line: Mapping[str, Any]) -> None:
-        """Say something else of the process: see `NameTable.say`."""
+    def add_line(self, line: Mapping[str, Any]) -> None:
+        """Say something else of the process: see `NameTable.add_line`."""
         try:
-            self.names.say(line)
+            self.names.add_line(line)
         except OSError as error:
             self.fail(error)
 
@@ -463,10 +465,10 @@ class _Recorder:
 
     def end(self, at: Clocks) -> None:
         try:
-            alive = self._alive()
+            alive = self._lanes_of_running_threads()
             if not self.failed:
                 ends = {str(one.number): _last_of(one, at["monotonic"]) for one in alive}
-                self.names.say({"lanes": ends})
+                self.names.add_line({"lanes": ends})
             numbers = [one.number for one in alive]
             write_manifest(
                 self.folder, self.process, _kind(), self._made_by, self._begin, at, numbers
@@ -476,7 +478,7 @@ class _Recorder:
         except OSError as error:
             self.fail(error)
 
-    def _alive(self) -> list[ThreadLane]:
+    def _lanes_of_running_threads(self) -> list[ThreadLane]:
         """The lanes of running threads."""
         natives = {one.native_id for one in threading.enumerate()}
         newest: dict[int, ThreadLane] = {}

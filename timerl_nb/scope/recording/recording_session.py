@@ -99,7 +99,7 @@ class record(Recorded):
         hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
         record_launches()
-        self._tapping.on()
+        self._tapping.install()
         recorder.begin_lane()
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +112,7 @@ class record(Recorded):
     def _end(self, at: Clocks) -> None:
         """Undo `_begin`, or the part of it that has run."""
         if recorder.is_owned_by(self._owner):
-            self._tapping.off()
+            self._tapping.remove()
             stop_launches()
             take_back(self._before)
             self._steps.end()

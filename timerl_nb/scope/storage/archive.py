@@ -78,7 +78,7 @@ def _parquet(recording: Lanes, into: IO[bytes]) -> None:
     words = ([one.name.lower() for one in which] for which in (Kind, Library))
     kinds, libraries, names = (arrow.array(x) for x in (*words, list(recording.names)))
 
-    def told(codes: Any, of: Any) -> Any:
+    def column_texts(codes: Any, of: Any) -> Any:
         return arrow.DictionaryArray.from_arrays(arrow.array(codes, arrow.int32()), of)
 
     with parquet.ParquetWriter(into, schema) as writer:
@@ -92,9 +92,9 @@ def _parquet(recording: Lanes, into: IO[bytes]) -> None:
                 arrow.array(np.full(len(edges), lane.process)),
                 arrow.array(np.full(len(edges), lane.thread)),
                 arrow.array(edges["ts"].astype(np.int64)),
-                told(kind, kinds),
-                told(top >> NAME_BITS, libraries),
-                told(top & NAME_MASK, names),
+                column_texts(kind, kinds),
+                column_texts(top >> NAME_BITS, libraries),
+                column_texts(top & NAME_MASK, names),
                 arrow.array(np.where(is_cpu, 0, edges["depth"]), arrow.int32()),
                 arrow.array(value, arrow.int64(), mask=named),
             ]

@@ -171,7 +171,7 @@ def _manifest(path: Traversable) -> Mapping[str, Any]:
         ) from None
 
 
-class _Said(NamedTuple):
+class _NameRecords(NamedTuple):
     """Names by number, names of threads, operations of launches, costs of recording (medians), and ends of lanes."""
 
     names: list[str]
@@ -181,7 +181,7 @@ class _Said(NamedTuple):
     lanes: dict[int, Mapping[str, Any]]
 
 
-def _read_messages(path: Traversable) -> _Said:
+def _read_messages(path: Traversable) -> _NameRecords:
     """What a process has said beside its edges; a last line without its end was being written."""
     try:
         *lines, _ = content_of(path, LONGEST_TEXT).split(b"\n")
@@ -195,7 +195,7 @@ def _read_messages(path: Traversable) -> _Said:
     costs: dict[str, list[float]] = {}
     for kind, ns in (one for line in found for one in line.get("costs", {}).items()):
         costs.setdefault(kind, []).append(ns)
-    return _Said(
+    return _NameRecords(
         ["", *[printable(one["name"]) for one in found if "name" in one]],
         {one["thread"]: printable(one["called"]) for one in found if "thread" in one},
         {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one},

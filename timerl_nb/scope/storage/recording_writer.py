@@ -130,7 +130,7 @@ class NameTable:
                 self.numbers[name] = len(self.numbers)
             return self.numbers.get(name, _MOST_NAMES - 1)
 
-    def say(self, line: Mapping[str, Any]) -> None:
+    def add_line(self, line: Mapping[str, Any]) -> None:
         """Say something else of the process, in a line of its own."""
         with self._lock:
             self._add(line)

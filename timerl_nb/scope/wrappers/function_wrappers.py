@@ -1,6 +1,6 @@
 """Taps: callables around native functions, set where these are looked up, which record their calls.
 
-Where nothing is recorded a tap (`pure`) calls through; `Taps.off` puts back what was there. (RL-Scope, paper 002,
+Where nothing is recorded a tap (`pure`) calls through; `Taps.remove_all` puts back what was there. (RL-Scope, paper 002,
 section 3.2, wraps functions by scripts that write modules.)
 """
 
@@ -82,7 +82,7 @@ class Taps:
         self._before.append((owner, name, thing, before))
         return True
 
-    def made(self, function: Any, name: str, library: Library, **how: Any) -> Any:
+    def get_or_make(self, function: Any, name: str, library: Library, **how: Any) -> Any:
         """The tap of a function, made by `tap` where there is none yet."""
         if id(function) not in self._made:
             self._made[id(function)] = function, self.tap(function, name, library, **how)
@@ -114,13 +114,13 @@ class Taps:
             if isinstance(thing, type) and thing.__module__ == module.__name__:
                 self.methods(thing, library)
             elif is_native(thing) and not name.startswith("__"):
-                self.made(thing, f"{module.__name__}.{name}", library)
+                self.get_or_make(thing, f"{module.__name__}.{name}", library)
 
     def methods(self, cls: type, library: Library) -> None:
         """Tap the native methods of a class that says so itself, as far as it can be changed."""
         for name, thing in list(vars(cls).items()):
             if is_native(thing) and (not name.startswith("__") or name == "__call__"):
-                tap = self.made(thing, f"{cls.__qualname__}.{name}", library)
+                tap = self.get_or_make(thing, f"{cls.__qualname__}.{name}", library)
                 if not self.replace(cls, name, tap):
                     return
 
@@ -136,7 +136,7 @@ class Taps:
         if callable(thing) and unwrap_function(thing) is thing:
             where = f"{owner.__module__}." if isinstance(owner, type) else ""
             called = f"{where}{owner.__name__}.{name}"
-            tap = self.made(thing, called, library, guessed=guessed)
+            tap = self.get_or_make(thing, called, library, guessed=guessed)
             self.replace(owner, name, tap)
 
     def stand_in(self, function: Any, other: Any) -> None:
@@ -163,7 +163,7 @@ class Taps:
     def __bool__(self) -> bool:
         return bool(self._before)
 
-    def off(self) -> None:
+    def remove_all(self) -> None:
         """Put back what was there, as it was; what somebody else has set since stays."""
         while self.undo:
             self.undo.pop()()

@@ -125,7 +125,7 @@ def _sockets(taps: Taps, module: ModuleType) -> None:
     for name in _RECEIVES:
         if callable(function := getattr(cls, name, None)):
             called = f"socket.socket.{name}"
-            taps.replace(cls, name, taps.made(function, called, Library.WAITING))
+            taps.replace(cls, name, taps.get_or_make(function, called, Library.WAITING))
 
 
 def _os(taps: Taps, module: ModuleType) -> None:
@@ -157,14 +157,14 @@ def _jax(taps: Taps, module: ModuleType) -> None:
     _eager(taps, array)
     jit = module.jit
 
-    def named(jitted: Any) -> tuple[str, str | None]:
+    def name_of(jitted: Any) -> tuple[str, str | None]:
         """What it is called, and the operation that a call is: none of what JAX has jitted itself."""
         name = f"jit {getattr(jitted, '__name__', '?')}"
         package = str(getattr(jitted, "__module__", "")).partition(".")[0]
         return name, None if package in ("jax", "jaxlib") else name
 
     def to_come(jitted: Any) -> Any:  # which goes when its user lets go of it
-        name, guessed = named(jitted)
+        name, guessed = name_of(jitted)
         if guessed is None:  # JAX's own, which it caches: a wrapper would outlive the recording
             return jitted
         return taps.tap(jitted, name, Library.BACKEND, guessed=guessed)
@@ -181,8 +181,8 @@ def _jax(taps: Taps, module: ModuleType) -> None:
     def bound(thing: Any) -> Any:
         if not _is_jitted(thing):
             return None
-        name, guessed = named(thing)
-        return taps.made(thing, name, Library.BACKEND, guessed=guessed)
+        name, guessed = name_of(thing)
+        return taps.get_or_make(thing, name, Library.BACKEND, guessed=guessed)
 
     taps.matchers.append(bound)
 
@@ -196,11 +196,11 @@ def _eager(taps: Taps, array: Any) -> None:
         @wraps(find)
         def finding(primitive: Any, **parameters: Any) -> Any:
             found = find(primitive, **parameters)
-            return taps.made(unwrap_function(found), f"jax {primitive}", Library.BACKEND)
+            return taps.get_or_make(unwrap_function(found), f"jax {primitive}", Library.BACKEND)
 
         taps.replace(dispatch, "xla_primitive_callable", finding)
     if is_native(function := getattr(sys.modules["jaxlib._jax"], "batched_device_put", None)):
-        taps.made(function, "jax batched_device_put", Library.BACKEND)
+        taps.get_or_make(function, "jax batched_device_put", Library.BACKEND)
     for name, method in list(vars(array).items()):
         if _is_jitted(method) or (_OPERATOR.fullmatch(name) and callable(method)):
             taps.method(array, name, Library.BACKEND)
@@ -209,14 +209,14 @@ def _eager(taps: Taps, array: Any) -> None:
             _when_eager(taps, cls)
     values = vars(array).get("_value")
     if isinstance(values, property) and values.fget is not None:
-        read = taps.made(values.fget, "jax.Array._value", Library.WAITING)
+        read = taps.get_or_make(values.fget, "jax.Array._value", Library.WAITING)
         taps.replace(array, "_value", property(read, values.fset, values.fdel, values.__doc__))
 
 
 def _when_eager(taps: Taps, cls: Any) -> None:
     """Wrap calls of objects of JAX, but not as JAX traces them."""
     call, is_eager = cls.__call__, sys.modules["jax._src.core"].trace_state_clean
-    tap = taps.made(call, f"{cls.__module__}.{cls.__name__}.__call__", Library.BACKEND)
+    tap = taps.get_or_make(call, f"{cls.__module__}.{cls.__name__}.__call__", Library.BACKEND)
 
     @wraps(call)
     def calling(self: Any, *args: Any, **named: Any) -> Any:
@@ -232,7 +232,7 @@ def _is_jitted(thing: Any) -> bool:
 def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> None:
     """Steps and resets of environments, of any class under some, are operations of the outermost one."""
 
-    def tapped(cls: type) -> None:
+    def tap_class(cls: type) -> None:
         for name in _STEPS:
             taps.method(cls, name, Library.PYTHON, SIMULATION)
 
@@ -240,14 +240,14 @@ def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> Non
         found, known = [base], {base}
         while found:
             cls = found.pop()
-            tapped(cls)
+            tap_class(cls)
             more = [sub for sub in cls.__subclasses__() if sub not in known]
             known.update(more)
             found += more
 
         def to_come(cls: type, base: type = base, **named: Any) -> None:
             super(base, cls).__init_subclass__(**named)  # pyrefly: ignore[invalid-argument]
-            tapped(cls)
+            tap_class(cls)
 
         taps.replace(base, "__init_subclass__", classmethod(to_come))
 
@@ -315,14 +315,14 @@ class Tapping:
         self._hook = ImportHook(self._taps, which)
         self._which = which
 
-    def on(self) -> None:
+    def install(self) -> None:
         for name in self._which:
             if (module := sys.modules.get(name)) is not None:
                 wrap_library(self._taps, self._which, name, module)
         self._taps.rebind()
         sys.meta_path.insert(0, self._hook)
 
-    def off(self) -> None:
+    def remove(self) -> None:
         with suppress(ValueError):  # the program may have replaced the list, or taken us out
             sys.meta_path.remove(self._hook)
-        self._taps.off()
+        self._taps.remove_all()

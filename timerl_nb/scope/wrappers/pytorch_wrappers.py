@@ -55,7 +55,7 @@ def wrap_torch_functions(taps: Taps, torch: ModuleType) -> None:
     for name in dir(functions):
         function = getattr(functions, name)
         if is_native(function) and not name.startswith("__") and name not in _LEFT:
-            tap = taps.made(function, f"torch.{name}", Library.BACKEND)
+            tap = taps.get_or_make(function, f"torch.{name}", Library.BACKEND)
             taps.replace(torch._VF, name, tap)  # which looks all of them up, and binds none
     for part in _PARTS:
         taps.module(getattr(torch._C, part), Library.BACKEND)
@@ -63,11 +63,11 @@ def wrap_torch_functions(taps: Taps, torch: ModuleType) -> None:
     for name, method in {**vars(torch._C.TensorBase), **own}.items():  # the base cannot be changed
         if type(method) in _DESCRIPTORS and name not in _LEFT:
             called = f"torch.Tensor.{name}"
-            tap = taps.made(method, called, Library.BACKEND)
+            tap = taps.get_or_make(method, called, Library.BACKEND)
             taps.replace(torch.Tensor, name, tap)
     _forms(taps, torch)
     engine, called = torch.autograd.graph._engine_run_backward, "torch.autograd.run_backward"
-    taps.made(engine, called, Library.BACKEND, guessed=BACKWARD)
+    taps.get_or_make(engine, called, Library.BACKEND, guessed=BACKWARD)
     for scripted in (torch._C.ScriptFunction, torch._C.ScriptMethod):
         taps.method(scripted, "__call__", Library.BACKEND)
     _script(taps, sys.modules["torch.jit._builtins"])
@@ -85,7 +85,7 @@ def _forms(taps: Taps, torch: ModuleType) -> None:
         if type(descriptor) is types.GetSetDescriptorType:
             taps.replace(cls, name, _property(taps, f"torch.Tensor.{name}", descriptor))
     for name in ("__new__", "_make_subclass"):  # of `torch.Tensor(...)`, and of parameters
-        tap = taps.made(getattr(cls, name), f"torch.Tensor.{name}", Library.BACKEND)
+        tap = taps.get_or_make(getattr(cls, name), f"torch.Tensor.{name}", Library.BACKEND)
         taps.replace(cls, name, staticmethod(tap))
     # `torch._dynamo` wraps `manual_seed` for good as it is imported, and would keep a wrapper of ours
     seed = "_manual_seed_impl" if hasattr(torch.random, "_manual_seed_impl") else "manual_seed"
@@ -93,7 +93,7 @@ def _forms(taps: Taps, torch: ModuleType) -> None:
         taps.method(torch.random, name, Library.BACKEND)
     for name in _MODES.split():
         if is_native(function := getattr(torch._C, name, None)):
-            tap = taps.made(function, f"torch._C.{name}", Library.BACKEND)
+            tap = taps.get_or_make(function, f"torch._C.{name}", Library.BACKEND)
             taps.replace(torch._C, name, tap)
     for name in ("__enter__", "__exit__"):
         taps.method(torch.inference_mode, name, Library.BACKEND)

@@ -52,7 +52,7 @@ class tap:
 
     def off(self) -> None:
         """Put back what was there."""
-        self._taps.off()
+        self._taps.remove_all()
 
     def __enter__(self) -> tap:
         return self

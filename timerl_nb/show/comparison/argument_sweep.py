@@ -54,15 +54,15 @@ class SweptPoint:
     def texts(self) -> tuple[str, ...]:
         """The row of a table: label, peak, launches, compile time, time per turn, remarks."""
 
-        def known(value: Any, text: Callable[[Any], str]) -> str:
+        def text_if_known(value: Any, text: Callable[[Any], str]) -> str:
             return "–" if value is None else text(value)
 
         return (
             self.label,
-            known(self.peak, format_bytes),
-            known(self.launches, "{:,}".format),
-            known(self.compile_seconds, lambda s: format_milliseconds(s, ".0f")),
-            known(self.turn_seconds, lambda s: format_milliseconds(s, ".3g")),
+            text_if_known(self.peak, format_bytes),
+            text_if_known(self.launches, "{:,}".format),
+            text_if_known(self.compile_seconds, lambda s: format_milliseconds(s, ".0f")),
+            text_if_known(self.turn_seconds, lambda s: format_milliseconds(s, ".3g")),
             "; ".join([*self.saved_by, *([self.problem] if self.problem else [])]),
         )
 
@@ -185,7 +185,7 @@ class Sweeper:
         return SweepView(self._family.name, self._argument, tuple(self._points), self._count)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many pieces of work are left."""
         if self._stopped:
             return 0
@@ -293,11 +293,11 @@ def sweep(
     shows = progress_by_default() if progress is None else progress
     with (
         suppress(KeyboardInterrupt),
-        tqdm(total=sweeper.left, disable=not shows, leave=False) as bar,
+        tqdm(total=sweeper.remaining, disable=not shows, leave=False) as bar,
     ):
-        while sweeper.left:
+        while sweeper.remaining:
             sweeper.step()
-            bar.update(bar.total - bar.n - sweeper.left)
+            bar.update(bar.total - bar.n - sweeper.remaining)
     return sweeper.view
 
 

@@ -126,7 +126,7 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
                 go.Scatter(
                     x=np.concatenate([one.x for one in parts]),
                     y=np.concatenate(
-                        [one.edged(held) for one, held in zip(parts, values, strict=True)]
+                        [one.close_at_zero(held) for one, held in zip(parts, values, strict=True)]
                     ),
                     customdata=np.concatenate([one.x - one.at + one.first for one in parts]),
                     hovertemplate="%{y:,} bytes at %{customdata:,}",
@@ -151,7 +151,7 @@ def _byte_ticks(most: float) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _TimelineSegment:
     """A stretch of a timeline on the axis of a figure, from `at` to `end`.
 
     Attributes:
@@ -174,24 +174,24 @@ class _Part:
         behind = [self.end, self.end] if self.ends else []
         return np.concatenate([[self.at] * self.begins, self.at + self.columns, behind])
 
-    def edged(self, held: Array) -> Array:
+    def close_at_zero(self, held: Array) -> Array:
         """An amount for each column; from zero on, and back to it, where there is nothing beside."""
         behind = [held[-1], 0] if self.ends else []
         return np.concatenate([[0] * self.begins, held, behind])
 
 
-def _parts(line: AnyTimeline, found: Sequence[Stretch], gap: int) -> Iterator[_Part]:
+def _parts(line: AnyTimeline, found: Sequence[Stretch], gap: int) -> Iterator[_TimelineSegment]:
     at, begins = 0, True
     for one in found:
         columns = np.arange(0, len(one), max(1, len(one) // 1500))
-        held = line.held_at(line.tops(one.first + columns, one.last))
+        held = line.held_at(line.peak_times(one.first + columns, one.last))
         ends, end = one.turns > 0 or one is found[-1], at + len(one)
-        yield _Part(at, one.first, end, one.note, columns, held, begins, ends)
+        yield _TimelineSegment(at, one.first, end, one.note, columns, held, begins, ends)
         at, begins = end + gap * (one.turns > 0), ends
 
 
 def _break_axis(
-    figure: go.Figure, parts: Sequence[_Part], gap: int, peak: int, column: int
+    figure: go.Figure, parts: Sequence[_TimelineSegment], gap: int, peak: int, column: int
 ) -> None:
     """Say where turns are left out how many these are, and of all stretches when they are."""
     if len(parts) < 2:
@@ -213,7 +213,7 @@ def _break_axis(
     figure.update_xaxes(tickvals=[*shown], ticktext=[*shown.values()], row=1, col=column)
 
 
-def _top_series(parts: Sequence[_Part], limit: int) -> list[tuple[str, list[Array]]]:
+def _top_series(parts: Sequence[_TimelineSegment], limit: int) -> list[tuple[str, list[Array]]]:
     """The tensors with the largest use of memory, the rest as one, and what is gathered."""
     found = {name: [one.held[name] for one in parts] for name in parts[0].held} if parts else {}
     gathered = found.pop(GATHERED, [])

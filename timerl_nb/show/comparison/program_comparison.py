@@ -105,7 +105,7 @@ class ComparisonView(View):
     memories: tuple[MemoryView, MemoryView]
 
     @classmethod
-    def of(
+    def from_programs(
         cls,
         a: Program,
         b: Program,
@@ -114,12 +114,12 @@ class ComparisonView(View):
         fixed: Mapping[str, int] | None = None,
         first: Program | None = None,
     ) -> ComparisonView:
-        """Compare two programs; the other arguments are those of `Turn.of`, for both.
+        """Compare two programs; the other arguments are those of `Turn.from_program`, for both.
 
         Args:
             first: a program that `b` is drawn beside, too: what it has keeps its colours.
         """
-        x, y = Turn.of(a, dim, fixed), Turn.of(b, dim, fixed)
+        x, y = Turn.from_program(a, dim, fixed), Turn.from_program(b, dim, fixed)
         order = (a, b) if first is None else (first, b, a)
         looks = of_statements(*(program.schedule for program in order))
         fills = of_tensors(*(program.memory for program in order))
@@ -207,7 +207,7 @@ class ComparisonView(View):
     @shown
     def loops(self) -> tuple[LineOfBoth, ...]:
         """The lines of both loop nests, in an order that is that of both."""
-        old, new = (str(LoopView.of(program)).splitlines() for program in self.programs)
+        old, new = (str(LoopView.from_program(program)).splitlines() for program in self.programs)
         found: list[LineOfBoth] = []
         match = difflib.SequenceMatcher(None, old, new, autojunk=False)
         for what, i, i_end, j, j_end in match.get_opcodes():

@@ -79,7 +79,10 @@ def _flows_into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterato
 
 def _source_reads(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
     """The reads of statements' outputs that a read is."""
-    return [_compose_branches(pdg, access) for access in accesses(pdg, read, clusters.standing)]
+    return [
+        _compose_branches(pdg, access)
+        for access in accesses(pdg, read, clusters.operations_outside_kernels)
+    ]
 
 
 def _compose_branches(pdg: Pdg, access: Access) -> Read:

@@ -125,14 +125,14 @@ class GraphView(View):
 
     def fold(self, *keys: str) -> GraphView:
         """The view with these clusters as one node each; without keys, with all regions folded."""
-        source = self._whole()
+        source = self._source_graph()
         every = {k for k, c in source.clusters.clusters.items() if c.sort == REGION}
-        return source.view(self.folded | (source.known(keys) or every))
+        return source.view(self.folded | (source.known_clusters(keys) or every))
 
     def unfold(self, *keys: str) -> GraphView:
         """The view with these clusters open; without keys, with all of them."""
-        source = self._whole()
-        return source.view(self.folded - (source.known(keys) or self.folded))
+        source = self._source_graph()
+        return source.view(self.folded - (source.known_clusters(keys) or self.folded))
 
     def toggle(self, key: str) -> GraphView:
         """The view with a node opened, or an open cluster folded."""
@@ -140,12 +140,12 @@ class GraphView(View):
 
     def as_in(self, before: GraphView) -> GraphView:
         """The view with what was opened or folded by hand in another graph's view, where it has it."""
-        source, other = self._whole(), before._whole()
+        source, other = self._source_graph(), before._source_graph()
         usual, there = source.clusters.folds(), other.clusters.folds()
         shut = (before.folded - there) & set(source.clusters.clusters)
         return source.view((usual - (there - before.folded)) | shut)
 
-    def _whole(self) -> _Source:
+    def _source_graph(self) -> _Source:
         if self._source is None:
             raise DrawingError(
                 "this view was not made from a graph.", hint="make it by `graph_view(pdg)`."
@@ -200,8 +200,8 @@ def graph_view(
         bounds: values of the bounds, to know bytes by.
     """
     expect_type(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
-    source = _Source(pdg, Clusters.of(pdg), bounds)
-    return source.view(source.clusters.folds() if folded is None else source.known(folded))
+    source = _Source(pdg, Clusters.from_graph(pdg), bounds)
+    return source.view(source.clusters.folds() if folded is None else source.known_clusters(folded))
 
 
 def laid_out(view: GraphView) -> tuple[GraphView, str]:
@@ -224,7 +224,7 @@ class _Source:
         self._sizes = Sizes(pdg, dict(bounds)) if bounds else None
         self._names = pdg.names
 
-    def known(self, keys: Iterable[str]) -> frozenset[str]:
+    def known_clusters(self, keys: Iterable[str]) -> frozenset[str]:
         """Keys of clusters.
 
         Raises:
@@ -250,15 +250,15 @@ class _Source:
             for key, cluster in self.clusters.clusters.items()
         }
         for key, cluster in self.clusters.clusters.items():
-            for outer in self.clusters.around(key):
+            for outer in self.clusters.enclosing_clusters(key):
                 found[outer] += [cluster.op] if cluster.op else []
         for key, leaf in self.clusters.leaves.items():
-            for outer in self.clusters.around(key):
+            for outer in self.clusters.enclosing_clusters(key):
                 found[outer].append(leaf.op)
         return {key: tuple(ops) for key, ops in found.items()}
 
     def view(self, folded: frozenset[str]) -> GraphView:
-        shown = self.clusters.shown(folded)
+        shown = self.clusters.visible_nodes(folded)
         nodes = [self._node(key) for key in dict.fromkeys(shown.values())]
         boxes = [
             OpenCluster(
@@ -269,7 +269,7 @@ class _Source:
                 _ids(self._ops[key]),
             )
             for key, c in self.clusters.clusters.items()
-            if key not in folded and folded.isdisjoint(self.clusters.around(key))
+            if key not in folded and folded.isdisjoint(self.clusters.enclosing_clusters(key))
         ]
         kernels = any(c.sort == KERNEL for c in self.clusters.clusters.values())
         name = "statements" if kernels else "pdg"

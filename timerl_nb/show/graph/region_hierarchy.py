@@ -63,12 +63,12 @@ class Clusters:
     )
 
     @cached_property
-    def standing(self) -> frozenset[int]:
+    def operations_outside_kernels(self) -> frozenset[int]:
         """The operations that have a place of their own, outside of kernels."""
         return frozenset(op_id for kernel, op_id in self.places if kernel is None)
 
     @classmethod
-    def of(cls, pdg: Pdg) -> Clusters:
+    def from_graph(cls, pdg: Pdg) -> Clusters:
         made = cls()
         bodies = [op.body for op in pdg]
         counted: dict[int, int] = {}
@@ -95,20 +95,20 @@ class Clusters:
                 made._leaf(Leaf(f"op{op.id}", op, place))
         return made
 
-    def around(self, key: str) -> Iterator[str]:
+    def enclosing_clusters(self, key: str) -> Iterator[str]:
         """The clusters around a leaf or cluster, innermost first."""
         at = self.leaves[key].cluster if key in self.leaves else self.clusters[key].parent
         while at:
             yield at
             at = self.clusters[at].parent
 
-    def shown(self, folded: Iterable[str]) -> Mapping[str, str]:
+    def visible_nodes(self, folded: Iterable[str]) -> Mapping[str, str]:
         """For each leaf the key of the node that shows it: its own, or its outermost folded cluster."""
         shut = frozenset(folded)
         found: dict[str, str] = {}
         for leaf in self.leaves:
             found[leaf] = leaf
-            for key in self.around(leaf):
+            for key in self.enclosing_clusters(leaf):
                 if key in shut:
                     found[leaf] = key
         return found
@@ -119,7 +119,7 @@ class Clusters:
         regions = [c for c in self.clusters.values() if c.sort == REGION]
         regions.sort(key=lambda cluster: -len(cluster.region))
         for cluster in regions:
-            if len(set(self.shown(shut).values())) <= MANY:
+            if len(set(self.visible_nodes(shut).values())) <= MANY:
                 break
             shut.add(cluster.key)
         return frozenset(shut)

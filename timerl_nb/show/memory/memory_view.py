@@ -144,14 +144,14 @@ class MemoryView(View):
     run: WholeRun | None
 
     @classmethod
-    def of(
+    def from_program(
         cls,
         program: Program,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> MemoryView:
-        """The memory of a turn; the arguments are those of `Turn.of`."""
-        return cls.of_turn(Turn.of(program, dim, fixed))
+        """The memory of a turn; the arguments are those of `Turn.from_program`."""
+        return cls.of_turn(Turn.from_program(program, dim, fixed))
 
     @classmethod
     def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> MemoryView:
@@ -179,7 +179,7 @@ class MemoryView(View):
         for k, (life, span) in enumerate(pairs):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
-            count = _count_live(shown, span.born, span.dies)
+            count = _count_live(shown, span.birth_times, span.dies)
             away = np.zeros(len(shown), np.int64)  # values that are on the host alone
             for one in span.away:
                 away += _count_live(shown, one.gone, np.maximum(one.gone, one.back) - 1)
@@ -191,7 +191,7 @@ class MemoryView(View):
                     HeldTensor(
                         tensor,
                         name,
-                        tuple(dict.fromkeys((plan.behind(*tensor).id, tensor[0]))),
+                        tuple(dict.fromkeys((plan.computing_operation(*tensor).id, tensor[0]))),
                         users.get(tensor, ()),
                         colour_of(colours[name]),
                         k,
@@ -212,7 +212,7 @@ class MemoryView(View):
             amounts(exactly.host[shown] if known is None else np.zeros(len(shown))),
             amounts(exactly.transient[shown] if known is None else known[GATHERED]),
             turn.budget,
-            WholeRun.of(plan, turn.ranks),
+            WholeRun.from_plan(plan, turn.ranks),
         )
 
     @property
@@ -293,7 +293,7 @@ def _spans(turn: Turn, few: int) -> Iterator[Span]:
     for name, span in zip(plan.lifetimes, plan.point_by_point.spans, strict=True):
         if isinstance(plan, FoldedPlan):
             first, last = (int(turn.ranks[k]) for k in (0, -1))
-            yield replace(span, lives=plan.living(name, first, last, few))
+            yield replace(span, lives=plan.lives_between(name, first, last, few))
         else:
             yield span
 
@@ -320,17 +320,17 @@ def _life(
     who: Callable[[Array], Array],
     at: Array,
 ) -> Life:
-    (here,) = np.nonzero((span.born <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
+    (here,) = np.nonzero((span.birth_times <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
     if len(here) > EXACT or len(at) < len(turn):
-        here = here[_oldest(span.born[here], span.dies[here], turn.ranks[at])]
-    last = span.last[here]
+        here = here[_oldest(span.birth_times[here], span.dies[here], turn.ranks[at])]
+    last = span.last_use_times[here]
     reader = who(last)
     leave = [first_instants(turn, one.gone[one.back > one.gone]) for one in span.away]
     back = [first_instants(turn, one.back[one.back > one.gone]) for one in span.away]
     return Life(
         name,
         domain,
-        first_instants(turn, span.born[here]),
+        first_instants(turn, span.birth_times[here]),
         last_instants(turn, span.dies[here]),
         ints(reader),
         ints(span.points[here]),

@@ -161,14 +161,14 @@ class StoresView(View):
     amounts: tuple[Amount, ...]
 
     @classmethod
-    def of(cls, program: Program, colours: Numbers | None = None) -> StoresView:
+    def from_program(cls, program: Program, colours: Numbers | None = None) -> StoresView:
         """The places of a program, by the executor that runs it.
 
         Args:
             colours: numbers by tensor's name; the program's own by default.
         """
         executable = a_program(program).executable
-        lowered = executable.lowered
+        lowered = executable.xla_program
         found = _Places(program, colours or of_tensors(program.memory))
         places = found.stores() if lowered is None else found.buffers(lowered.layout)
         return cls(
@@ -205,12 +205,12 @@ def amount_text(amount: Amount) -> str:
 
 def predicted_amounts(program: Program) -> Iterator[Amount]:
     """What is known of a program before it has run; nothing is waited for."""
-    plan, lowered = program.memory, program.executable.lowered
+    plan, lowered = program.memory, program.executable.xla_program
     line = plan.timeline()
     moment = f"at {plan.moment(line.peak_time)}" if len(plan.clock) else ""
     yield Amount("carried", line.peak, "planned", moment)
     if lowered is not None:
-        away = ", and on the way to the host and back" if plan.moving else ""
+        away = ", and on the way to the host and back" if plan.bytes_in_transfer else ""
         yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, all at once{away}")
     where = f"the most in {plan.temporaries_in}" if plan.temporaries else "no kernel stores any"
     if plan.unknown_in:
@@ -223,8 +223,8 @@ def predicted_amounts(program: Program) -> Iterator[Amount]:
 
 def stated_amounts(program: Program) -> Iterator[Amount]:
     """What XLA says, where it has compiled the program and what it says is kept."""
-    plan, lowered = program.memory, program.executable.lowered
-    temporaries = None if lowered is None else lowered.stated
+    plan, lowered = program.memory, program.executable.xla_program
+    temporaries = None if lowered is None else lowered.stated_temporaries
     if lowered is not None and temporaries is not None:
         yield Amount("temporaries", temporaries, "stated", "by XLA, of a call at most")
         total = lowered.nbytes + temporaries + plan.constants
@@ -260,7 +260,7 @@ class _Places:
                 kept,
                 axes,
                 buffer.nbytes,
-                self._why(own, buffer),
+                self._explain_slots(own, buffer),
                 self._describe_sharing(shared[name]),
             )
 
@@ -279,7 +279,7 @@ class _Places:
                 self._describe_sharing(taken.get(tensor, ())),
             )
 
-    def _why(self, own: Tensor, buffer: Buffer) -> str:
+    def _explain_slots(self, own: Tensor, buffer: Buffer) -> str:
         """Why a buffer has its places: what the plan says, and what it has more or less."""
         store = self.plan.stores[own]
         if buffer.name == latest_name(buffer_name(own)):
@@ -296,7 +296,7 @@ class _Places:
         )
 
     def _ids(self, tensor: Tensor) -> tuple[int, ...]:
-        return tuple(dict.fromkeys((self.plan.behind(*tensor).id, tensor[0])))
+        return tuple(dict.fromkeys((self.plan.computing_operation(*tensor).id, tensor[0])))
 
     def _describe_tensor(self, tensor: Tensor, why: Sequence[str]) -> KeptTensor:
         store = self.plan.stores[tensor]

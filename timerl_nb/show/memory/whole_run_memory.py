@@ -60,7 +60,7 @@ class WholeRun:
     last: int
 
     @classmethod
-    def of(cls, plan: MemoryPlan, times: Array) -> WholeRun | None:
+    def from_plan(cls, plan: MemoryPlan, times: Array) -> WholeRun | None:
         """That of a plan; None where it has no more points than the turn that is drawn.
 
         Args:
@@ -82,7 +82,7 @@ def stretches(line: AnyTimeline) -> tuple[Stretch, ...]:
     for first, last, turns, more in parts:
         columns = min(last - first, max(1, COLUMNS * (last - first) // total))
         starts = np.linspace(first, last, columns, endpoint=False).astype(int)
-        most = line.bytes_at(line.tops(starts, last))
+        most = line.bytes_at(line.peak_times(starts, last))
         found.append(Stretch(first, last, amounts(most), turns, more))
     return tuple(found)
 
@@ -110,8 +110,8 @@ def _parts(line: AnyTimeline) -> Iterator[tuple[int, int, int, int]]:
 def _period(line: AnyTimeline, segment: Segment) -> tuple[Array, Array]:
     """Live bytes in the first of the periods of a segment, and what each adds to them."""
     start, length = segment.start, segment.length
-    first = line.between(start, start + length)
-    last = line.between(segment.end - length, segment.end)
+    first = line.bytes_between(start, start + length)
+    last = line.bytes_between(segment.end - length, segment.end)
     return first, (last - first) // (segment.repeats - 1)
 
 
@@ -119,8 +119,8 @@ def _widen_segment(line: AnyTimeline, segment: Segment, period: Array, more: Arr
     """A segment with those periods around it in which as much is live."""
     start, length, end = segment.start, segment.length, segment.end
     ahead, behind = period - more, period + segment.repeats * more
-    while start >= length and np.array_equal(line.between(start - length, start), ahead):
+    while start >= length and np.array_equal(line.bytes_between(start - length, start), ahead):
         start, ahead = start - length, ahead - more
-    while np.array_equal(line.between(end, end + length), behind):
+    while np.array_equal(line.bytes_between(end, end + length), behind):
         end, behind = end + length, behind + more
     return Segment(start, length, (end - start) // length)

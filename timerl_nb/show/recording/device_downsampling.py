@@ -63,19 +63,19 @@ class DeviceSums:
     def __len__(self) -> int:
         return len(self.ran)
 
-    def shares(self, moments: Array) -> Array:
+    def busy_fractions(self, moments: Array) -> Array:
         """How much of what lies between each two moments each of `SORTS` has: 255 is all, and 0 none at all.
 
         Of what runs at once on several streams, what began first counts.
         """
         at = moments + self._origin
         wide = np.diff(at)
-        ran = [np.diff(one.before(at)) for one in self._parts]
-        spent = np.array([*ran, wide - np.diff(self._looked.before(at))])
+        ran = [np.diff(one.busy_before(at)) for one in self._parts]
+        spent = np.array([*ran, wide - np.diff(self._looked.busy_before(at))])
         share = np.rint(spent / np.maximum(wide, 1) * 255).astype(np.uint8)
         return np.maximum(share, spent > 0).ravel()
 
-    def between(self, begin: float, end: float, most: int) -> Ran:
+    def operations_between(self, begin: float, end: float, most: int) -> Ran:
         """What ran from one moment to another; nothing where it is more than `most`."""
         first = int(np.searchsorted(self._reach, begin + self._origin, side="right"))
         last = int(np.searchsorted(self._begin, end + self._origin))

@@ -37,7 +37,7 @@ def scope_figure(recording: Recording, what: str = "operations") -> go.Figure:
             f"there is no figure of {what!r}.", hint=one_of(str(what), list(_FIGURES))
         )
     figure = go.Figure(layout={"template": THEME, "barmode": "stack"})
-    _FIGURES[what](ScopeView.of(recording), figure)
+    _FIGURES[what](ScopeView.from_recording(recording), figure)
     return figure.update_yaxes(autorange="reversed", automargin=True)
 
 

@@ -198,7 +198,7 @@ class ScopeView(View):
     remark: str
 
     @classmethod
-    def of(cls, recording: Recording) -> ScopeView:
+    def from_recording(cls, recording: Recording) -> ScopeView:
         """The view of a recording."""
         return with_stretches(recording)[0]
 
@@ -239,7 +239,7 @@ def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
     for (k, phase, operation, library, used), ns in sums.items():
         key = k, phases.place(phase), operations.place(operation), library, used
         told[key] = told.get(key, 0) + ns
-    stretches = Stretches(recording, phases.known, operations.known)
+    stretches = Stretches(recording, phases.named_kinds, operations.named_kinds)
     numbers = {process.number: k for k, process in enumerate(shown)}
     view = ScopeView(
         sum(sums.values()),
@@ -275,23 +275,23 @@ class _Kinds:
         self.sums, self._most = sums, most
 
     @cached_property
-    def known(self) -> list[str]:
+    def named_kinds(self) -> list[str]:
         """All but "" and what is told as one."""
         ranked = sorted(self.sums.items(), key=lambda pair: (-pair[1], pair[0]))
         return [name for name, _ in ranked if name][: self._most]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: k for k, name in enumerate(("", *self.known))}
+    def _indices(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(("", *self.named_kinds))}
 
     @property
     def names(self) -> tuple[str, ...]:
         """By place, what it is called."""
-        others = len(self.sums.keys() - self._places.keys())
-        return ("", *self.known, *((f"{others:,} others",) if others else ()))
+        others = len(self.sums.keys() - self._indices.keys())
+        return ("", *self.named_kinds, *((f"{others:,} others",) if others else ()))
 
     def place(self, name: str) -> int:
-        return self._places.get(name, len(self._places))
+        return self._indices.get(name, len(self._indices))
 
 
 def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]:
@@ -299,16 +299,16 @@ def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]
     origin = min((int(one.edges["ts"][0]) for one in recording.lanes), default=0)
     threads = Counter(lane.process for lane in recording.lanes)
 
-    def below(branch: Branch, depth: int) -> Iterator[tuple[ScopeProcess, Breakdown]]:
+    def list_descendants(branch: Branch, depth: int) -> Iterator[tuple[ScopeProcess, Breakdown]]:
         one, count = branch.process, threads.pop(branch.process.number, 0)
         called = f"{branch.name}: {one.command}" if branch.name else one.command
         times = one.begin - origin, None if one.end is None else one.end - origin
         yield ScopeProcess(one.number, one.parent, depth, called, count, *times), branch.time
         for child in branch.children:
-            yield from below(child, depth + 1)
+            yield from list_descendants(child, depth + 1)
 
     for root in processes(recording).roots:
-        yield from below(root, 0)
+        yield from list_descendants(root, 0)
     for number, count in threads.items():
         own = tuple(lane for lane in recording.lanes if lane.process == number)
         table = replace(recording, lanes=own).table()
@@ -354,7 +354,7 @@ def _devices(
     for one in stretches.devices:
         name = next(
             window.devices[one.number]
-            for window in devices.traced
+            for window in devices.traced_windows
             if window.process == one.process and one.number < len(window.devices)
         )
         names = recording.names

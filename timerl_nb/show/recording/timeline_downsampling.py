@@ -152,7 +152,7 @@ class LaneSums:
         for sums in self._sums:
             np.cumsum(sums, axis=0, out=sums)
 
-    def shares(self, moments: Array) -> list[Array]:
+    def kind_fractions(self, moments: Array) -> list[Array]:
         """By track, how much of what lies between each two moments each of its kinds has."""
         last = len(self.ts) - 2
         at = np.clip(np.searchsorted(self.ts[:-1], moments, side="right") - 1, 0, last)
@@ -177,7 +177,7 @@ class LaneSums:
         at = np.searchsorted(self.ts[:-1], moments, side="right") - 1
         return self._codes[TRACKS.index("operation")][np.maximum(at, 0)]
 
-    def between(self, begin: float, end: float) -> slice:
+    def edges_between(self, begin: float, end: float) -> slice:
         """The edges whose stretches meet one from a moment to another."""
         ends = np.array([begin, end]).astype(np.int64)  # others would have all of `ts` converted
         first, last = np.searchsorted(self.ts[:-1], ends, side="right")
@@ -220,7 +220,7 @@ class Stretches:
         self._sums: dict[int, LaneSums] = {}
         traced = {
             (one.process, k)
-            for one in lanes.devices.traced
+            for one in lanes.devices.traced_windows
             for k in range(len(one.devices))
             if any(lane.process == one.process for lane in self._lanes)
         }
@@ -271,22 +271,22 @@ class Stretches:
         self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
     ) -> StretchDevice:
         sums = self.devices[k]
-        ran = sums.between(begin, end, FEW)
+        ran = sums.operations_between(begin, end, FEW)
         operations = np.full(len(ran.begin), -1)
         for lane in np.unique(ran.lane[ran.lane >= 0]).tolist():
             mine = ran.lane == lane
             operations[mine] = self._lane_sums(lane).operations(ran.launched[mine])
         spans = self._build_spans(ran.begin, ran.end, ran.name, table)
-        return StretchDevice(k, sums.shares(moments), spans, ints(operations))
+        return StretchDevice(k, sums.busy_fractions(moments), spans, ints(operations))
 
     def _lane(
         self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
     ) -> StretchLane:
         sums = self._lane_sums(k)
-        part = sums.between(begin, end)
+        part = sums.edges_between(begin, end)
         few = part.stop - part.start <= FEW
         tracks: list[Track] = []
-        for number, shares in enumerate(sums.shares(moments)):
+        for number, shares in enumerate(sums.kind_fractions(moments)):
             spans = self._spans(sums, number, part, table) if few else _NO_SPANS
             tracks.append(Track(TRACKS[number], shares, spans))
         return StretchLane(k, tuple(tracks))

@@ -74,14 +74,14 @@ class IterationSpaceView(View):
     instants: AtInstants
 
     @classmethod
-    def of(
+    def from_program(
         cls,
         program: Program,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> IterationSpaceView:
-        """The space of a turn; the arguments are those of `Turn.of`."""
-        return cls.of_turn(Turn.of(program, dim, fixed))
+        """The space of a turn; the arguments are those of `Turn.from_program`."""
+        return cls.of_turn(Turn.from_program(program, dim, fixed))
 
     @classmethod
     def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> IterationSpaceView:
@@ -109,7 +109,7 @@ class IterationSpaceView(View):
         at = np.sort(np.concatenate([ints([]), *(one.times for one in statements)]))
         return cls(turn, statements, AtInstants(ints(at), ints(turn.statement[at]), lines[at]))
 
-    def at(self, instant: int) -> tuple[Statement, dict[str, int]]:
+    def point_at(self, instant: int) -> tuple[Statement, dict[str, int]]:
         """The statement that runs at an instant, and its point."""
         statement = self.statements[int(self.turn.statement[instant])]
         (k,) = np.flatnonzero(statement.times == instant)

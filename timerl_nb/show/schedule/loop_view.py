@@ -77,7 +77,7 @@ class LoopView(View):
     lines: tuple[Line, ...]
 
     @classmethod
-    def of(cls, program: Program) -> LoopView:
+    def from_program(cls, program: Program) -> LoopView:
         plan, ast = a_program(program).memory, program.ast
         names = frozenset((*ast.names.values(), *plan.names.values()))
         found: list[Line] = []
@@ -129,7 +129,7 @@ def _line(
         return Line(number, depth, text, sort, ids, parent, op.id, None, made, op.region, (), spans)
     if isinstance(node, Transfer):
         tensors = plan.lifetimes[node.lifetime].tensors
-        ids = tuple(dict.fromkeys(plan.behind(*tensor).id for tensor in tensors))
+        ids = tuple(dict.fromkeys(plan.computing_operation(*tensor).id for tensor in tensors))
         named = tuple(plan.names[tensor] for tensor in tensors)
         return Line(
             number, depth, text, sort, ids, parent, None, node.lifetime, named, (), (), spans
@@ -162,7 +162,7 @@ def lines_at(turn: Turn) -> Array:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _StatementLine:
     """A line that runs a statement, the loops around it, and the conditions on the way."""
 
     line: int
@@ -196,15 +196,15 @@ class _Place:
         return inside
 
 
-def _places(ast: Ast) -> Iterator[_Place]:
+def _places(ast: Ast) -> Iterator[_StatementLine]:
     number = 0
 
     def visit(
         node: Node, loops: tuple[Loop, ...], conds: tuple[tuple[Cond, bool], ...]
-    ) -> Iterator[_Place]:
+    ) -> Iterator[_StatementLine]:
         nonlocal number
         if isinstance(node, Execute):
-            yield _Place(number, node, loops, conds)
+            yield _StatementLine(number, node, loops, conds)
         if isinstance(node, Execute | Transfer | Loop | If):
             number += 1
         if isinstance(node, Loop):

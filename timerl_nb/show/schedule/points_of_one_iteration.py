@@ -72,7 +72,7 @@ class Turn:
     budget: Annotated[int | None, HIDDEN] = None
 
     @classmethod
-    def of(
+    def from_program(
         cls,
         program: Program,
         dim: str | None = None,
@@ -89,11 +89,11 @@ class Turn:
             DomainError: there is no such dimension, or no such point of it.
         """
         schedule, plan, ast = a_program(program).schedule, program.memory, program.ast
-        made = cls.under(schedule, plan, dim, fixed)
+        made = cls.from_schedule(schedule, plan, dim, fixed)
         return replace(made, ast=ast, budget=device_limit(program.options))
 
     @classmethod
-    def under(
+    def from_schedule(
         cls,
         schedule: Schedule,
         plan: MemoryPlan | None = None,
@@ -182,7 +182,7 @@ def _iteration_points(
 ) -> tuple[StatementPoints, ...]:
     """The points of a turn."""
     if isinstance(plan, FoldedPlan):
-        points = schedule.in_order(held, plan.points.chosen)
+        points = schedule.in_order(held, plan.points.points_with_fixed)
     else:
         known = None if plan is None else plan.clock
         points = Schedule(schedule.constraints, schedule.tree, schedule.bounds, known).points(

@@ -55,7 +55,7 @@ class Progress:
     @property
     def steps(self) -> StepsView:
         """What the last stage did."""
-        return StepsView.of(self.stage)
+        return StepsView.from_stage(self.stage)
 
     @property
     def text(self) -> str:
@@ -106,9 +106,9 @@ def following(
     kept = {n: stage for n, stage in program.stages.items() if stage.previous is None}
     under, changed = {**program.bounds, **bounds}, program.options.with_(**options)
 
-    def made(stage: Stage) -> None:
+    def on_stage(stage: Stage) -> None:
         kept.pop(stage.name, None)
         kept[stage.name] = stage
         show(Progress(dict(kept), changed, under))
 
-    return made
+    return on_stage

@@ -159,7 +159,7 @@ class InspectorView(View):
     tensors: Annotated[tuple[Tensor, ...], HIDDEN] = ()
 
     @classmethod
-    def of(
+    def from_program(
         cls,
         program: Program,
         op_ids: Iterable[int],
@@ -178,7 +178,7 @@ class InspectorView(View):
         Raises:
             OptionError: there is no such operation in any stage, or no such stage.
         """
-        lineage = lineage or Lineage.of(program)
+        lineage = lineage or Lineage.from_program(program)
         known = {op_id for one in lineage.generations for op_id in one.ops}
         ids = tuple(dict.fromkeys(op_ids))
         for op_id in ids:
@@ -240,7 +240,7 @@ class InspectorView(View):
                 found[one.stage] = pdg, one.ops
         return found
 
-    def _where(self, op_id: int) -> str:
+    def _stage_of(self, op_id: int) -> str:
         """The stage in which an operation is shown."""
         last = {"source": "pdg", "schedule": list(self._graphs)[-2]}
         wanted = last.get(self.stage or "", self.stage or "")
@@ -277,7 +277,7 @@ class InspectorView(View):
         return found
 
     def _op(self, op_id: int) -> Inspected:
-        stage = self._where(op_id)
+        stage = self._stage_of(op_id)
         pdg, ops = self._graphs[stage]
         op, kernel = ops[op_id], _kernel(pdg, op_id)
         body = op.body
@@ -309,11 +309,15 @@ class InspectorView(View):
     def _represented_tensors(self, op_id: int) -> list[Tensor]:
         """The tensors that an operation stands for, where it does not stand for itself."""
         plan = self.program.memory
-        return [tensor for tensor in self.tensors if plan.behind(*tensor).id == op_id]
+        return [tensor for tensor in self.tensors if plan.computing_operation(*tensor).id == op_id]
 
     def _stored_tensors(self, op_id: int) -> list[Tensor]:
         plan = self.program.memory
-        return [tensor for tensor in plan.stores if op_id in (plan.behind(*tensor).id, tensor[0])]
+        return [
+            tensor
+            for tensor in plan.stores
+            if op_id in (plan.computing_operation(*tensor).id, tensor[0])
+        ]
 
     def _outputs(self, pdg: Pdg, op: Op, outs: Collection[int]) -> Iterator[Made]:
         sizes = Sizes(pdg, self.program.bounds)

@@ -65,7 +65,7 @@ class Lineage(View):
     generations: Annotated[tuple[Generation, ...], HIDDEN]
 
     @classmethod
-    def of(cls, program: Program) -> Lineage:
+    def from_program(cls, program: Program) -> Lineage:
         """The lineage of a program's operations through its stages, `source` left out."""
         found: list[Generation] = []
         known: Mapping[int, Op] = {}
@@ -87,12 +87,12 @@ class Lineage(View):
         for k in range(1, len(self.generations)):
             found: dict[int, set[int]] = {}
             for op_id in self.generations[k].ops:
-                for parent in self.before(k, op_id):
+                for parent in self.predecessors(k, op_id):
                     found.setdefault(parent, set()).add(op_id)
             made.append({op_id: frozenset(ids) for op_id, ids in found.items()})
         return tuple(made)
 
-    def before(self, k: int, op_id: int) -> tuple[int, ...]:
+    def predecessors(self, k: int, op_id: int) -> tuple[int, ...]:
         """What an operation of generation `k` was in the one before."""
         one = self.generations[k]
         if k == 0 or op_id in one.parents:
@@ -115,7 +115,7 @@ class Lineage(View):
         up = [set(found) for found in own]
         for k in reversed(range(1, count)):
             for op_id in up[k]:
-                up[k - 1].update(self.before(k, op_id))
+                up[k - 1].update(self.predecessors(k, op_id))
         return {one.stage: frozenset(down[k] | up[k]) for k, one in enumerate(self.generations)}
 
     @shown

@@ -52,7 +52,7 @@ class Index:
     def __init__(self, program: Program, lineage: Lineage | None = None) -> None:
         if lineage is not None:
             expect_type(lineage, Lineage, "a lineage", "trl.show.Lineage.of(program), or None.")
-        self.lineage = Lineage.of(program) if lineage is None else lineage
+        self.lineage = Lineage.from_program(program) if lineage is None else lineage
         known: dict[int, tuple[Op, tuple[str, ...]]] = {}  # by identity: stages share operations
         self._texts: list[dict[int, tuple[str, ...]]] = []
         for one in self.lineage.generations:

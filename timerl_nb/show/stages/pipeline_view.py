@@ -136,7 +136,7 @@ class PipelineView(View):
     bounds: tuple[BoundRow, ...]
 
     @classmethod
-    def of(cls, program: Program) -> PipelineView:
+    def from_program(cls, program: Program) -> PipelineView:
         return cls.of_stages(a_program(program).stages, program.options, program.bounds)
 
     @classmethod

@@ -86,7 +86,7 @@ class StepsView(View):
     choices: tuple[Chosen, ...]
 
     @classmethod
-    def of(cls, stage: Stage, *, forecast: bool = False) -> StepsView:
+    def from_stage(cls, stage: Stage, *, forecast: bool = False) -> StepsView:
         """What a stage did.
 
         Args:
@@ -120,12 +120,17 @@ class StepsView(View):
 
 
 def _describe_choice(choice: PassChoice, *, always: bool) -> Chosen:
-    def way(one: Candidate) -> Way:
+    def describe_candidate(one: Candidate) -> Way:
         found = one.forecast if always or one.is_forecast else None
         told = NoForecast(found) if isinstance(found, str) else found
         return Way(one.name, one.doc, one is choice.taken, told)
 
-    return Chosen(choice.what, choice.taken.name, choice.why, tuple(map(way, choice.candidates)))
+    return Chosen(
+        choice.what,
+        choice.taken.name,
+        choice.why,
+        tuple(map(describe_candidate, choice.candidates)),
+    )
 
 
 def step_text(step: RewriteStep, about: Collection[int] = ()) -> str:

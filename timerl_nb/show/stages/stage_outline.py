@@ -74,7 +74,7 @@ class OutlineView(View):
     columns: tuple[Column, ...] = ()
 
     @classmethod
-    def of(cls, program: Program, stage: str) -> OutlineView | None:
+    def from_stage(cls, program: Program, stage: str) -> OutlineView | None:
         """A stage of a program; None of one that is a graph.
 
         Raises:
@@ -88,7 +88,7 @@ class OutlineView(View):
             case Schedule() as schedule:
                 lines = _schedule(schedule)
             case Ast():
-                lines = _nest(LoopView.of(program))
+                lines = _nest(LoopView.from_program(program))
             case Executable() as executable:
                 lines = _executable(executable)
             case MemoryPlan() as plan:
@@ -114,7 +114,7 @@ def detail(program: Program, name: str) -> OutlineView:
         name, str, "the name of a detail", '"jaxpr 1" is one; `OutlineView.lines` name all.'
     )
     sort, _, number = name.partition(" ")
-    lowered = program.executable.lowered
+    lowered = program.executable.xla_program
     calls = 0 if lowered is None else len(lowered.calls)
     if sort not in _DETAILS or not number.isdecimal() or not 1 <= int(number) <= calls:
         raise OptionError(f"there is no detail {name!r}.", hint="`OutlineView.lines` name them.")
@@ -158,7 +158,9 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
         for k in shown if text else sorted(found):
             ids = tuple(found.get(k, ()))
             one = text[k - 1].rstrip() if text else ""
-            lines.append(OutlineLine(one, 1, ids, "", k, figures.of((file, k)) if ids else ()))
+            lines.append(
+                OutlineLine(one, 1, ids, "", k, figures.figures_of((file, k)) if ids else ())
+            )
     return OutlineView("source", tuple(lines), figures.columns)
 
 
@@ -170,7 +172,7 @@ class _Figures:
         held, launches = Counter[Place](), Counter[Place]()
         spent: dict[Place, float] = {}
         for tensor, store in plan.stores.items():
-            held[_place(plan.behind(*tensor))] += store.most * store.unit
+            held[_place(plan.computing_operation(*tensor))] += store.most * store.unit
         for op in plan.statements.ops.values():
             count = prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain)
             body = op.body or (op,)
@@ -186,7 +188,7 @@ class _Figures:
         self.columns = tuple(column for column, _ in columns)
         self._counts = tuple(counts for _, counts in columns)
 
-    def of(self, place: Place) -> tuple[float | None, ...]:
+    def figures_of(self, place: Place) -> tuple[float | None, ...]:
         return tuple(counts.get(place) for counts in self._counts)
 
 
@@ -238,7 +240,7 @@ def _memory(plan: MemoryPlan) -> Iterator[OutlineLine]:
         if tensor is None or line.op_ids:
             yield line
         else:
-            yield replace(line, op_ids=(plan.behind(*tensor).id,))
+            yield replace(line, op_ids=(plan.computing_operation(*tensor).id,))
 
 
 def _nest(view: LoopView) -> Iterator[OutlineLine]:
@@ -251,7 +253,7 @@ def _nest(view: LoopView) -> Iterator[OutlineLine]:
 def _executable(executable: Executable) -> Iterator[OutlineLine]:
     yield OutlineLine(executable.how)
     yield from _outline_lines(executable.found_by())
-    for call in executable.lowered.calls if executable.lowered is not None else ():
+    for call in executable.xla_program.calls if executable.xla_program is not None else ():
         for sort, what in _DETAILS.items():
             text = what.format(call.number)
             yield OutlineLine(

@@ -83,14 +83,19 @@ class MappingView(View):
     told: str
 
     @classmethod
-    def of(cls, sweep: Sweep, at: tuple[int, ...] = (), form: Form = "prose") -> MappingView:
+    def from_sweep(
+        cls, sweep: Sweep, at: tuple[int, ...] = (), form: Form = "prose"
+    ) -> MappingView:
         """The view of a sweep at the positions of its settings' values; by default the first.
 
         Raises:
             CallError: it is no sweep, or has no such positions.
         """
         expect_type(
-            sweep, Sweep, "a sweep of tables", "trl.compose.sweep(…), or Sweep.of(table, links)."
+            sweep,
+            Sweep,
+            "a sweep of tables",
+            "trl.compose.sweep(…), or Sweep.from_table(table, links).",
         )
         at = at or (0,) * len(sweep.values)
         if len(at) != len(sweep.values) or not all(

@@ -56,7 +56,7 @@ class WaysView(View):
     told: str
 
     @classmethod
-    def of(cls, ways: Ways, name: str, envs: int, steps: int) -> WaysView:
+    def from_strategies(cls, ways: Ways, name: str, envs: int, steps: int) -> WaysView:
         """The view of `c.ways`, of environments of a name."""
         rows = [_row(row, row.name == ways.chosen) for row in ways]
         rows.sort(key=lambda row: (bool(row.why_not), -row.speed.median if row.speed else 0.0))

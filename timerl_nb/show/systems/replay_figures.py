@@ -99,7 +99,7 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
     expect_type(
         table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links."
     )
-    view = MappingView.of(Sweep.of(table, links), form=form)
+    view = MappingView.from_sweep(Sweep.from_table(table, links), form=form)
     cells = [
         view.cells[k : k + len(view.devices)] for k in range(0, len(view.cells), len(view.devices))
     ]

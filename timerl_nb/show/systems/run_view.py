@@ -50,7 +50,7 @@ class Turns:
     """Finds what a run held in its turns, in the instants of the one that is drawn of its program."""
 
     def __init__(self, program: Program) -> None:
-        turn, plan = Turn.of(program), program.memory
+        turn, plan = Turn.from_program(program), program.memory
         line = plan.point_by_point
         self._size, self._starts = len(turn), dict[int, int]()
         self._found: dict[int, TurnBytes] = {}
@@ -59,7 +59,7 @@ class Turns:
             (begins,) = np.nonzero(np.diff(line.turn, prepend=-2))
             self._starts = {int(line.turn[k]): int(k) for k in begins if line.turn[k] >= 0}
 
-    def after(self, held: Held | None) -> TurnBytes:
+    def latest_complete(self, held: Held | None) -> TurnBytes:
         """The latest turn that is known to its end, or else the one that goes on."""
         if held is None:
             return nothing(self.reason or _UNSEEN)

@@ -65,7 +65,7 @@ class StreamView(View):
     runs: tuple[StreamRun, ...]
 
     @classmethod
-    def of(cls, *reports: Report, name: str = "") -> StreamView:
+    def from_reports(cls, *reports: Report, name: str = "") -> StreamView:
         """Of what windows, graphs and runs in order report.
 
         Raises:

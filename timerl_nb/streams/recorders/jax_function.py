@@ -96,12 +96,14 @@ class _Walk:
             return self._loop(one, operands[0])
         if one.kind == "conditional":
             ways = [self._named[name] for name in one.branches]
-            most = max(range(len(ways)), key=lambda k: self._counting.of(ways[k]).launches)
+            most = max(
+                range(len(ways)), key=lambda k: self._counting.count_computation(ways[k]).launches
+            )
             return self._run_under_condition(
                 operands[0], lambda: self.run(ways[most], [operands[1 + most]])
             )
         if one.kind == "call":
-            return self.run(self._named[one.called("to_apply")], operands)
+            return self.run(self._named[one.called_computation("to_apply")], operands)
         return self._launch(one, around, operands)
 
     def _launch(self, one: Instruction, around: Computation, operands: Sequence[_Value]) -> _Value:
@@ -113,7 +115,7 @@ class _Walk:
         made = self._allocate_buffers(one)
         if id(one) not in self._costs:
             work = self._counting.launch(one, around)
-            most = self._counting.touched(one, around)
+            most = self._counting.count_written_elements(one, around)
             operations = float(work.products + work.elements)
             self._costs[id(one)] = blocks_of(most), operations, float(work.nbytes)
         read = dict.fromkeys((*self._asked, *(s for value in operands for s in _leaves(value))))
@@ -122,7 +124,7 @@ class _Walk:
         return made
 
     def _loop(self, one: Instruction, value: _Value) -> _Value:
-        body = self._named[one.called("body")]
+        body = self._named[one.called_computation("body")]
         if one.turns is not None:
             for _ in range(one.turns):
                 value = self.run(body, [value])
@@ -132,7 +134,7 @@ class _Walk:
                 f"XLA does not know how often the loop {one.name} turns.",
                 hint="say at_most=, how often it may, or let it be a scan or a fori_loop of so many turns.",
             )
-        condition = self._named[one.called("condition")]
+        condition = self._named[one.called_computation("condition")]
         asked = self._asked
         for _ in range(self._at_most):
             goes_on = self.run(condition, [value])

@@ -106,9 +106,9 @@ class Hardware(Course):
         self._check(kernel + 1)
 
     def _sent(self, kernel: int, upstream: Sequence[int]) -> None:
-        self.clock.at(self.clock.now + self.gpu.launch, self._arrive, kernel, upstream)
+        self.clock.call_at(self.clock.now + self.gpu.launch, self._insert_kernel, kernel, upstream)
 
-    def _arrive(self, kernel: int, upstream: Sequence[int]) -> None:
+    def _insert_kernel(self, kernel: int, upstream: Sequence[int]) -> None:
         self._arrived.append((kernel, upstream))
         self._refill()
 
@@ -132,7 +132,7 @@ class Hardware(Course):
         self._refill()
 
     def _dispatch(self, kernel: int) -> None:
-        self.clock.at(self.clock.now + self.gpu.dispatch, self.start, kernel, self._handle_end)
+        self.clock.call_at(self.clock.now + self.gpu.dispatch, self.start, kernel, self._handle_end)
 
     def _handle_end(self, kernel: int) -> None:
         self._port.serve(self._updating, self._complete, kernel)

@@ -27,7 +27,7 @@ class _Windowed(Course):
         self._refill()
 
     def _refill(self) -> None:
-        if not self._enters and self._entered < len(self.kernels) and not self._window.full:
+        if not self._enters and self._entered < len(self.kernels) and not self._window.is_full:
             self._enters = True
             self._module.serve(self.gpu.check, self._insert)
 
@@ -62,14 +62,14 @@ class Software(_Windowed):
             self._driver.serve(self.gpu.issue, self._handle_launch, slot, self._idle.popleft())
 
     def _handle_launch(self, slot: int, lane: int) -> None:
-        def ended(_: int) -> None:
-            self.clock.at(self.clock.now + self.gpu.sync, noticed)
+        def on_end(_: int) -> None:
+            self.clock.call_at(self.clock.now + self.gpu.sync, on_notice)
 
-        def noticed() -> None:
+        def on_notice() -> None:
             self._module.serve(self.gpu.update, self._complete, slot, lane)
 
         arrives = self.clock.now + self.gpu.launch
-        self.clock.at(arrives, self.start, self._held[slot], ended, lane)
+        self.clock.call_at(arrives, self.start, self._held[slot], on_end, lane)
 
     def _complete(self, slot: int, lane: int) -> None:
         self._window.complete(slot)
@@ -115,7 +115,7 @@ class Events(_Windowed):
 
     def _handle_launch(self, kernel: int) -> None:
         self._enters = False
-        self.clock.at(self.clock.now + self.gpu.launch, self._over_for, kernel, kernel)
+        self.clock.call_at(self.clock.now + self.gpu.launch, self._over_for, kernel, kernel)
         self._refill()
 
     def _over_for(self, kernel: int, follower: int) -> None:
@@ -132,7 +132,7 @@ class Events(_Windowed):
         for follower in self._followers.pop(kernel, ()):
             same = self.ran[follower].lane == lane
             between = self.gpu.queued if same else self.gpu.waited
-            self.clock.at(self.clock.now + between, self._over_for, kernel, follower)
+            self.clock.call_at(self.clock.now + between, self._over_for, kernel, follower)
         self._window.complete(self.ran[kernel].slot)
         self._window.ready.clear()
         self._refill()

@@ -15,7 +15,7 @@ class Clock:
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._inserted = 0
 
-    def at(self, moment: float, call: Callable[..., None], *args: Any) -> None:
+    def call_at(self, moment: float, call: Callable[..., None], *args: Any) -> None:
         self._inserted += 1
         heapq.heappush(self._due, (moment, self._inserted, call, args))
 

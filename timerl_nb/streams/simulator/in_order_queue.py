@@ -10,15 +10,15 @@ from timerl_nb.streams.simulator.simulated_run import Course
 
 class InOrder(Course):
     def begin(self) -> None:
-        self._next(0, 0.0)
+        self._start_next(0, 0.0)
 
-    def _next(self, kernel: int, earliest: float) -> None:
+    def _start_next(self, kernel: int, earliest: float) -> None:
         if kernel < len(self.kernels):
             entered = (kernel + 1) * self.gpu.issue
             self.ran[kernel].entered = entered
             self.ran[kernel].upstream = (kernel - 1,) if kernel else ()
             moment = max(entered + self.gpu.launch, earliest)
-            self.clock.at(moment, self.start, kernel, self._handle_end, 0)
+            self.clock.call_at(moment, self.start, kernel, self._handle_end, 0)
 
     def _handle_end(self, kernel: int) -> None:
-        self._next(kernel + 1, self.clock.now + self.gpu.queued)
+        self._start_next(kernel + 1, self.clock.now + self.gpu.queued)

@@ -68,10 +68,10 @@ class Processors:
         """Let a kernel's blocks begin as there is room; `then` is called when the last has ended."""
         microseconds, registers, blocks = self._shapes[index]
         self._queue.append(_Started(index, blocks, blocks, microseconds, registers, then))
-        self._settle()
+        self._advance_progress()
         self._fill()
 
-    def _settle(self) -> None:
+    def _advance_progress(self) -> None:
         passed = self._clock.now - self._settled
         if passed > 0:
             self.resident_time += passed * self._resident
@@ -82,7 +82,7 @@ class Processors:
     def _fill(self) -> None:
         while self._queue:
             first = self._queue[0]
-            dealt = self._dealt(first)
+            dealt = self._deal_blocks(first)
             count = sum(dealt)
             if not count:
                 break
@@ -99,9 +99,9 @@ class Processors:
         self._plan += 1
         if self._waves:
             left = max(self._waves[0][0] - self._passed, 0.0)
-            self._clock.at(self._clock.now + left / self._rate, self._end, self._plan)
+            self._clock.call_at(self._clock.now + left / self._rate, self._end, self._plan)
 
-    def _dealt(self, started: _Started) -> list[int]:
+    def _deal_blocks(self, started: _Started) -> list[int]:
         """By processor, how many blocks of a kernel begin there."""
         registers = started.registers
         fits = [
@@ -130,7 +130,7 @@ class Processors:
     def _end(self, plan: int) -> None:
         if plan != self._plan:  # others have begun since
             return
-        self._settle()
+        self._advance_progress()
         ended: list[_Started] = []
         limit = self._waves[0][0] + 1e-9
         while self._waves and self._waves[0][0] <= limit:

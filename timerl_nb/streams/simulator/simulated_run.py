@@ -49,7 +49,7 @@ class Server:
     def serve(self, cost: float, call: Callable[..., None], *args: Any) -> None:
         """`call` is made when all asked before, and then this, has been served."""
         self._free = max(self._free, self._clock.now) + cost
-        self._clock.at(self._free, call, *args)
+        self._clock.call_at(self._free, call, *args)
 
 
 class Course(ABC):
@@ -67,7 +67,7 @@ class Course(ABC):
         self.size, self.streams, self.scheduled = size, streams, scheduled
         self.clock = Clock()
         self.processors = Processors(self.clock, gpu, self.kernels, self.registers)
-        self.ran = [Launch(k, *one.said) for k, one in enumerate(self.kernels)]
+        self.ran = [Launch(k, *one.description) for k, one in enumerate(self.kernels)]
         self._lanes: list[int] = []
         self._most = 0
 
@@ -87,15 +87,15 @@ class Course(ABC):
             ran.lane = self._most
             self._most += 1
 
-        def ended(index: int) -> None:
+        def on_end(index: int) -> None:
             ran.ended = self.clock.now
             if lane is None:
                 heapq.heappush(self._lanes, ran.lane)
             then(index)
 
-        self.processors.start(kernel, ended)
+        self.processors.start(kernel, on_end)
 
-    def simulated(self, how: str) -> Simulated:
+    def simulate(self, how: str) -> Simulated:
         self.begin()
         self.clock.run()
         launches = sorted(self.ran, key=lambda one: (one.ended, one.kernel))

@@ -24,13 +24,13 @@ class Graph(Course):
             for one in upstream:
                 self._followers[one].append(kernel)
             if not upstream:
-                self.clock.at(moment, self.start, kernel, self._handle_end)
+                self.clock.call_at(moment, self.start, kernel, self._handle_end)
 
     def _handle_end(self, kernel: int) -> None:
         for follower in self._followers[kernel]:
             self._waits[follower] -= 1
             if not self._waits[follower]:
-                self.clock.at(
+                self.clock.call_at(
                     self.clock.now + self._between, self.start, follower, self._handle_end
                 )
 

@@ -58,7 +58,7 @@ def waits(
             beyond which nobody looks.
     """
     dim = pdg.dims.dynamic
-    if dim is None or not pdg.dims.know(op.domain):
+    if dim is None or not pdg.dims.is_bound_known(op.domain):
         return []
     before = ending(pdg, op)
     found = [] if before is None else [before]

@@ -51,7 +51,7 @@ def _restrict_operations(pdg: Pdg, roots: Iterable[int], under: Point | None) ->
         if points is None or points.is_empty():
             dropped.add(op_id)
         else:
-            cond = points.condition(Set.of(pdg.dims, op.domain))
+            cond = points.condition(Set.from_condition(pdg.dims, op.domain))
             restricted_op = op.with_(where=cond)
             current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
     return remove_operations(current, dropped)
@@ -95,8 +95,8 @@ def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:
 def _leaves(pdg: Pdg, op: Op, read: Read, under: Point | None) -> bool:
     if pdg.is_identity(read) and pdg[read.source].where in (TRUE, op.where):
         return False
-    outside = pdg.reads(op, read).outside(pdg.defined(read))
-    met = outside.beyond(_LARGE) if under is None else outside.at(under)
+    outside = pdg.reads(op, read).subtract_range(pdg.defined(read))
+    met = outside.with_least_bounds(_LARGE) if under is None else outside.with_bounds(under)
     return not met.is_empty()
 
 
@@ -122,11 +122,13 @@ def needed_points(
                 continue
             read = reader.inputs[slot]
             if read.cond is not TRUE:
-                points = points & Set.of(pdg.dims, reader.domain, read.cond)
+                points = points & Set.from_condition(pdg.dims, reader.domain, read.cond)
             if chosen and reader.kind == "where" and slot:
-                points = points & Set.of(pdg.dims, reader.domain, _side(pdg, reader, slot))
-            full = Set.of(pdg.dims, op.outputs[read.out].domain)
-            image = Relation.reads(points, read.index, full).within(full).inverse().domain()
+                points = points & Set.from_condition(
+                    pdg.dims, reader.domain, _side(pdg, reader, slot)
+                )
+            full = Set.from_condition(pdg.dims, op.outputs[read.out].domain)
+            image = Relation.reads(points, read.index, full).restrict_range(full).inverse().domain()
             total = image if total is None else total | image
         found[op_id] = None if total is None else total & pdg.points(op)
     return found

@@ -37,10 +37,10 @@ class Order:
         for d in before:
             entry = entries.get(d)
             known = entry is not None and set(dims.ordered(entry.symbols)) <= set(after)
-            found.append(entry if entry is not None and known else dims[d].whole)
+            found.append(entry if entry is not None and known else dims[d].full_range)
         return tuple(found)
 
-    def read(self, dims: Dims, before: Output, after: Op) -> Read:
+    def to_read(self, dims: Dims, before: Output, after: Op) -> Read:
         """The order as a read that passes nothing on."""
         return Read(self.before, 0, self.index(dims, before.domain, after.domain))
 

@@ -38,7 +38,7 @@ class Access:
         return self.read.tensor
 
     @property
-    def direct(self) -> bool:
+    def is_direct(self) -> bool:
         """Whether no merge is between."""
         return len(self.way) == 1
 
@@ -74,7 +74,7 @@ def _everywhere(pdg: Pdg, read: Read, domain: Domain, branch: Read) -> Read:
     entries = dict(zip(domain, read.index, strict=True))
     points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
     index = tuple(
-        pdg.dims[d].whole
+        pdg.dims[d].full_range
         if any(name not in points for name in pdg.dims.ordered(e.symbols))
         else subst_entry(e, points)
         for d, e in zip(pdg.output(branch).domain, branch.index, strict=True)

@@ -73,7 +73,7 @@ def without_end(pdg: Pdg, name: str) -> Pdg:
 
 def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -> Op:
     """The operation that hands out the values of outputs."""
-    if not set(dims.varying(where.symbols)) <= {dim.name}:
+    if not set(dims.dims_of_symbols(where.symbols)) <= {dim.name}:
         raise BoundsError(
             f"{dim.bound} is endless, and the output {outputs[0].attrs.name!r} is there where {where}.",
             origin=outputs[0].origin,
@@ -112,7 +112,7 @@ def _slice_whole_iteration(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[in
     index: list[Entry] = []
     axes: list[str | None] = []
     for entry in read.index:
-        others = [d for d in dims.varying(entry.symbols) if d != dim.name]
+        others = [d for d in dims.dims_of_symbols(entry.symbols) if d != dim.name]
         if not others:
             index.append(entry)
             axes += [None] * isinstance(entry, Slice)
@@ -194,7 +194,7 @@ def _sample(pdg: Pdg, op: Op, *conds: Cond) -> dict[str, int] | None:
     found = pdg.points(op)
     for cond in conds:
         if cond is not TRUE:
-            found = found & Set.of(pdg.dims, op.domain, cond)
+            found = found & Set.from_condition(pdg.dims, op.domain, cond)
     return found.sample()
 
 

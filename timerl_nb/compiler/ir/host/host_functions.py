@@ -72,7 +72,7 @@ class UdfAttrs(Attrs):
         uses = f" of {self.resource.name}" if self.resource else ""
         return f"{self.name}{uses}{along_text(self.axes)}"
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         # each instance has a state of its own, whatever the function is given
         instances = self.resource.instances if self.resource else ()
         return dims.ordered({*self.domain, *instances} - set(self.axes))
@@ -95,7 +95,7 @@ class CallAttrs(Attrs):
     def __str__(self) -> str:
         return self.name
 
-    def over(self, dims: Dims) -> Domain:
+    def varying_dims(self, dims: Dims) -> Domain:
         return self.domain
 
 
@@ -145,7 +145,7 @@ class Host:
         """
         if isinstance(attrs.function, Given):
             brought = self._supply.turn(point[attrs.function.turn])
-            return [*attrs.function.at(brought, point, attrs.axes)]
+            return [*attrs.function.select(brought, point, attrs.axes)]
         given: list[Any] = [np.asarray(x) for x in args]
         seeds = self._dims.seeds
         if attrs.resource is not None and seeds is not None and seeds.name in attrs.axes:
@@ -206,7 +206,7 @@ class Host:
         """Call a function for its effect: function(point, *operands)."""
         if isinstance(attrs.function, HandedOut):
             (turn,) = point.values()
-            self._receive(turn, attrs.function.named(args))
+            self._receive(turn, attrs.function.by_name(args))
             return
         given = [np.asarray(x) for x in args]
         _call_user_function(attrs.name, point, origin, attrs.function, dict(point), *given)

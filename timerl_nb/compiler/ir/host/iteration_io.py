@@ -38,7 +38,7 @@ class Given:
     def turn(self) -> str:
         return self.domain[0]
 
-    def at(self, values: Mapping[str, Any], point: Mapping[str, int], axes: Domain) -> Any:
+    def select(self, values: Mapping[str, Any], point: Mapping[str, int], axes: Domain) -> Any:
         """The outputs at a point, the dimensions in `axes` as leading axes, of what its turn brings."""
         rest = self.domain[1:]
         where = tuple(slice(None) if d in axes else point[d] for d in rest)
@@ -60,7 +60,7 @@ class HandedOut:
     names: tuple[str, ...]
     orders: tuple[tuple[int, ...], ...]
 
-    def named(self, operands: Iterable[Any]) -> dict[str, Any]:
+    def by_name(self, operands: Iterable[Any]) -> dict[str, Any]:
         """The values by name, with axes in the user's order."""
         pairs = zip(self.names, self.orders, operands, strict=True)
         return {name: in_axes_order(x, order) for name, order, x in pairs}
@@ -119,7 +119,7 @@ class Inlet:
         sizes = tuple(int(s) for s in self.kind.shape if isinstance(s, int))
         return (*(self.dims[d].count(bounds) for d in over), *sizes)
 
-    def checked(self, value: Any, shape: tuple[int, ...], turn: int | None) -> Any:
+    def convert(self, value: Any, shape: tuple[int, ...], turn: int | None) -> Any:
         """Return a given array, converted to the tensor's type.
 
         An array on a device stays there.
@@ -179,7 +179,7 @@ class WholeRun:
         values = by_name(inlets, given)
         self._arrays: dict[str, Any] = {}
         for name, inlet in inlets.items():
-            array = inlet.checked(values[name], inlet.shape(bounds, whole=True), None)
+            array = inlet.convert(values[name], inlet.shape(bounds, whole=True), None)
             self._arrays[name] = _own(array) if copied else array
 
     def turn(self, number: int) -> Turn:
@@ -242,7 +242,7 @@ class TurnByTurn:
         self._last: dict[int, Turn] = {}
         self.is_over = False
 
-    def reaches(self, number: int) -> bool:
+    def fetch_up_to(self, number: int) -> bool:
         """Take what comes up to a turn; whether there is as much."""
         while self._next <= number and not self.is_over:
             try:
@@ -252,7 +252,7 @@ class TurnByTurn:
                 break
             values = by_name(self._inlets, given, self._next)
             self._last[self._next] = {
-                name: _own(inlet.checked(values[name], inlet.shape(self._bounds), self._next))
+                name: _own(inlet.convert(values[name], inlet.shape(self._bounds), self._next))
                 for name, inlet in self._inlets.items()
             }
             self._last.pop(self._next - _KEPT, None)
@@ -260,7 +260,7 @@ class TurnByTurn:
         return self._next > number
 
     def turn(self, number: int) -> Turn:
-        if not self.reaches(number):
+        if not self.fetch_up_to(number):
             raise ExecutionError(f"nothing is given for turn {number}: given= came to its end.")
         return self._last[number]
 

@@ -145,7 +145,7 @@ def unit(drawn: Array) -> Array:
 def erf_inv(x: Array) -> Array:
     """The inverse error function, by Newton's method on the standard library's `erf`."""
 
-    def one(y: float) -> float:
+    def invert(y: float) -> float:
         if abs(y) >= 1:
             return inf * y if abs(y) == 1 else nan
         # Winitzki's closed form is good to 2e-3; each Newton step doubles the digits
@@ -156,7 +156,7 @@ def erf_inv(x: Array) -> Array:
             z -= (erf(z) - y) * sqrt(pi) / 2 * exp(z * z)
         return z
 
-    return np.vectorize(one, otypes=[float])(x)
+    return np.vectorize(invert, otypes=[float])(x)
 
 
 def _discounted_sum(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
@@ -309,7 +309,7 @@ def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     x = np.moveaxis(args[0], attrs.axis, 0)
     made = np.zeros((size, *x.shape[1:]), x.dtype)
     for k in range(size):
-        at = evaluate(attrs.at, _Also(env, dict.fromkeys(attrs.own, k)))
+        at = evaluate(attrs.at, _Also(env, dict.fromkeys(attrs.bound_dims, k)))
         if attrs.beyond == "end":
             at = max(0, min(at, len(x) - 1))
         if 0 <= at < len(x):

@@ -103,7 +103,7 @@ class Reference:
         if op.where is TRUE:
             return in_order(self.stacked(read, op), op), {}
         points = self.points(op)
-        values = [self.read(read, self._env(op, p)) for p in points]
+        values = [self.evaluate_read(read, self._env(op, p)) for p in points]
         kind = self.pdg.read_type(read)
         none = np.zeros((0, *concrete(kind.shape, self.bounds)), self.dtype(kind.dtype))
         return attach_coordinates(np.stack(values) if values else none, points, op)
@@ -115,7 +115,7 @@ class Reference:
             if isinstance(op.attrs, CheckpointAttrs):
                 for point in self.points(op):
                     env = self._env(op, point)
-                    arrays = [self.read(read, env) for read in op.inputs]
+                    arrays = [self.evaluate_read(read, env) for read in op.inputs]
                     named = dict(zip(op.attrs.names, arrays, strict=True))
                     found.append((op.attrs.path, dict(zip(op.domain, point, strict=True)), named))
         return found
@@ -128,24 +128,29 @@ class Reference:
                 for point in self.points(op):
                     env = self._env(op, point)
                     named = dict(zip(op.domain, point, strict=True))
-                    found.append((op.attrs.name, named, [self.read(r, env) for r in op.inputs]))
+                    found.append(
+                        (op.attrs.name, named, [self.evaluate_read(r, env) for r in op.inputs])
+                    )
         return found
 
     def stacked(self, read: Read, reader: Op) -> Array:
         """What `reader` reads, at all points of its domain, stacked in the domain's order."""
         lengths = [self._sizes[d] for d in reader.domain]
         if self.pdg.dims.dynamic is None:
-            values = [self.read(read, self._env(reader, p)) for p in product(*map(range, lengths))]
+            values = [
+                self.evaluate_read(read, self._env(reader, p))
+                for p in product(*map(range, lengths))
+            ]
             return np.stack(values).reshape((*lengths, *values[0].shape))
         kind = self.pdg.read_type(read)
         shape = concrete(kind.shape, self.bounds)
         result = np.zeros((*lengths, *shape), self.dtype(kind.dtype))
         for p in self.points(reader):
-            value = self.read(read, self._env(reader, p))
+            value = self.evaluate_read(read, self._env(reader, p))
             result[(*p, *map(slice, value.shape))] = value
         return result
 
-    def read(self, read: Read, env: Env) -> Array:
+    def evaluate_read(self, read: Read, env: Env) -> Array:
         """The value of one read at the reader's point `env`."""
         self._demand(self._evaluate_with_bounds(lambda: self._keys(read, env)))
         return self._gather(read, env)
@@ -224,7 +229,7 @@ class Reference:
         return self._env_of(op.domain, point)
 
     def _env_of(self, domain: Domain, point: Sequence[int]) -> Env:
-        if self.pdg.dims.know(domain):
+        if self.pdg.dims.is_bound_known(domain):
             return _Env(self, domain, point)
         return {**self.bounds, **dict(zip(domain, point, strict=True))}
 
@@ -329,7 +334,7 @@ class Reference:
             shape = concrete(output.type.shape, self._env_of(output.domain, point))
             kind = np.dtype(self.dtype(output.type.dtype))
             values.append(
-                REDUCE[output.reduce](self.widened(np.stack(parts))).astype(kind)
+                REDUCE[output.reduce](self.widen(np.stack(parts))).astype(kind)
                 if parts
                 else np.full(shape, identity(output.reduce, kind), kind)
             )
@@ -347,7 +352,7 @@ class Reference:
         """The NumPy type that an element type is computed in."""
         return np.dtype(np.float64) if self.precise and is_float(dtype) else NUMPY[dtype]
 
-    def widened(self, x: Array) -> Array:
+    def widen(self, x: Array) -> Array:
         """Half-precision values in float32: operations compute in it, and round once."""
         half = x.dtype in (NUMPY[name] for name in HALF)
         return x.astype(self.dtype("f32")) if half else x
@@ -367,7 +372,7 @@ class Reference:
         return tuple(done[source][out] for source, out in op.attrs.results)
 
     def _apply(self, op: Op, args: Sequence[Array], env: Env) -> Array:
-        args = [self.widened(x) for x in args]
+        args = [self.widen(x) for x in args]
         with np.errstate(all="ignore"):
             result = RULES[op.kind](self, op, args, env)
         return np.asarray(result, self.dtype(op.dtype))
@@ -449,8 +454,8 @@ class _Length:
         if not isinstance(other, int):
             return int(self) >= np.asarray(other)
         if self.times < 0:
-            return not self._reaches((self.plus - other) // -self.times + 1)
-        return self._reaches(-((self.plus - other) // self.times))
+            return not self._is_at_least((self.plus - other) // -self.times + 1)
+        return self._is_at_least(-((self.plus - other) // self.times))
 
     def __lt__(self, other: Any) -> Any:
         return np.logical_not(self >= other)
@@ -462,7 +467,7 @@ class _Length:
     __gt__ = __ge__
     __radd__, __rmul__ = __add__, __mul__
 
-    def _reaches(self, least: int) -> bool:
+    def _is_at_least(self, least: int) -> bool:
         return self.ref.length_at(self.point, least) >= least
 
 

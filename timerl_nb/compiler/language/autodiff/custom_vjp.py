@@ -116,7 +116,7 @@ class Rule:
         """
         found = self.backward(self.kept, tuple(of) if self.several else of[0])
         if not isinstance(found, tuple) or len(found) != len(self.inputs):
-            raise self._wrong(
+            raise self._make_error(
                 f"returns {_describe_value(found)} for {len(self.inputs)} argument(s)"
             )
         pairs = zip(self.inputs, found, strict=True)
@@ -127,11 +127,11 @@ class Rule:
         if g is None:
             return None
         if not isinstance(g, RecurrentTensor) or not same_shape(g.shape, x.shape):
-            raise self._wrong(f"gives {_describe_value(g)} as the gradient of {x.type}")
+            raise self._make_error(f"gives {_describe_value(g)} as the gradient of {x.type}")
         extra = [d for d in g.domain if d not in x.domain]
         return (g.sum(over=extra) if extra else g).cast(x.dtype)
 
-    def _wrong(self, said: str) -> GradientError:
+    def _make_error(self, said: str) -> GradientError:
         return GradientError(
             f"the backward rule {said}.",
             others={"the function was called at": self.origin},

@@ -53,7 +53,7 @@ def value_and_grad(
             f"argnums are positions of arguments, not {argnums!r}.", hint="write 0, or (0, 1)."
         )
 
-    def differentiated(*args: Any, **options: Any) -> tuple[Tensor, Any]:
+    def compute(*args: Any, **options: Any) -> tuple[Tensor, Any]:
         if any(not -len(args) <= k < len(args) for k in chosen):
             raise GradientError(f"there is no argument {argnums!r} among {len(args)}.")
         positions = [k % len(args) for k in chosen]
@@ -69,7 +69,7 @@ def value_and_grad(
         made = tuple(_map_tensors(lambda x: found[id(x)], whole[k]) for k in positions)
         return loss, made if several else made[0]
 
-    return differentiated
+    return compute
 
 
 def _map_tensors(f: Callable[[Tensor], Any], x: Any) -> Any:

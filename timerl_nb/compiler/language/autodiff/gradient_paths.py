@@ -43,7 +43,7 @@ class Paths:
             return [x.read.source for x in rule.operands]
         return list(graph[op_id].sources)
 
-    def reached(self, graph: Pdg) -> dict[int, None]:
+    def reachable_operations(self, graph: Pdg) -> dict[int, None]:
         """The operations that the root depends on by floating-point values."""
 
         def floating(ids: Iterable[int]) -> list[int]:
@@ -56,7 +56,7 @@ class Paths:
 
     def active(self, graph: Pdg) -> dict[int, None]:
         """Those of them that depend on a target, or are one, operands first."""
-        found = self.reached(graph)
+        found = self.reachable_operations(graph)
         trained = (k for k, p in self.ctx.parameters.items() if p.trainable)
         targets: Iterable[int] = trained if self.targets is None else self.targets
         readers: dict[int, list[int]] = {}
@@ -67,14 +67,16 @@ class Paths:
         useful = reached_from((t for t in targets if t in found), lambda k: readers.get(k, ()))
         return {op_id: None for op_id in graph.order if op_id in useful}
 
-    def hold(self, origin: Origin) -> None:
+    def require_unchanged(self, origin: Origin) -> None:
         """Let it be an error if the paths are others when the program is complete.
 
         Args:
             origin: where the gradient is taken.
         """
         graph = self.ctx.snapshot()
-        inputs = {k: graph[k].inputs for k in self.reached(graph) if graph[k].kind == "merge"}
+        inputs = {
+            k: graph[k].inputs for k in self.reachable_operations(graph) if graph[k].kind == "merge"
+        }
         branches = self._branches(graph)
 
         def check() -> None:

@@ -65,7 +65,7 @@ class Inverse:
     readers: Cond
 
     @property
-    def many(self) -> Domain:
+    def summed_dims(self) -> Domain:
         """The reader's dimensions over which there may be several readers of one point."""
         return tuple(d for d, e in self.first.items() if e is not self.last[d])
 
@@ -107,7 +107,7 @@ def _anywhere(graph: Pdg, op: Op, read: Read) -> Inverse:
 
 def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator[Inverse]:
     source = graph.defined(read)
-    relation = graph.reads(op, read).within(source)
+    relation = graph.reads(op, read).restrict_range(source)
     back, readers = relation.inverse(), all_of(op.where, read.cond)
     exact = (back.box() - back).is_empty()
     if needed is None:
@@ -119,18 +119,18 @@ def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Itera
     points = needed()[op.id]
     if points is None:
         return
-    relation = relation.starting(points)
+    relation = relation.restrict_domain(points)
     back = relation.inverse()
     if back.is_empty():
         return
     pieces = [back]
     if not (back.box() - back).is_empty():
-        conds = [Set.of(graph.dims, op.domain, cond) for cond in _lost_remainders(read)]
-        parts = [relation.starting(of).inverse() for of in conds] or [back]
-        pieces = [piece for part in parts for piece in part.parts()]
+        conds = [Set.from_condition(graph.dims, op.domain, cond) for cond in _lost_remainders(read)]
+        parts = [relation.restrict_domain(of).inverse() for of in conds] or [back]
+        pieces = [piece for part in parts for piece in part.disjoint_parts()]
     for piece in pieces if len(pieces) <= _MOST_PIECES else [back]:
         exact = (piece.box() - piece).is_empty()
-        of = piece.range().condition(Set.of(graph.dims, op.domain))
+        of = piece.range().condition(Set.from_condition(graph.dims, op.domain))
         yield _ends(graph, op, read, piece, of, exact=exact)
 
 
@@ -163,7 +163,7 @@ def _ends(graph: Pdg, op: Op, read: Read, back: Relation, readers: Cond, *, exac
     read_at = back.domain()
     cond = read_at.condition(source)
     if cond is not TRUE:  # what is written where nobody reads is asked of every point
-        cond = read_at.condition(Set.of(graph.dims, source.domain))
+        cond = read_at.condition(Set.from_condition(graph.dims, source.domain))
     return Inverse(cond, first, last, exact, readers)
 
 
@@ -216,7 +216,7 @@ def _adjoint_part(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -
         for d, entry in zip(graph.output(read).domain, read.index, strict=True)
         if isinstance(entry, Slice)
     ]
-    if not positions and not inverse.many and inverse.cond is not TRUE:
+    if not positions and not inverse.summed_dims and inverse.cond is not TRUE:
         return _or_zero(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
     there, lead = _readers(c, inverse)
     for position in positions:
@@ -228,7 +228,7 @@ def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
     """Whether the readers of a point lay it at different places, or in slices of other lengths."""
     sizes = [s for s in c.shape if isinstance(s, Lin)]
     starts = [e.lo for e in read.index if isinstance(e, Slice)]
-    return any(e.symbols.intersection(inverse.many) for e in (*sizes, *starts))
+    return any(e.symbols.intersection(inverse.summed_dims) for e in (*sizes, *starts))
 
 
 def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
@@ -246,7 +246,7 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Te
             continue
         lo = entry.lo if isinstance(entry, Slice) else entry
         part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
-        c = apply("reindex", [part], ReindexAttrs.placed(lead, lo, ctx.space[d].size))
+        c = apply("reindex", [part], ReindexAttrs.padded(lead, lo, ctx.space[d].size))
         lead += 1
     if inverse.readers is not TRUE:
         c = _or_zero(c, inverse.readers, op.domain)
@@ -280,7 +280,7 @@ def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
 
     Where nobody reads the point there are none: then all ranges are empty, and all indices 0.
     """
-    along = [d for d in c.domain if d in inverse.many]
+    along = [d for d in c.domain if d in inverse.summed_dims]
     if inverse.cond is not TRUE and not along:
         along = list(c.domain[:1])
     entries: dict[str, Entry] = {}
@@ -298,7 +298,7 @@ def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
 def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
     """The sum over the readers; those that `c` does not tell apart are counted."""
     total = there.sum(axis=tuple(range(lead))) if lead else there
-    for d in inverse.many:
+    for d in inverse.summed_dims:
         if d not in c.domain:
             count = inverse.last[d] - inverse.first[d] + 1
             total = total * value_of(c.ctx, count).cast(c.dtype)
@@ -368,8 +368,8 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     # the weight that reader p gives to the point is gamma to this power; p's symbols have a prime
     reader = {d: sym(primed_name(d)) for d in op.domain}
     power = subst(entry.hi, reader) - 1 - at if attrs.reverse else at - subst(entry.lo, reader)
-    moving = [d for d in inverse.many if primed_name(d) in power.symbols]
-    fixed = {primed_name(d): e for d, e in inverse.first.items() if d not in inverse.many}
+    moving = [d for d in inverse.summed_dims if primed_name(d) in power.symbols]
+    fixed = {primed_name(d): e for d, e in inverse.first.items() if d not in inverse.summed_dims}
     if not moving:
         there, lead = _readers(g, inverse)
         return _added_up(there, lead, g, inverse) * _power(node, subst(power, fixed), inverse)
@@ -381,7 +381,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
         end = entry.hi - 1 if attrs.reverse else entry.lo
         return _discount_weighted_sum(g, at, end, attrs, inverse)
     there, lead = _readers(g, inverse)
-    axis = [x for x in g.domain if x in inverse.many].index(d)
+    axis = [x for x in g.domain if x in inverse.summed_dims].index(d)
     # the reader that gives the least power comes first, or last
     nearest = inverse.first[d] if slope.const > 0 else inverse.last[d]
     attrs = DiscountAttrs(axis, attrs.gamma, reverse=slope.const < 0)

@@ -100,7 +100,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     targets = frozenset(leaf.read.source for leaf in leaves)
     paths = Paths(ctx, loss.read.source, None if optional else targets)
     active = paths.active(graph)
-    paths.hold(user_origin())
+    paths.require_unchanged(user_origin())
     needed = cache(
         lambda: needed_points(
             _dependence_subgraph(graph, loss.read.source), frozenset([loss.read.source])
@@ -124,7 +124,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     for op_id in active:
         op = graph[op_id]
         if op.kind == "merge" and (op_id not in targets or op_id not in ctx.parameters):
-            ctx.traversed(op_id)
+            ctx.mark_traversed(op_id)
             pending[op_id] = _open(ctx, op)
             for read in op.inputs:
                 if read.source in active:

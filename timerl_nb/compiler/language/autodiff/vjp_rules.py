@@ -79,12 +79,12 @@ def _unary(derivative: Callable[[Tensor, Tensor], Any]) -> Rule:
 def _binary(rule: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> Rule:
     """The operands' gradients as a function of g, x, y and the result, before the repeated axes."""
 
-    def fitted(node: Node, g: Tensor) -> Sequence[Tensor]:
+    def fit_gradients(node: Node, g: Tensor) -> Sequence[Tensor]:
         x, y = node.inputs
         both = rule(g, x, y, node.output)
         return [_fit(part, to.shape) for part, to in zip(both, (x, y), strict=True)]
 
-    return fitted
+    return fit_gradients
 
 
 def _pow(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
@@ -139,7 +139,7 @@ def _discounted_sum(node: Node, g: Tensor) -> Sequence[Tensor]:
     (x,) = node.inputs
     size = x.shape[attrs.axis]
     if not isinstance(size, int):
-        power = x._places(attrs.axis, reverse=attrs.reverse).cast(x.dtype)
+        power = x._positions(attrs.axis, reverse=attrs.reverse).cast(x.dtype)
         return [spread(g, [attrs.axis], x.shape) * attrs.gamma**power]
     weights = attrs.gamma ** np.arange(size)
     weights = weights[::-1] if attrs.reverse else weights
@@ -210,9 +210,9 @@ def _scatter_set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     a: SetAttrs = node.op.attrs
     x, values, at = node.inputs
     nothing = constant(node.ctx, 0.0).cast(g.dtype)._broadcast_to(values.shape)
-    number = at._places(0) if at.rank else constant(node.ctx, np.int32(0))
+    number = at._positions(0) if at.rank else constant(node.ctx, np.int32(0))
     for k in range(1, at.rank):
-        number = number * at._length(k) + at._places(k)
+        number = number * at._length(k) + at._positions(k)
     number = number._broadcast_to(at.shape)
     # which of them is the last at each position, and at the position of each
     labels = "".join(label for label in a.out if label == a.axis or label in a.right)
@@ -235,7 +235,7 @@ def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 def _shift_along_axis(x: Tensor, axis: int, *, back: bool) -> Tensor:
     """x[k + 1] (`back`), or x[k - 1], along an axis; zero where there is none."""
-    return apply("reindex", [x], ReindexAttrs.placed(axis, const(-1 if back else 1), x.shape[axis]))
+    return apply("reindex", [x], ReindexAttrs.padded(axis, const(-1 if back else 1), x.shape[axis]))
 
 
 def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
@@ -244,7 +244,7 @@ def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
     assert attrs.window is None  # others are made after differentiation
     (x,) = node.inputs
     size = x.shape[attrs.axis]
-    place = x._places(attrs.axis, reverse=attrs.forward) + 1  # in the order of the scan
+    place = x._positions(attrs.axis, reverse=attrs.forward) + 1  # in the order of the scan
     last = apply("sliding_max", [where(x == node.output, place, 0)], attrs)
     at = value_of(node.ctx, lin(size)) - last if attrs.forward else last - 1
     labels = LABELS[: x.rank]
@@ -276,7 +276,7 @@ def _concat(node: Node, g: Tensor) -> Sequence[Tensor]:
     start = const(0)
     for x in node.inputs:
         end = start + x.shape[attrs.axis]
-        found.append(apply("reindex", [g], ReindexAttrs.part(attrs.axis, start, end)))
+        found.append(apply("reindex", [g], ReindexAttrs.from_range(attrs.axis, start, end)))
         start = end
     return found
 

@@ -67,7 +67,7 @@ class Index(_Symbolic):
     def __hash__(self) -> int:
         return hash(self.lin)
 
-    def _other(self, other: Any, sign: str) -> Lin | None:
+    def _to_lin(self, other: Any, sign: str) -> Lin | None:
         """The operand as an expression; None leaves the operator to the operand (a tensor)."""
         if isinstance(other, Index):
             return as_lin(self.owner, other)
@@ -80,7 +80,7 @@ class Index(_Symbolic):
         return None
 
     def _linear(self, other: Any, sign: str, join: Callable[[Lin, Lin], Lin]) -> Any:
-        found = self._other(other, sign)
+        found = self._to_lin(other, sign)
         return NotImplemented if found is None else Index(self.owner, join(self.lin, found))
 
     def __add__(self, other: Any) -> Any:
@@ -109,7 +109,7 @@ class Index(_Symbolic):
         raise _refuse(f"({a}) * ({b}) is not affine: one factor must be an integer.")
 
     def _by_constant(self, other: Any, sign: str, join: Callable[[Lin, int], Lin]) -> Any:
-        found = self._other(other, sign)
+        found = self._to_lin(other, sign)
         if found is None:
             return NotImplemented
         if not found.is_const or found.const <= 0:
@@ -129,7 +129,7 @@ class Index(_Symbolic):
         raise _refuse(f"{other} % ({self}) is not affine: the divisor must be a positive integer.")
 
     def __truediv__(self, other: Any) -> Any:
-        if self._other(other, "/") is None:
+        if self._to_lin(other, "/") is None:
             return NotImplemented
         raise _refuse(f"({self}) / {other}: an index is an integer; // divides and rounds down.")
 
@@ -165,7 +165,7 @@ class Index(_Symbolic):
     __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _no_bits
 
     def _compare(self, other: Any, sign: str, join: Callable[[Lin, Lin], Cond]) -> Any:
-        found = self._other(other, sign)
+        found = self._to_lin(other, sign)
         return NotImplemented if found is None else Condition(self.owner, join(self.lin, found))
 
     def __eq__(self, other: object) -> Any:

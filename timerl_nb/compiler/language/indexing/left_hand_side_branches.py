@@ -80,10 +80,10 @@ def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> R
 
 def _solve_for_read(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
     dims, domain = x.ctx.space, x.op.domain
-    sink = Set.of(dims, bound)
-    target = Set.of(dims, domain)
+    sink = Set.from_condition(dims, bound)
+    target = Set.from_condition(dims, domain)
     index = tuple(entries[d] for d in domain)
-    forward = Relation.reads(sink, index, target).within(target)
+    forward = Relation.reads(sink, index, target).restrict_range(target)
     if not forward.is_injective():
         raise BranchError(
             f"{x.name}[{', '.join(map(str, index))}] assigns one point from several: the left-hand "
@@ -111,8 +111,10 @@ def _point_entry(inverse: Relation, symbol: str, entries: dict[str, Entry]) -> L
 def _collision(forward: Relation) -> str:
     both = forward.then(forward.inverse())
     for name in both.left:
-        different = Relation.of(both.dims, both.left, both.right, lt(sym(name), sym(name + "'")))
-        found = (both & different).at({d.bound: 8 for d in both.dims}).sample()
+        different = Relation.from_condition(
+            both.dims, both.left, both.right, lt(sym(name), sym(name + "'"))
+        )
+        found = (both & different).with_bounds({d.bound: 8 for d in both.dims}).sample()
         if found is not None:
             return f"sample: {found[0]} and {found[1]} are assigned to the same point"
     return "two points are assigned to the same one"

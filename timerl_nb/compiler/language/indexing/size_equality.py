@@ -27,7 +27,9 @@ def difference(dims: Dims, domain: Domain, where: Cond, a: Size, b: Size) -> str
     try:
         with at_most(_WORK):
             apart = any_of(ne(lin(a), b), lt(a, 0))
-            there = (Set.of(dims, domain, where) & Set.of(dims, domain, apart)).at({})
+            there = (
+                Set.from_condition(dims, domain, where) & Set.from_condition(dims, domain, apart)
+            ).with_bounds({})
             point = there.sample_under_bounds()
     except TooMuchWork:
         return f"whether {a} is {b} everywhere could not be decided"

@@ -76,12 +76,14 @@ def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
                 f"{name} is fixed to what is found only by running.",
                 hint=f"leave out ctx.fix, and pass {{{name}: …}} to compile.",
             )
-        found[name] = bound_value(name, value(_Known(name, found)) if callable(value) else value)
+        found[name] = bound_value(
+            name, value(_RelatedBounds(name, found)) if callable(value) else value
+        )
     own = ctx.space.bounds
     return {n: v for n, v in found.items() if n not in own} | {n: found[n] for n in own}
 
 
-class _Known(dict[str, int]):
+class _RelatedBounds(dict[str, int]):
     """The bounds that another one, which the program says, can follow from; by name or symbol."""
 
     def __init__(self, wanted: str, bounds: Mapping[str, int]) -> None:

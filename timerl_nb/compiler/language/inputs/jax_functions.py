@@ -56,14 +56,14 @@ class Pure(ABC):
         """What it returns, in whatever structure."""
 
     @cached_property
-    def compiled(self) -> Any:
+    def jaxpr(self) -> Any:
         """It as JAX traces it, once for arguments of the same types."""
         return jax.jit(self.values, inline=True)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        return tuple(jax.tree.leaves(self.compiled(*arrays)))
+        return tuple(jax.tree.leaves(self.jaxpr(*arrays)))
 
-    def summed(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
+    def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
         """A function whose value `out` is that of this one added up along an axis of the arguments
         `mapped`, in front; None where no single call makes it."""
         return None
@@ -105,15 +105,18 @@ class _Pulled(Pure):
             return tuple(made[k] for k in self.of)
 
         made, back = jax.vjp(results, *(xs[k] for k in self.by))
-        whole = (self._whole(k, g, y.shape) for k, (g, y) in enumerate(zip(gs, made, strict=True)))
+        whole = (
+            self._repeat_gradient(k, g, y.shape)
+            for k, (g, y) in enumerate(zip(gs, made, strict=True))
+        )
         return back(tuple(whole))
 
-    def _whole(self, k: int, g: Any, shape: tuple[int, ...]) -> Any:
+    def _repeat_gradient(self, k: int, g: Any, shape: tuple[int, ...]) -> Any:
         for axis, have in enumerate(self.have):
             g = g if have[k] else jnp.expand_dims(g, axis)
         return jnp.broadcast_to(g, shape)
 
-    def summed(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
+    def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
         """By what all points share, the gradient of all of them together."""
         count = len(mapped) - len(self.of)
         given, have = mapped[:count], mapped[count:]
@@ -242,7 +245,7 @@ def _trace_function(pure: Pure, label: str, xs: Sequence[Tensor]) -> Any:
     """
     given = [jax.ShapeDtypeStruct(x.shape, NUMPY[x.dtype]) for x in xs]
     try:
-        traced = pure.compiled.trace(*given)
+        traced = pure.jaxpr.trace(*given)
     except TimeRLError:
         raise
     except Exception as error:

@@ -322,7 +322,7 @@ class Parameter(RecurrentTensor):
                 others={"the first is at": twin.op.origin},
                 hint="name them apart.",
             )
-        x = self.after.at({d: self.ctx.space[d].size - 1 for d in self._along})
+        x = self.current_update.at({d: self.ctx.space[d].size - 1 for d in self._along})
         self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter", x.domain))
 
     @property
@@ -364,7 +364,7 @@ class Parameter(RecurrentTensor):
         return self._init
 
     @property
-    def along(self) -> Domain:
+    def update_dims(self) -> Domain:
         """The dimensions that it changes along, the last one fastest; none without an update."""
         return () if self._updated is None else self._along
 
@@ -381,13 +381,13 @@ class Parameter(RecurrentTensor):
         """
         if self._next is None:
             merge = self.ctx.open_merge(self.type, self.op.domain, f"{self.name}.next")
-            self.ctx.set_branches(merge.id, [self.after.read])
+            self.ctx.set_branches(merge.id, [self.current_update.read])
             self.ctx.after_update[merge.id] = self
             self._next = tensor_of(self.ctx, merge)
         return self._next
 
     @property
-    def after(self) -> RecurrentTensor:
+    def current_update(self) -> RecurrentTensor:
         """What `next` is as far as the program has been written."""
         return self if self._updated is None else self._updated
 

@@ -82,7 +82,7 @@ class _Before:
     at: Mapping[str, Lin]
     cond: Cond
 
-    def moved(self, name: str, to: Lin, cond: Cond) -> _Before:
+    def at_index(self, name: str, to: Lin, cond: Cond) -> _Before:
         return _Before(self.source, self.out, {**self.at, name: to}, all_of(self.cond, cond))
 
 
@@ -99,25 +99,25 @@ class _Nest:
             if name is None:
                 for turn in inside:
                     self.ctx.set_branches(turn.token, [self._token_read(x) for x in before])
-                    before = [self._own(turn)]
+                    before = [self._token_of(turn)]
                 continue
-            last = self._last(inside, (*prefix, name))
+            last = self._last_inside(inside, (*prefix, name))
             entered = [
                 _Before(x.source, x.out, x.at, all_of(x.cond, eq(sym(name), 0))) for x in before
             ]
-            again = last.moved(name, sym(name) - 1, ge(sym(name), 1))
+            again = last.at_index(name, sym(name) - 1, ge(sym(name), 1))
             self.write(inside, (*prefix, name), [*entered, again])
-            before = [last.moved(name, self.ctx.space[name].size - 1, TRUE)]
+            before = [last.at_index(name, self.ctx.space[name].size - 1, TRUE)]
 
-    def _last(self, turns: Sequence[_Turn], prefix: Domain) -> _Before:
+    def _last_inside(self, turns: Sequence[_Turn], prefix: Domain) -> _Before:
         """What runs last inside the loops `prefix`, at one point of them."""
         last = turns[-1]
-        found = self._own(last)
+        found = self._token_of(last)
         for name in last.dims[len(prefix) :]:
-            found = found.moved(name, self.ctx.space[name].size - 1, TRUE)
+            found = found.at_index(name, self.ctx.space[name].size - 1, TRUE)
         return found
 
-    def _own(self, turn: _Turn) -> _Before:
+    def _token_of(self, turn: _Turn) -> _Before:
         return _Before(turn.op_id, len(self.ctx[turn.op_id].outputs) - 1, {}, TRUE)
 
     def _token_read(self, x: _Before) -> Read:

@@ -88,15 +88,15 @@ class AxisOps(Arithmetic):
 
     def argmax(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the greatest element along an axis, as int32."""
-        return self._first("argmax", axis, keepdims)
+        return self._first_position("argmax", axis, keepdims)
 
     def argmin(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the least element along an axis, as int32."""
-        return self._first("argmin", axis, keepdims)
+        return self._first_position("argmin", axis, keepdims)
 
-    def _first(self, kind: str, axis: int, keepdims: bool) -> Self:
+    def _first_position(self, kind: str, axis: int, keepdims: bool) -> Self:
         found = self._apply_operation(kind, AxisAttrs(self._axis(axis)))
-        return self._keeping(found, None, axis, keepdims)
+        return self._apply_keepdims(found, None, axis, keepdims)
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
         """The positions in order of their elements, as int32; equal ones stay in order, NaNs last."""
@@ -192,7 +192,7 @@ class AxisOps(Arithmetic):
         if not at.rank:  # one is found by comparing
             new = new._broadcast_to(shape) if new.rank else new
             new = new.reshape((*new.shape[:k], 1, *new.shape[k:])) if new.rank else new
-            return (self._places(k) == at)._where(new.cast(self.dtype), self)
+            return (self._positions(k) == at)._select(new.cast(self.dtype), self)
         labels = LABELS[: self.rank]
         own = LABELS[self.rank : self.rank + at.rank]
         placed = labels[:k] + own + labels[k + 1 :]
@@ -201,7 +201,7 @@ class AxisOps(Arithmetic):
             "scatter_set", attrs, new.cast(self.dtype)._broadcast_to(shape), at
         )
 
-    def _places(self, axis: int, *, reverse: bool = False) -> Self:
+    def _positions(self, axis: int, *, reverse: bool = False) -> Self:
         """0, 1, 2, … along an axis, from its far end where `reverse`; the others have size 1."""
         size = self.shape[axis]
         if isinstance(size, int):
@@ -255,18 +255,18 @@ class AxisOps(Arithmetic):
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The running product along an axis, from its far end where `reverse`."""
         x, k = self._cast_to_accumulator(), self._axis(axis)
-        first = x._places(k, reverse=reverse) == 0
-        return x._apply_operation("linear_scan", ScanAttrs(k, bool(reverse)), first._where(x, 0))
+        first = x._positions(k, reverse=reverse) == 0
+        return x._apply_operation("linear_scan", ScanAttrs(k, bool(reverse)), first._select(x, 0))
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The greatest element so far along an axis; its gradient goes to the last such element."""
-        return self._running("max", axis, reverse)
+        return self._scan("max", axis, reverse)
 
     def cummin(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The least element so far along an axis; its gradient goes to the last such element."""
-        return self._running("min", axis, reverse)
+        return self._scan("min", axis, reverse)
 
-    def _running(self, reduce: str, axis: int, reverse: bool) -> Self:
+    def _scan(self, reduce: str, axis: int, reverse: bool) -> Self:
         attrs = SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse))
         return self._apply_operation(f"sliding_{reduce}", attrs)
 
@@ -329,11 +329,11 @@ class AxisOps(Arithmetic):
 
         def in_full(x: Self) -> Self:
             most = x._reduce("max", over, axis).detach()
-            most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
+            most = most.isfinite()._select(most, 0.0)  # -inf - -inf is no number
             found = (x - x._restore_reduced_axes(most, over, axis)).exp().sum(
                 over, axis
             ).log() + most
-            return x._keeping(found, over, axis, keepdims)
+            return x._apply_keepdims(found, over, axis, keepdims)
 
         return self._in_full(in_full)
 
@@ -356,7 +356,7 @@ class AxisOps(Arithmetic):
 
         return self._in_full(in_full)
 
-    def _keeping(self, reduced: Any, over: Any, axis: Any, keepdims: bool) -> Any:
+    def _apply_keepdims(self, reduced: Any, over: Any, axis: Any, keepdims: bool) -> Any:
         """What was reduced from this, with axes of size 1 for those that went if `keepdims`."""
         if not keepdims:
             return reduced
@@ -377,7 +377,7 @@ class AxisOps(Arithmetic):
 
 def _root(squares: Any) -> Any:
     none = squares <= 0.0  # NaN is not
-    return none._where(0.0, none._where(1.0, squares).sqrt())
+    return none._select(0.0, none._select(1.0, squares).sqrt())
 
 
 def _drop_axis(shape: Shape, k: int) -> Shape:

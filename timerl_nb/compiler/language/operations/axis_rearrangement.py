@@ -94,7 +94,7 @@ class Rearranged(AxisOps):
         k = self._axis(axis)
         size = self.shape[k]
         if not isinstance(size, int):
-            at = (self._places(k).squeeze() - shift) % self._length(k)
+            at = (self._positions(k).squeeze() - shift) % self._length(k)
             return self.take(at, k)
         start = -shift % size if size else 0
         return (
@@ -191,9 +191,9 @@ class Rearranged(AxisOps):
         k = integer("k", k)
         if self.rank < 2:
             raise ShapeError(f"{self.type} has no matrix in its last two axes.")
-        ahead = self._places(self.rank - 1) - self._places(self.rank - 2)
+        ahead = self._positions(self.rank - 1) - self._positions(self.rank - 2)
         nothing = self._operand(0).cast(self.dtype)  # of booleans, too
-        return (ahead <= k if lower else ahead >= k)._where(self, nothing)
+        return (ahead <= k if lower else ahead >= k)._select(self, nothing)
 
     def one_hot(self, size: int, dtype: Any = "f32") -> Self:
         """1 at this position of a new last axis of length `size`, 0 elsewhere; 0 if it is beyond."""
@@ -254,7 +254,7 @@ class Rearranged(AxisOps):
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
         x, axes = self._at_all(over) if over is not None else (self, self._axes(axis))
         found = x.floating()._in_one(axes)._quantile(share) if axes else x.floating()
-        return self._keeping(found, over, axis, keepdims)
+        return self._apply_keepdims(found, over, axis, keepdims)
 
     def _in_one(self, axes: Sequence[int]) -> Self:
         """Axes as one, the last."""
@@ -286,9 +286,9 @@ class Rearranged(AxisOps):
         # from the nearer end, as NumPy: an infinite one counts
         step = high - low
         upper = self._operand(share >= 0.5)
-        found = upper._where(high - step * (1.0 - share), low + step * share)
-        found = (low == high)._where(low, found)
-        return self.isnan().any(axis=-1)._where(float("nan"), found)
+        found = upper._select(high - step * (1.0 - share), low + step * share)
+        found = (low == high)._select(low, found)
+        return self.isnan().any(axis=-1)._select(float("nan"), found)
 
 
 def _widths(widths: Any, x: Rearranged) -> list[tuple[int, int]]:

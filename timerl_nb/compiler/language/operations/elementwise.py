@@ -43,7 +43,7 @@ class Arithmetic(ABC):
     def _map(self, kind: str, *others: Any) -> Self:
         """A function of this and other operands."""
 
-    def _where(self, x: Any, y: Any) -> Self:
+    def _select(self, x: Any, y: Any) -> Self:
         """`x` where this holds, else `y`."""
         return self._map("where", x, y)
 
@@ -227,13 +227,13 @@ class Arithmetic(ABC):
         """sqrt(x**2 + y**2), without overflow on the way; its derivative at (0, 0) is 0."""
         x, y = self.floating(), self._operand(y).floating()
         endless = x.isinf() | y.isinf()
-        x, y = endless._where(0.0, x), endless._where(0.0, y)
+        x, y = endless._select(0.0, x), endless._select(0.0, y)
         most = abs(x).maximum(abs(y)).detach()
-        scale = (most > 0)._where(most, 1.0)
+        scale = (most > 0)._select(most, 1.0)
         squares = (x / scale).square() + (y / scale).square()
         positive = squares > 0
-        root = positive._where(positive._where(squares, 1.0).sqrt(), squares.detach())
-        return endless._where(float("inf"), root * scale)
+        root = positive._select(positive._select(squares, 1.0).sqrt(), squares.detach())
+        return endless._select(float("inf"), root * scale)
 
     def sinh(self) -> Self:
         """The hyperbolic sine, exact also where x is small."""
@@ -253,11 +253,11 @@ class Arithmetic(ABC):
     def arcsinh(self) -> Self:
         """The inverse of sinh."""
         x = self.floating()
-        size = (x < 0)._where(-x, x)
+        size = (x < 0)._select(-x, x)
         found = size._unless_large(
             lambda few: (few + few * few / ((few * few + 1.0).sqrt() + 1.0)).log1p()
         )
-        return (x < 0)._where(-found, found)
+        return (x < 0)._select(-found, found)
 
     def arccosh(self) -> Self:
         """The inverse of cosh, NaN where x is below 1."""
@@ -268,8 +268,8 @@ class Arithmetic(ABC):
     def _unless_large(self, f: Callable[[Self], Self]) -> Self:
         """`f` where the square is far from overflowing, and log(2 * x) above."""
         large = self > 2.0 ** (finfo(NUMPY[self.dtype]).maxexp // 2 - 1)
-        above = large._where(self, 1.0).log() + log(2)
-        return large._where(above, f(large._where(1.0, self)))
+        above = large._select(self, 1.0).log() + log(2)
+        return large._select(above, f(large._select(1.0, self)))
 
     def arctanh(self) -> Self:
         """The inverse of tanh."""
@@ -306,7 +306,7 @@ class Arithmetic(ABC):
     def trunc(self) -> Self:
         """The nearest integer towards 0, as a floating-point number."""
         x = self.floating()
-        return (x < 0)._where(x.ceil(), x.floor())
+        return (x < 0)._select(x.ceil(), x.floor())
 
     def nan_to_num(
         self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
@@ -315,9 +315,9 @@ class Arithmetic(ABC):
         if not is_float(self.dtype):
             return self
         ends = finfo(NUMPY[self.dtype])
-        x = self.isnan()._where(nan, self)
-        x = (x == float("inf"))._where(float(ends.max) if posinf is None else posinf, x)
-        return (x == -float("inf"))._where(float(ends.min) if neginf is None else neginf, x)
+        x = self.isnan()._select(nan, self)
+        x = (x == float("inf"))._select(float(ends.max) if posinf is None else posinf, x)
+        return (x == -float("inf"))._select(float(ends.min) if neginf is None else neginf, x)
 
     def isnan(self) -> Self:
         """Whether x is no number."""
@@ -343,17 +343,17 @@ class Arithmetic(ABC):
 
     def logical_and(self, other: Any) -> Self:
         """Whether both are true, or not 0."""
-        return self._holds() & self._operand(other)._holds()
+        return self._to_boolean() & self._operand(other)._to_boolean()
 
     def logical_or(self, other: Any) -> Self:
         """Whether one is true, or not 0."""
-        return self._holds() | self._operand(other)._holds()
+        return self._to_boolean() | self._operand(other)._to_boolean()
 
     def logical_xor(self, other: Any) -> Self:
         """Whether just one is true, or not 0."""
-        return self._holds() ^ self._operand(other)._holds()
+        return self._to_boolean() ^ self._operand(other)._to_boolean()
 
-    def _holds(self) -> Self:
+    def _to_boolean(self) -> Self:
         return self if self.dtype == "bool" else self != 0
 
     # --- parts -------------------------------------------------------------------------------
@@ -385,16 +385,16 @@ class Arithmetic(ABC):
 
     def relu(self) -> Self:
         """max(x, 0); its derivative at 0 is 0."""
-        return (self <= 0)._where(0, self)  # NaN stays
+        return (self <= 0)._select(0, self)  # NaN stays
 
     def leaky_relu(self, slope: float = 0.01) -> Self:
         """x where it is positive, else slope * x."""
-        return (self > 0)._where(self, self * slope)
+        return (self > 0)._select(self, self * slope)
 
     def elu(self, alpha: float = 1.0) -> Self:
         """x where it is positive, else alpha * (e**x - 1)."""
-        below = (self > 0)._where(0.0, self.floating())  # no overflow on the side not taken
-        return (self > 0)._where(self, below.expm1() * alpha)
+        below = (self > 0)._select(0.0, self.floating())  # no overflow on the side not taken
+        return (self > 0)._select(self, below.expm1() * alpha)
 
     def softplus(self) -> Self:
         """log(1 + e**x), without overflow."""

@@ -80,17 +80,17 @@ class Past(AxisOps):
             )
         self._expect_whole(name)
         x = self.settled()
-        filling = None if isinstance(fill, str) and fill == "first" else x._filling(fill)
+        filling = None if isinstance(fill, str) and fill == "first" else x._fill_value(fill)
         same = None if starts is None else x._same_episode(starts, name, n)
         frames = [x]
         for k in range(1, n):
             instead = frames[-1] if filling is None else filling
-            frame = x._back(name, k, instead)
-            frames.append(frame if same is None else same[k]._where(frame, instead))
+            frame = x._read_back(name, k, instead)
+            frames.append(frame if same is None else same[k]._select(frame, instead))
         first, *rest = (frame.unsqueeze(0) for frame in reversed(frames))
         return first._apply_operation("concat", AxisAttrs(0), *rest)
 
-    def _back(self, name: str, k: int, before: Self) -> Self:
+    def _read_back(self, name: str, k: int, before: Self) -> Self:
         """The value k points ago, or what was `before` the first."""
         return self.at({name: sym(name) - k})._select_where(ge(sym(name), k), before)
 
@@ -120,10 +120,10 @@ class Past(AxisOps):
         always, never = (starts._operand(x)._broadcast_to(starts.shape) for x in (True, False))
         same = [always]
         for k in range(1, n):
-            same.append(same[-1] & ~starts._back(name, k, never))
+            same.append(same[-1] & ~starts._read_back(name, k, never))
         return same
 
-    def _filling(self, fill: Any) -> Self:
+    def _fill_value(self, fill: Any) -> Self:
         if self.dtype == "bool" and isinstance(fill, int) and fill in (0, 1):
             fill = bool(fill)
         made = self._operand(fill)

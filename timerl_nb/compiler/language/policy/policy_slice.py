@@ -46,7 +46,7 @@ class Slicer:
             OptionError: the program has no such slice; the line says where.
         """
         if how not in self._graphs:
-            with self._ctx.described():
+            with self._ctx.discard_operations():
                 source = PolicyCone(self._ctx, self._played)
                 self._graphs[how] = PolicyWriter(source, how).graph()
                 self._reads |= source.frozen_reads
@@ -112,10 +112,12 @@ def weights_of(ctx: Context, played: Played) -> set[str]:
     inside = {*played.came.values(), *played.first.values()}
     params = {**ctx.parameters, **ctx.after_update}
 
-    def onward(k: int) -> Iterable[int]:
+    def list_operands(k: int) -> Iterable[int]:
         return () if k in params else [r.source for r in ctx[k].inputs if r.tensor not in inside]
 
-    return {params[k].name for k in reached_from([played.action.source], onward) if k in params}
+    return {
+        params[k].name for k in reached_from([played.action.source], list_operands) if k in params
+    }
 
 
 def return_frozen(ctx: Context) -> None:

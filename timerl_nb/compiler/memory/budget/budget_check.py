@@ -55,7 +55,7 @@ class Planner:
         known: KnownLifetimes | None = None,
     ) -> MemoryPlan:
         """The memory plan; without blocks where these need too much, since they stay as they are."""
-        return self.fitted(self.plans(constraints, tree, bounds, known))
+        return self.choose_fitting(self.plans(constraints, tree, bounds, known))
 
     def plans(
         self,
@@ -80,7 +80,7 @@ class Planner:
             known=known,
         )
 
-    def fitted(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:
+    def choose_fitting(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:
         """The first of some plans that keeps to the budget, by swapping if need be; else what needs least.
 
         Args:
@@ -99,18 +99,18 @@ class Planner:
         """The plan with swaps; then with more and more of them, for what buffers take more than values."""
         if self.budget is None or not self.swap:
             return
-        target, unfolded = self.budget - plan.beside, plan.unfolded()
+        target, unfolded = self.budget - plan.overhead_bytes, plan.without_extrapolation()
         known = dict[Hashable, Any]()  # of all its layouts
         try:
             for _ in range(_TRIES):
                 found = (
-                    self._measure_buffers(unfolded.swapped(target), known)
+                    self._measure_buffers(unfolded.with_swaps_below(target), known)
                     if plan.peak > target
                     else plan
                 )
                 over = self._excess_bytes(found)
                 if found is not plan:
-                    yield found if over else self._fewer(unfolded, found, self.budget, known)
+                    yield found if over else self._reduce_swaps(unfolded, found, self.budget, known)
                 if not over or not self.lowered or found.needed > self.budget:
                     return
                 if found.peak > target:
@@ -119,7 +119,7 @@ class Planner:
         finally:
             unfolded.forget()
 
-    def _fewer(
+    def _reduce_swaps(
         self, unfolded: MemoryPlan, found: MemoryPlan, budget: int, known: dict[Hashable, Any]
     ) -> MemoryPlan:
         """What keeps to the budget, with as few values moved as its buffers leave room for."""
@@ -127,8 +127,8 @@ class Planner:
             return found
         target = found.peak + budget - self._needed_bytes(found)
         for _ in range(_TRIES // 2):
-            one = self._measure_buffers(unfolded.fewer(found.swaps, target), known)
-            if one.swaps.moved == found.swaps.moved:
+            one = self._measure_buffers(unfolded.with_fewer_swaps(found.swaps, target), known)
+            if one.swaps.bytes_moved == found.swaps.bytes_moved:
                 break
             if over := self._excess_bytes(one):
                 target = min(target, one.peak) - over
@@ -156,12 +156,12 @@ class Planner:
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
         layout = layout_of(plan, known)
-        nbytes, given = plan.buffers or layout.nbytes + plan.moving, layout.given_bytes
+        nbytes, given = plan.buffers or layout.nbytes + plan.bytes_in_transfer, layout.given_bytes
         measured = partial(plan.in_buffers, nbytes, layout=layout, given=given)
         if self.devices > 1:
             ops, buffers = plan.statements.ops.values(), layout.buffers.values()
-            how = plan.within, self.devices
-            share = Share.of(plan.pdg, plan.bounds, buffers, ops, *how)
+            how = plan.kernel_temporaries, self.devices
+            share = Share.from_buffers(plan.pdg, plan.bounds, buffers, ops, *how)
             return measured(is_lowered=True, share=share)
         lowered = measured(is_lowered=True)
         if not too_large(lowered, nbytes, self.budget):
@@ -171,8 +171,12 @@ class Planner:
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
     """Why XLA's buffers are too large, where boxes hold many more values than live at once; else nothing."""
-    if budget is not None and buffers + plan.beside > budget:
-        more = f", and what it computes and is given {plan.beside:,}" if plan.beside else ""
+    if budget is not None and buffers + plan.overhead_bytes > budget:
+        more = (
+            f", and what it computes and is given {plan.overhead_bytes:,}"
+            if plan.overhead_bytes
+            else ""
+        )
         return f"its buffers would take {buffers:,} bytes{more}, where {budget:,} are allowed"
     if buffers <= _LARGER * plan.peak + _MORE:
         return ""
@@ -255,7 +259,7 @@ def machine_refusal(
             f"the device is the CPU: {live:,} bytes on it, and {host:,} that wait on the host, are "
             "of one memory"
         )
-    beside = plan.beside if shared else 0
+    beside = plan.overhead_bytes if shared else 0
     if needed > on_the_machine(plan, shared=shared) + beside:
         evidence.append(f"laid out as XLA's buffers these take {needed - beside:,} bytes")
     evidence += plan.beside_text() if shared else ()

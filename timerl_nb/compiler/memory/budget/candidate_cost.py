@@ -23,7 +23,7 @@ def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> floa
     sizes = Sizes(pdg, bounds)
     return sum(
         prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
-        for op in Statements.of(pdg).ops.values()
+        for op in Statements.from_graph(pdg).ops.values()
     )
 
 

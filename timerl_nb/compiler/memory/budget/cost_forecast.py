@@ -24,6 +24,6 @@ def forecast(plan: MemoryPlan, seconds: float, machine: Machine) -> Forecast:
     seconds += swapped / machine.host
     if plan.buffers and not plan.is_lowered:
         seconds += (_INTERPRETED - 1) * machine.launch * launches
-    beside, buffers, is_lowered = plan.beside, plan.buffers, plan.is_lowered
+    beside, buffers, is_lowered = plan.overhead_bytes, plan.buffers, plan.is_lowered
     each = 0 if plan.share is None else plan.needed
     return Forecast(plan.peak, launches, seconds, swapped, beside, buffers, is_lowered, each)

@@ -100,7 +100,7 @@ class _Body:
     def _count(self, inner: Op) -> int:
         return prod(self.sizes.shape(self.op, inner.shape))
 
-    def _last(self, readers: Iterable[Op], least: int) -> int:
+    def _last_reader(self, readers: Iterable[Op], least: int) -> int:
         """The place of the last reader, or of the array into which it is fused."""
         return max(
             (
@@ -121,7 +121,9 @@ class _Body:
     def _place(self, inner: Op, readers: Sequence[Op]) -> None:
         """Note whether an operation is stored, and until when, after its readers."""
         key, is_returned = inner.id, inner.id in self.returned
-        self.until[key] = len(self.body) if is_returned else self._last(readers, self.place[key])
+        self.until[key] = (
+            len(self.body) if is_returned else self._last_reader(readers, self.place[key])
+        )
         if self._feeds(readers):
             self.taken.add(key)
         is_reduced = any(o.id in self.reduced or o.kind in REDUCTIONS for o in readers)
@@ -139,7 +141,7 @@ class _Body:
         if (is_operand or is_shared) and not is_returned:
             if self.looping.isdisjoint(self.ends[key]):  # other readers compute it again
                 storing = [o for o in readers if not self.reading.isdisjoint(self.ends[o.id])]
-                self.until[key] = self._last(storing or readers, self.place[key])
+                self.until[key] = self._last_reader(storing or readers, self.place[key])
         if key in self.stored:
             is_library = key in self.reduced and inner.kind in rules.EXPENSIVE
             if inner.kind not in rules.POSITIONS and (inner.kind not in FUSED or is_library):
@@ -208,16 +210,16 @@ class _Body:
     def peak(self) -> int:
         """The most bytes that are stored at once."""
         change = [0] * (len(self.body) + 2)
-        for nbytes, first, last in self._stretches():
+        for nbytes, first, last in self._live_intervals():
             change[first] += nbytes
             change[last + 1] -= nbytes
         return max(accumulate(change))
 
     def total(self) -> int:
         """Bytes of all stored arrays."""
-        return sum(nbytes for nbytes, _, _ in self._stretches())
+        return sum(nbytes for nbytes, _, _ in self._live_intervals())
 
-    def _stretches(self) -> Iterator[tuple[int, int, int]]:
+    def _live_intervals(self) -> Iterator[tuple[int, int, int]]:
         """Bytes of each stored array, and where it is made and read last."""
         sizes, op, place = self.sizes, self.op, self.place
         free = dict.fromkeys(self.carried.intersection(place), -1)
@@ -236,7 +238,11 @@ class _Body:
         for slot, read in enumerate(op.inputs):
             readers = self.readers.get((OPERAND, slot), ())
             if self._feeds(readers) and _is_cut(sizes, op, read, self.held):
-                yield sizes.span(op, read) * sizes.point_bytes(read), 0, self._last(readers, 0)
+                yield (
+                    sizes.span(op, read) * sizes.point_bytes(read),
+                    0,
+                    self._last_reader(readers, 0),
+                )
 
     def _is_made_in_result(self, inner: Op, nbytes: int, free: dict[int, int]) -> bool:
         """Whether XLA computes it in a result's memory, which is not used until later.

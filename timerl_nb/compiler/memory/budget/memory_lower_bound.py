@@ -59,9 +59,9 @@ def planned_lower_bound(plan: MemoryPlan, *, swap: bool) -> int:
     kept, summed = (np.zeros(len(plan.clock) + 1, np.int64) for _ in range(2))
     for life, span in zip(plan.lifetimes.values(), plan.point_by_point.spans, strict=True):
         nbytes = sum(n for _, n in span.tensors)
-        enter(kept, span.born, span.dies - 1, nbytes)
+        enter(kept, span.birth_times, span.dies - 1, nbytes)
         if not plan.accumulated_tensors.isdisjoint(life.tensors):
-            enter(summed, span.born, span.dies, nbytes)
+            enter(summed, span.birth_times, span.dies, nbytes)
     least = int(np.cumsum(kept).max())
     if swap:
         used = at_once(plan.statements, plan.sizes)
@@ -84,7 +84,7 @@ def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
     sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
     stored = {op.id for op in pdg if contracts(sizes, op, op, pdg.read_type)}
 
-    def used(op: Op) -> int:
+    def bytes_used(op: Op) -> int:
         made = sizes.output_bytes(op, 0)
         if op.id not in stored:
             return made
@@ -101,14 +101,14 @@ def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
         )
 
     found = (op for op in pdg if op.where is TRUE)
-    return max((used(op) for op in found if op.id in stored or is_passed_on(op)), default=0)
+    return max((bytes_used(op) for op in found if op.id in stored or is_passed_on(op)), default=0)
 
 
 def at_once(statements: Statements, sizes: Sizes) -> int:
     """Bytes that some point takes, gathers and makes, where kernels take nothing over but blocks."""
     found = candidates(statements, sizes.bounds)
 
-    def used(one: Statement) -> int:
+    def bytes_used(one: Statement) -> int:
         op, read = one.op, _operand_bytes(sizes, one)
         read += sum(
             sizes.gathered_bytes(op, operand)
@@ -118,7 +118,7 @@ def at_once(statements: Statements, sizes: Sizes) -> int:
         is_row = any((op.id, out) in found.along for out in range(len(op.outputs)))
         return read if is_row else read + _total_output_bytes(sizes, op)
 
-    return max((used(one) for one in statements if one.op.where is TRUE), default=0)
+    return max((bytes_used(one) for one in statements if one.op.where is TRUE), default=0)
 
 
 def inevitable(pdg: Pdg, bounds: Point) -> int:

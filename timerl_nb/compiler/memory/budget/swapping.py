@@ -84,10 +84,12 @@ class Swap:
         if self.since is None:
             return whole
         (name, first), leaves = self.since, whole.leaves
-        return whole.among(Set.of(leaves.dims, leaves.left, ge(sym(name), first)))
+        return whole.restrict_values(
+            Set.from_condition(leaves.dims, leaves.left, ge(sym(name), first))
+        )
 
     @property
-    def moved(self) -> int:
+    def bytes_moved(self) -> int:
         """The bytes that leave in a run."""
         return self.away.nbytes * self.away.turns
 
@@ -100,23 +102,23 @@ class Swaps:
     slack: Slack
 
     @property
-    def moved(self) -> int:
+    def bytes_moved(self) -> int:
         """The bytes that leave in a run."""
-        return sum(swap.moved for swap in self.all)
+        return sum(swap.bytes_moved for swap in self.all)
 
     @cached_property
     def tensors(self) -> frozenset[Tensor]:
         return frozenset(t for swap in self.all for t in swap.tensors)
 
     @cached_property
-    def away(self) -> Mapping[str, list[Away]]:
+    def absences(self) -> Mapping[str, list[Away]]:
         """By lifetime, when its values are not on the device."""
         found: dict[str, list[Away]] = {}
         for swap in self.all:
             found.setdefault(swap.lifetime, []).append(swap.away)
         return found
 
-    def since(self, lifetime: str) -> Mapping[str, int]:
+    def first_coordinates(self, lifetime: str) -> Mapping[str, int]:
         """By dimension, from which coordinate on values of a lifetime leave; nothing for all."""
         found = [swap.since for swap in self.all if swap.lifetime == lifetime]
         firsts = [one for one in found if one is not None]
@@ -124,13 +126,13 @@ class Swaps:
             return {}
         return {firsts[0][0]: max(first for _, first in firsts)}
 
-    def leaving(self) -> list[Edge]:
+    def offload_calls(self) -> list[Edge]:
         """The offloads as calls to graft behind statements."""
         return [
             Edge(s.ends.before, leave_name(s.lifetime), s.gap.leaves.inverse()) for s in self.all
         ]
 
-    def returning(self) -> list[Edge]:
+    def fetch_calls(self) -> list[Edge]:
         """The fetches as calls to graft ahead of statements."""
         return [
             Edge(s.ends.after, return_name(s.lifetime), s.gap.returns.inverse())
@@ -203,7 +205,7 @@ class Swapping:
         self._classes.clear()
         self._calendar = Calendar(self._clock)
 
-    def fewer(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
+    def reduce_swaps(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
         """The same swaps of fewer values: those from some coordinate on, where the budget allows it.
 
         Args:
@@ -213,8 +215,8 @@ class Swapping:
         excess = live - budget - sum(swap.away.change(end) for swap in found)
         if excess.max(initial=0) > 0:
             return swaps
-        for k, swap in sorted(enumerate(swaps.all), key=lambda pair: -pair[1].moved):
-            if swap.moved < _SHARE * swaps.moved:
+        for k, swap in sorted(enumerate(swaps.all), key=lambda pair: -pair[1].bytes_moved):
+            if swap.bytes_moved < _SHARE * swaps.bytes_moved:
                 break
             without = excess + swap.away.change(end)
 
@@ -222,21 +224,21 @@ class Swapping:
                 return bool((without - fewer.away.change(end)).max() <= 0)
 
             along = self.domain(swap) if swap.since is None else (swap.since[0],)
-            fewer = [swap, *(self._since(swap, d, fits) for d in along)]
-            found[k] = min(fewer, key=lambda one: one.moved)
+            fewer = [swap, *(self._postpone(swap, d, fits) for d in along)]
+            found[k] = min(fewer, key=lambda one: one.bytes_moved)
             excess = without - found[k].away.change(end)
         return replace(swaps, all=tuple(found))
 
-    def _since(self, swap: Swap, name: str, fits: Callable[[Swap], bool]) -> Swap:
+    def _postpone(self, swap: Swap, name: str, fits: Callable[[Swap], bool]) -> Swap:
         """The swap of the values from as late a coordinate on as fits."""
         at = self._clock.coordinate(self.domain(swap), name, swap.away.codes)
         firsts = np.unique(at).tolist()
         late = bisect_left(
-            firsts, True, lo=1, key=lambda first: not fits(self.part(swap, name, first))
+            firsts, True, lo=1, key=lambda first: not fits(self.restrict_swap(swap, name, first))
         )
-        return self.part(swap, name, firsts[late - 1]) if late > 1 else swap
+        return self.restrict_swap(swap, name, firsts[late - 1]) if late > 1 else swap
 
-    def part(self, swap: Swap, name: str, first: int) -> Swap:
+    def restrict_swap(self, swap: Swap, name: str, first: int) -> Swap:
         """A swap of the values from some coordinate on along a dimension."""
         away = swap.away
         here = self._clock.coordinate(self.domain(swap), name, away.codes) >= first

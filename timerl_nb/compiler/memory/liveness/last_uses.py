@@ -63,17 +63,17 @@ def find_lifetimes(
         name, tensor = statement_name(pdg[use.reader]), use.tensor
         values = use.values.then(whole[tensor]) if tensor in whole else use.values
         edge = Edge("", name, values.inverse())
-        readers.setdefault(tensor, {}).setdefault((name, edge.pairs.likeness), edge)
+        readers.setdefault(tensor, {}).setdefault((name, edge.pairs.identity_key), edge)
     alike: dict[tuple[object, ...], list[Tensor]] = {}
     for op in constraints.statements.ops.values():
         for out, output in enumerate(op.outputs):
             uses = readers.get((op.id, out), {})
-            kept = constraints.kept.get((op.id, out))
+            kept = constraints.returned_points.get((op.id, out))
             key = (
                 op.id,
                 output.domain,
                 blocks.get((op.id, out)),
-                kept and kept.likeness,
+                kept and kept.identity_key,
                 frozenset(uses),
             )
             alike.setdefault(key, []).append((op.id, out))
@@ -82,7 +82,7 @@ def find_lifetimes(
     for k, tensors in enumerate(alike.values()):
         op = pdg[tensors[0][0]]
         made = constraints.contributions(op, tensors[0][1])
-        kept = constraints.kept.get(tensors[0])
+        kept = constraints.returned_points.get(tensors[0])
         if tensors[0] in whole:
             made = made.then(whole[tensors[0]])
             kept = kept and _image(whole[tensors[0]], kept)
@@ -135,15 +135,17 @@ def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:
     domain = pdg[tensor[0]].outputs[tensor[1]].domain
     rest = tuple(d for k, d in enumerate(domain) if k != along)
     index = tuple(sym(d) for d in rest)
-    return Relation.reads(Set.of(pdg.dims, domain), index, Set.of(pdg.dims, rest))
+    return Relation.reads(
+        Set.from_condition(pdg.dims, domain), index, Set.from_condition(pdg.dims, rest)
+    )
 
 
 def _image(relation: Relation, points: Set) -> Set:
-    return relation.inverse().within(points).inverse().range()
+    return relation.inverse().restrict_range(points).inverse().range()
 
 
 def _exclude_kept(pairs: Relation, kept: Set) -> Relation:
-    inside = pairs.inverse().within(kept).inverse()
+    inside = pairs.inverse().restrict_range(kept).inverse()
     return pairs - inside
 
 

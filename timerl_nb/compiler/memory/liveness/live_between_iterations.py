@@ -55,7 +55,7 @@ class LivePoints:
     ) -> None:
         self._constraints, self._bounds = constraints, dict(bounds)
         self._pdg, self._times = constraints.pdg, schedule.times()
-        self._kept = points_of(filter(counts, constraints.returned))
+        self._kept = points_of(filter(counts, constraints.returned_uses))
         self._readers: dict[Tensor, dict[tuple[str, str], Relation]] = {}
         for use in filter(counts, constraints.uses):
             reader = statement_name(self._pdg[use.reader])
@@ -67,7 +67,7 @@ class LivePoints:
         """The values that the run returns."""
         return {tensor: all_points(points, self._bounds) for tensor, points in self._kept.items()}
 
-    def at(self, time: Time) -> dict[Tensor, Array]:
+    def live_at(self, time: Time) -> dict[Tensor, Array]:
         """By tensor the points that live when a turn has ended, a row each; tensors without are left out."""
         *around, turn = time
         key = tuple(around)
@@ -87,17 +87,17 @@ class LivePoints:
             for out, output in enumerate(op.outputs):
                 kept = self._kept.get((op.id, out))
                 readers = frozenset(self._readers.get((op.id, out), ()))
-                key = op.id, output.domain, kept and kept.likeness, readers
+                key = op.id, output.domain, kept and kept.identity_key, readers
                 alike.setdefault(key, []).append((op.id, out))
         before = {name: self._done_condition(name, around) for name in self._times}
         found: list[tuple[Sequence[Tensor], Listing]] = []
         for tensors in alike.values():
-            living = self._living(tensors[0], before)
+            living = self._live_relation(tensors[0], before)
             if living is not None:
                 found.append((tensors, Listing(pairs_set(living), self._bounds, known=1)))
         return found
 
-    def _living(self, tensor: Tensor, before: Mapping[str, Cond]) -> Relation | None:
+    def _live_relation(self, tensor: Tensor, before: Mapping[str, Cond]) -> Relation | None:
         """The turn -> the points of a tensor that live behind it; None where none ever does."""
         op, dims = self._pdg[tensor[0]], self._pdg.dims
         needed = [
@@ -107,18 +107,22 @@ class LivePoints:
         ]
         kept = self._kept.get(tensor)
         if kept is not None:
-            needed.append(Relation.of(dims, (_TURN,), kept.domain, TRUE).within(kept))
+            needed.append(
+                Relation.from_condition(dims, (_TURN,), kept.domain, TRUE).restrict_range(kept)
+            )
         wanted, name = union(needed), statement_name(op)
         if wanted is None or before[name] is FALSE:
             return None
         made = self._turns(name, before[name]).then(self._constraints.contributions(op, tensor[1]))
-        living = (wanted & made).at(self._bounds)
+        living = (wanted & made).with_bounds(self._bounds)
         return None if living.is_empty() else living
 
     def _turns(self, name: str, cond: Cond) -> Relation:
         """The turn -> the points of a statement of which something holds."""
         points: Set = self._constraints.points[name]
-        return Relation.of(points.dims, (_TURN,), points.domain, cond).within(points)
+        return Relation.from_condition(points.dims, (_TURN,), points.domain, cond).restrict_range(
+            points
+        )
 
     def _done_condition(self, name: str, around: Time) -> Cond:
         """Whether a point of a statement is done when a turn has ended, by its primed coordinates."""

@@ -30,12 +30,12 @@ class LiveRanges:
     last: Array
 
     @classmethod
-    def of(cls, lives: Lives) -> LiveRanges:
+    def from_lives(cls, lives: Lives) -> LiveRanges:
         """Those of values whose places what reads them last may write."""
         return cls(lives.points, lives.born, lives.last)
 
     @cached_property
-    def first(self) -> LiveRanges:
+    def earliest(self) -> LiveRanges:
         """Those that are there first: most layouts that are too small are so for them."""
         some = np.argsort(self.born, kind="stable")[:_FIRST]
         return LiveRanges(self.coordinates[some], self.born[some], self.last[some])
@@ -63,7 +63,7 @@ class Written:
     earlier: Array
 
     @classmethod
-    def of(cls, ranges: Sequence[LiveRanges], end: int) -> Written | None:
+    def from_ranges(cls, ranges: Sequence[LiveRanges], end: int) -> Written | None:
         """The values that a buffer holds until some end; None where some are written at once."""
         born = np.concatenate([r.born for r in ranges])
         at = np.bincount(born, minlength=end)

@@ -33,7 +33,7 @@ _MOST: Final = 100_000  # points of a merge that are looked at
 _Edge = tuple[int, int, int, int]
 
 
-class _Kept(NamedTuple):
+class _LiveInterval(NamedTuple):
     """What is there from one operation to another: bits of who makes it, and ahead of and behind whom.
 
     Nothing is known where one of `but` is needed: what that makes may be there instead.
@@ -51,7 +51,7 @@ def live_across(pdg: Pdg, bounds: Point) -> int:
     if pdg.dims.dynamic is not None:
         return 0
     graph = _Graph(pdg, bounds)
-    return max((_Over(graph, domain).most() for domain in graph.pivots), default=0)
+    return max((_Over(graph, domain).peak_bytes() for domain in graph.pivots), default=0)
 
 
 class _Graph:
@@ -123,23 +123,23 @@ class _Over:
         """Whether an operation makes values that are there for readers, or stands for such."""
         return op.where is TRUE and op.kind not in _NO_VALUES
 
-    def most(self) -> int:
+    def peak_bytes(self) -> int:
         """The most bytes that are there at once."""
         kept = [one for op in self.needed for one in self._live_ranges(op)]
         return max(
             max(self._bytes_at_kernel(pivot, kept)) for pivot in self.graph.pivots[self.domain]
         )
 
-    def _live_ranges(self, op: Op) -> Iterator[_Kept]:
+    def _live_ranges(self, op: Op) -> Iterator[_LiveInterval]:
         """When values of an operation are there, or what was made of them."""
         held: dict[Tensor, int] | None = None
         root = self._root(op)
         own = self.domain in (op.domain, root.domain) and op.kind != "merge"
-        for ahead, behind, most, but in self._crossing(op, own, inf, 0):
+        for ahead, behind, most, but in self._find_crossing(op, own, inf, 0):
             if held is None:
                 held = self._resident_bytes(op) if root is op else self._one_of(op, root)
             nbytes = {tensor: int(min(n, most)) for tensor, n in held.items()}
-            yield _Kept(self.graph.bit[op.id], ahead, behind, but, nbytes)
+            yield _LiveInterval(self.graph.bit[op.id], ahead, behind, but, nbytes)
 
     def _root(self, op: Op) -> Op:
         """What an operation of which readers have copies is made of: that is there if its own value is not."""
@@ -155,7 +155,7 @@ class _Over:
         most = max(held, key=lambda tensor: held[tensor], default=None)
         return {} if most is None else {most: min(made, held[most])}
 
-    def _crossing(
+    def _find_crossing(
         self, op: Op, own: bool, most: float, but: int
     ) -> Iterator[tuple[int, int, float, int]]:
         """Operations that values are there ahead of, and behind, how many bytes at most, and unless which is needed.
@@ -171,7 +171,7 @@ class _Over:
             if self._is_made_of(reader, op):
                 size = self._resident_bytes(reader)[reader.id, 0]
                 further = but | self.graph.bit[reader.id]
-                yield from self._crossing(reader, own, min(most, size), further)
+                yield from self._find_crossing(reader, own, min(most, size), further)
             found = self._reachable_operations(edge)
             behind |= found[1]
             if not own or (op.id in self.graph.stored and reader.id not in self.graph.inlined):
@@ -241,7 +241,7 @@ class _Over:
                 found[branch.tensor] = max(nbytes, found.get(branch.tensor, 0))
         return found
 
-    def _bytes_at_kernel(self, pivot: Op, kept: list[_Kept]) -> tuple[int, int]:
+    def _bytes_at_kernel(self, pivot: Op, kept: list[_LiveInterval]) -> tuple[int, int]:
         """The bytes that are there as an operation's kernel begins, with what that stores; and as it has run."""
         needed, own = self.before[pivot.id], self.graph.bit[pivot.id]
         first, then = self._kernel_bytes(pivot), dict[Tensor, int]()
@@ -273,7 +273,7 @@ def _is_complete(dims: Dims, index: Index, of: Domain, reader: Domain, at: froze
         if isinstance(entry, Lin):
             if entry.as_symbol != d:
                 return False
-        elif entry is not dims[d].whole and _block(dims, d, entry, reader) in at | {None}:
+        elif entry is not dims[d].full_range and _block(dims, d, entry, reader) in at | {None}:
             return False
     return True
 
@@ -284,7 +284,7 @@ def _is_certain(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozen
         if isinstance(entry, Lin):
             if d in at and entry.as_symbol != d:
                 return False
-        elif entry is not dims[d].whole and (d in at or not _block(dims, d, entry, reader)):
+        elif entry is not dims[d].full_range and (d in at or not _block(dims, d, entry, reader)):
             return False
     return True
 

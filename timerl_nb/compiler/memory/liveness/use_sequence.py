@@ -75,7 +75,7 @@ class Calendar:
             found[part[some] != part[others]] = k
         return found
 
-    def earlier(self, name: str, used: Array, back: Array, ahead: int) -> Array:
+    def ranks_of_earlier_turns(self, name: str, used: Array, back: Array, ahead: int) -> Array:
         """Ranks of points of a statement, as many turns of its innermost loop earlier as are asked for.
 
         The loop's first turn where it is not that old, and the same where that would not be after
@@ -86,7 +86,7 @@ class Calendar:
             return back
         if name not in self._turns:
             self._turns[name] = _Turns(self.clock.ranks[name], self._components, loop)
-        return self._turns[name].earlier(used, back, ahead)
+        return self._turns[name].ranks_of_earlier_turns(used, back, ahead)
 
 
 class Uses:
@@ -133,7 +133,7 @@ class Uses:
             for depth in np.unique(depths).tolist():
                 here = depths == depth
                 ends = Ends(calendar.names[first], name, depth)
-                moved = calendar.earlier(name, used[here], back[here], ahead)
+                moved = calendar.ranks_of_earlier_turns(name, used[here], back[here], ahead)
                 found.append(Pause(ends, self._codes[mine][here], used[here], moved))
         return found
 
@@ -169,7 +169,7 @@ class _Turns:
             _changes([part[inner] for part in mine[loop + 1 :]], len(ranks))
         )
 
-    def earlier(self, used: Array, back: Array, ahead: int) -> Array:
+    def ranks_of_earlier_turns(self, used: Array, back: Array, ahead: int) -> Array:
         at = np.searchsorted(self._ranks, back)
         key, keys = self._key(at, ahead), self._key(np.arange(len(self._ranks)), 0)
         order = np.argsort(keys)
@@ -204,7 +204,7 @@ def used_pairs(clock: Clock, use: Edge) -> tuple[Array, Array]:
     points, found = clock.points[use.sink], list[tuple[Array, Array]]()
     env = clock.env(read.left, points)
     for where, value in read.pieces:
-        here = np.broadcast_to(clock.where(where, env), len(points))
+        here = np.broadcast_to(clock.evaluate_condition(where, env), len(points))
         rows = np.empty((len(points), len(value)), np.int64)
         for k, e in enumerate(value):
             rows[:, k] = values(e, env)

@@ -65,7 +65,7 @@ def _compute_lives(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]
     env = clock.env(life.domain, points)
     for edge, early in ends:
         for where, reader in edge.pairs.pieces:
-            here = np.broadcast_to(clock.where(where, env), count)
+            here = np.broadcast_to(clock.evaluate_condition(where, env), count)
             if not here.any():
                 continue
             at = [values(e, env) for e in reader]

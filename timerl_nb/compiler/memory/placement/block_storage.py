@@ -19,7 +19,7 @@ from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_timeline import Span
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
-from timerl_nb.compiler.memory.placement.slice_reads import Part, split
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange, split
 from timerl_nb.compiler.scheduling.statements import Statements
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 
@@ -27,7 +27,7 @@ Slot = tuple[int, int]  # an operation's id, and the number of an operand
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """The rows of a tensor's blocks: `size` points from `first` along one dimension.
 
     `cut` says that values are made outside of them, which nobody reads in slices.
@@ -56,7 +56,9 @@ class Candidates:
     """
 
     along: dict[Tensor, int] = field(default_factory=dict[Tensor, int])
-    parts: dict[Slot, tuple[Part, ...]] = field(default_factory=dict[Slot, tuple[Part, ...]])
+    parts: dict[Slot, tuple[PointRange, ...]] = field(
+        default_factory=dict[Slot, tuple[PointRange, ...]]
+    )
     mixed: set[Tensor] = field(default_factory=set[Tensor])
     refused: dict[Tensor, str] = field(default_factory=dict[Tensor, str])
 
@@ -122,14 +124,14 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
     return found
 
 
-def _as_row(part: Part, along: Mapping[Tensor, int]) -> Part:
+def _as_row(part: PointRange, along: Mapping[Tensor, int]) -> PointRange:
     """Return a single value of a candidate as one row: the other branches are read from its block."""
     if part.along is not None or part.tensor not in along:
         return part
     return replace(part, along=along[part.tensor])
 
 
-def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
+def _unfit(pdg: Pdg, reader: Op, part: PointRange) -> str | None:
     """Why a tensor cannot be a block that a part of an operand reads."""
     op = pdg[part.tensor[0]]
     if not isinstance(op.attrs, DataflowAttrs):
@@ -138,17 +140,17 @@ def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
     if output.reduce is not None:
         return "it is a sum that several points add to"
     rest = tuple(d for k, d in enumerate(output.domain) if k != part.along)
-    if op.id == reader.id and not is_own(part.rest, rest):
+    if op.id == reader.id and not is_own(part.other_indices, rest):
         return "the kernel that writes one block reads another"
     return None
 
 
 def rows_read(
     found: Candidates, statements: Statements, bounds: Point, spans: Mapping[Tensor, Span]
-) -> dict[Tensor, Block]:
+) -> dict[Tensor, RowBlock]:
     """The rows of each candidate that are read in slices; all of what the run returns."""
     read: dict[Tensor, tuple[int, int]] = {}
-    whole = set(statements.returned)
+    whole = set(statements.returned_tensors)
     for parts in found.parts.values():
         for part in parts:
             if part.along is None:
@@ -160,7 +162,7 @@ def rows_read(
                 read[part.tensor] = min(low, known[0]), max(high, known[1])
             else:
                 whole.add(part.tensor)
-    made: dict[Tensor, Block] = {}
+    made: dict[Tensor, RowBlock] = {}
     for tensor, along in found.along.items():
         at = spans[tensor].points[:, along]
         if len(at):
@@ -168,11 +170,11 @@ def rows_read(
             low, high = (first, last) if tensor in whole else read[tensor]
             if low > high:
                 continue
-            made[tensor] = Block(along, low, high + 1 - low, first < low or high < last)
+            made[tensor] = RowBlock(along, low, high + 1 - low, first < low or high < last)
     return made
 
 
-def too_large(block: Block, span: Span, gathered: int) -> str | None:
+def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
     """Why a block would hold more than its values do now, if it would.
 
     Args:
@@ -185,8 +187,8 @@ def too_large(block: Block, span: Span, gathered: int) -> str | None:
         code = code * (int(column.max(initial=0)) + 1) + column
     _, which = np.unique(code, return_inverse=True)
     count = int(which.max(initial=-1)) + 1
-    born, dies = np.full(count, span.born.max()), np.full(count, -1)
-    np.minimum.at(born, which, span.born)
+    born, dies = np.full(count, span.birth_times.max()), np.full(count, -1)
+    np.minimum.at(born, which, span.birth_times)
     np.maximum.at(dies, which, span.dies)
     blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
     if blocks * block.size <= span.lives.most_at_once + gathered:
@@ -202,13 +204,17 @@ class Placed:
     """A graph in which blocks are read in slices alone, the blocks, and the parts of operands."""
 
     pdg: Pdg
-    blocks: Mapping[Tensor, Block] = field(default_factory=dict[Tensor, Block])
-    parts: Mapping[Slot, tuple[Part, ...]] = field(default_factory=dict[Slot, tuple[Part, ...]])
+    blocks: Mapping[Tensor, RowBlock] = field(default_factory=dict[Tensor, RowBlock])
+    parts: Mapping[Slot, tuple[PointRange, ...]] = field(
+        default_factory=dict[Slot, tuple[PointRange, ...]]
+    )
     refused: Mapping[Tensor, str] = field(default_factory=dict[Tensor, str])
     copied: frozenset[Tensor] = frozenset()
 
 
-def separate_point_outputs(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, Block]) -> Placed:
+def separate_point_outputs(
+    pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, RowBlock]
+) -> Placed:
     """The graph with a second output for every candidate that is read at single points as well."""
     edit = Edit(pdg)
     second: dict[Tensor, Tensor] = {}
@@ -222,7 +228,7 @@ def separate_point_outputs(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, 
         edit.insert(op.with_(outputs=outputs, attrs=DataflowAttrs(attrs.body, results)))
     clones: dict[int, int] = {}
 
-    def other(read: Read) -> Read:
+    def read_point_output(read: Read) -> Read:
         """The same read of the second outputs."""
         if pdg[read.source].kind == "merge":
             source, out = clone(read.source), read.out
@@ -234,7 +240,7 @@ def separate_point_outputs(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, 
         if merge_id not in clones:
             clones[merge_id] = merge_id
             merge = pdg[merge_id]
-            inputs = tuple(map(other, merge.inputs))
+            inputs = tuple(map(read_point_output, merge.inputs))
             if inputs != merge.inputs:
                 clones[merge_id] = edit.fresh_id()
                 edit.insert(merge.with_(id=clones[merge_id], inputs=inputs))
@@ -243,17 +249,17 @@ def separate_point_outputs(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, 
     for op_id, slot in sorted(found.parts):
         op = edit.ops[op_id]
         inputs = list(op.inputs)
-        inputs[slot] = other(inputs[slot])
+        inputs[slot] = read_point_output(inputs[slot])
         edit.insert(op.with_(inputs=tuple(inputs)))
 
-    def renamed(part: Part) -> Part:
+    def rename_part(part: PointRange) -> PointRange:
         tensor = second.get(part.tensor, part.tensor) if part.along is not None else part.tensor
-        return Part(tensor, part.index, part.along, part.count)
+        return PointRange(tensor, part.index, part.along, part.count)
 
     return Placed(
         edit.finish().pdg,
         {second.get(tensor, tensor): block for tensor, block in blocks.items()},
-        {slot: tuple(map(renamed, parts)) for slot, parts in found.parts.items()},
+        {slot: tuple(map(rename_part, parts)) for slot, parts in found.parts.items()},
         found.refused,
         frozenset(second.values()),
     )

@@ -34,24 +34,24 @@ class Buffer:
     beyond: str = ""
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def slot_counts(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
     @property
-    def whole(self) -> tuple[int, ...]:
+    def array_shape(self) -> tuple[int, ...]:
         """The shape of the array."""
-        return (*self.places, *self.shape)
+        return (*self.slot_counts, *self.shape)
 
     @property
     def nbytes(self) -> int:
-        return prod(self.whole) * NUMPY[self.dtype].itemsize
+        return prod(self.array_shape) * NUMPY[self.dtype].itemsize
 
     def place(self, coordinates: Sequence[Any]) -> tuple[Any, ...]:
         """Where the value of a point is in the array; or the values of several, from arrays."""
         return tuple(axis.place(coordinates[axis.coordinate]) for axis in self.axes)
 
     def __str__(self) -> str:
-        shape = ", ".join(map(str, self.places))
+        shape = ", ".join(map(str, self.slot_counts))
         held = " and ".join(self.tensors)
         kind = f"{self.dtype}{list(self.shape)}"
         more = f" ({self.beyond})" if self.beyond else ""

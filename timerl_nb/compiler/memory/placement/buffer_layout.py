@@ -96,11 +96,11 @@ class Layout:
         """Give all tensors their homes."""
         plan = self.plan
         self._spans = plan.spans
-        self._ranges = {tensor: self._of_place(self._own, tensor) for tensor in plan.stores}
+        self._ranges = {tensor: self._of_place(self._own_ranges, tensor) for tensor in plan.stores}
         self._boxes = {tensor: self._of_place(self._axes, tensor) for tensor in plan.stores}
         merges = [op for op in self.pdg if op.kind == "merge"]
-        found = [self._once(("join", op.id), partial(self._join, op)) for op in merges]
-        joins = [join for join in found if join is not None and self._stays(join)]
+        found = [self._memoize(("join", op.id), partial(self._join, op)) for op in merges]
+        joins = [join for join in found if join is not None and self._is_unmoved(join)]
         accepted, axes, ranges = self._select_joins(joins)
         direct, read = self._collect_direct_reads({join.merge for join in accepted})
         if len(read) < len(accepted):  # the others are read through these alone
@@ -112,7 +112,7 @@ class Layout:
         # layouts are kept, and these take more
         del self._spans, self._ranges, self._boxes, self._shared
 
-    def _once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+    def _memoize(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
         """What swaps do not change, found out once for all of them."""
         if key not in self._shared:
             self._shared[key] = make()
@@ -122,9 +122,9 @@ class Layout:
         """What is found out of a tensor, once where its values stay."""
         if self._moves(tensor):
             return find(tensor)
-        return self._once((find.__name__, tensor), partial(find, tensor))
+        return self._memoize((find.__name__, tensor), partial(find, tensor))
 
-    def _stays(self, join: _Join) -> bool:
+    def _is_unmoved(self, join: _Join) -> bool:
         return not any(map(self._moves, (join.anchor, *dict(join.starts))))
 
     @property
@@ -139,7 +139,7 @@ class Layout:
         return {home.buffer.name: home.buffer for home in homes}
 
     @cached_property
-    def given(self) -> Mapping[Tensor, Array]:
+    def input_arrays(self) -> Mapping[Tensor, Array]:
         """The tensors whose buffer is a given array, or a part of one, which nothing else is put into."""
         alone = Counter(home.buffer.name for homes in self.homes.values() for home in homes)
         found: dict[Tensor, Array] = {}
@@ -153,9 +153,9 @@ class Layout:
     @cached_property
     def given_bytes(self) -> int:
         """The bytes of given arrays that are buffers, and nothing besides."""
-        return held_by(self.plan, self.given, self.plan.statements.ops.values())
+        return held_by(self.plan, self.input_arrays, self.plan.statements.ops.values())
 
-    def home(self, tensor: Tensor) -> Home:
+    def home_of(self, tensor: Tensor) -> Home:
         """Where a tensor is read that is not read through a merge: the first of its homes."""
         return self.homes[tensor][0]
 
@@ -170,7 +170,7 @@ class Layout:
             with_it = tuple(one.merge for one in accepted if one.anchor == join.anchor)
             key = "started", join.merge, with_it
             had = axes[join.anchor], ranges[join.anchor]
-            started = self._once(key, partial(self._with_starts, join, *had))
+            started = self._memoize(key, partial(self._with_starts, join, *had))
             if started is not None:
                 axes[join.anchor], ranges[join.anchor] = started
                 accepted.append(join)
@@ -244,7 +244,7 @@ class Layout:
         if buffer is None:
             return
         key = "latest", tensor, frozenset(self.merges)
-        slots = self._once(key, partial(self._latest_read, self.pdg[tensor[0]], buffer, ranges))
+        slots = self._memoize(key, partial(self._latest_read, self.pdg[tensor[0]], buffer, ranges))
         if not slots:
             return
         why = "beside it, what was written last"
@@ -259,7 +259,7 @@ class Layout:
         """The operands that are of a buffer, and what was written there last."""
         reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
         found = [(k, inside) for k, read in reads if (inside := self._buffer_reads(read, buffer))]
-        written = Written.of(ranges, len(self.plan.clock)) if found else None
+        written = Written.from_ranges(ranges, len(self.plan.clock)) if found else None
         if written is None:
             return []
         return [k for k, inside in found if self._is_latest(op, inside, written)]
@@ -275,7 +275,7 @@ class Layout:
         env = clock.env(op.domain, clock.points[name])
         before = written.earlier[clock.ranks[name]] - 1
         for leaf, home in found:
-            there = np.broadcast_to(clock.where(leaf.cond, env), len(before))
+            there = np.broadcast_to(clock.evaluate_condition(leaf.cond, env), len(before))
             if not there.any():
                 continue
             if (there & (before < 0)).any():
@@ -299,7 +299,7 @@ class Layout:
         """How a merge could be read from the buffer of its recurrence, if none of it moves."""
         points = tuple(map(sym, op.domain))
         found = [access.read for access in accesses(self.pdg, Read(op.id, 0, points))]
-        if not all(self._sole(leaf.tensor) for leaf in found):
+        if not all(self._is_made_once(leaf.tensor) for leaf in found):
             return None
         full = [k for k, leaf in enumerate(found) if _moves_with(op.domain, leaf)]
         if len(full) != 1:
@@ -316,7 +316,7 @@ class Layout:
             starts.append((start, tuple(subst(e, place) for e in at)))
         return _Join(op.id, tensor, at, tuple(starts)) if starts else None
 
-    def _sole(self, tensor: Tensor) -> bool:
+    def _is_made_once(self, tensor: Tensor) -> bool:
         """Whether each value is made once, by a kernel: sums start anew where they end."""
         op = self.pdg[tensor[0]]
         if tensor not in self.plan.stores or not isinstance(op.attrs, DataflowAttrs):
@@ -329,12 +329,12 @@ class Layout:
 
     # --- places ----------------------------------------------------------------------------------
 
-    def _own(self, tensor: Tensor) -> LiveRanges:
+    def _own_ranges(self, tensor: Tensor) -> LiveRanges:
         span = self._spans[tensor]
         points = span.points
         if self.plan.stores[tensor].traits.has_rows:
-            points = self._in_row(tensor, span.points, self.plan.stores[tensor].first)
-        ranges = LiveRanges(points, span.born, span.last)
+            points = self._in_row(tensor, span.points, self.plan.stores[tensor].first_row)
+        ranges = LiveRanges(points, span.birth_times, span.last_use_times)
         if not self._moves(tensor):
             return ranges
         clock, life = self.plan.clock, self.plan.lifetimes[self.plan.stores[tensor].lifetime]
@@ -369,7 +369,7 @@ class Layout:
         rows = 1
         if store.traits.has_rows:  # all its rows are placed, and live as the block does
             rows = store.size
-            each = [self._in_row(tensor, points, store.first + k) for k in range(rows)]
+            each = [self._in_row(tensor, points, store.first_row + k) for k in range(rows)]
             points = np.concatenate(each)
         env = dict(zip(store.domain, points.T, strict=True))
         columns = [np.broadcast_to(values(e, {**self.plan.bounds, **env}), len(points)) for e in at]
@@ -392,7 +392,8 @@ class Layout:
         if not self._moves(tensor):
             return store.axes
         moving = {
-            store.domain.index(d): k for d, k in self.plan.swaps.since(store.lifetime).items()
+            store.domain.index(d): k
+            for d, k in self.plan.swaps.first_coordinates(store.lifetime).items()
         }
         if store.traits.has_rows:
             others = [k for k in range(len(store.domain)) if k != store.position]

@@ -36,10 +36,10 @@ def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
         if start is not None and not start.is_const:
             return None
         firsts.append(0 if start is None else start.const)
-    firsts += [0] * (len(buffer.whole) - len(firsts))
-    pairs = zip(firsts, buffer.whole, strict=True)
+    firsts += [0] * (len(buffer.array_shape) - len(firsts))
+    pairs = zip(firsts, buffer.array_shape, strict=True)
     found = attrs.value.array[tuple(slice(first, first + n) for first, n in pairs)]
-    same = found.shape == buffer.whole and found.dtype == NUMPY[buffer.dtype]
+    same = found.shape == buffer.array_shape and found.dtype == NUMPY[buffer.dtype]
     return found if same else None
 
 

@@ -67,39 +67,41 @@ class _Search:
     def _operand(self, statement: Statement, slot: int, left: list[int]) -> Donation:
         op, operand = statement.op, statement.operands[slot]
 
-        def refused(reason: str, more: str = "") -> Donation:
+        def refuse(reason: str, more: str = "") -> Donation:
             return Donation(op.id, slot, None, WHY_NOT[reason] + more)
 
         if operand.is_sliced:
-            return refused("slice")
+            return refuse("slice")
         if self.pdg.dims.dynamic is not None:
-            return refused("length")
+            return refuse("length")
         behind = [access.read for access in operand.accesses]
         sources = [self.pdg[leaf.source] for leaf in behind]
         outputs = [self.pdg.output(leaf) for leaf in behind]
         if not all(isinstance(source.attrs, DataflowAttrs) for source in sources):
-            return refused("host")
+            return refuse("host")
         if any(output.reduce is not None for output in outputs):
-            return refused("sum")
+            return refuse("sum")
         shapes = {self._array(leaf.source, leaf.out) for leaf in behind}
         fitting = [out for out in left if {self._array(op.id, out)} == shapes]
         if not fitting:
-            return refused("shape")
+            return refuse("shape")
         reads = [self._reads(op, leaf) for leaf in behind]
-        dying = [self._dying(op, leaf, pairs) for leaf, pairs in zip(behind, reads, strict=True)]
+        dying = [
+            self._last_reads(op, leaf, pairs) for leaf, pairs in zip(behind, reads, strict=True)
+        ]
         if all(pairs.is_empty() for pairs in dying):
-            return refused("returned" if self._is_returned(behind, reads) else "later")
+            return refuse("returned" if self._is_returned(behind, reads) else "later")
         alone = [
-            self._alone(statement, slot, leaf, pairs)
+            self._read_by_one_operand(statement, slot, leaf, pairs)
             for leaf, pairs in zip(behind, dying, strict=True)
         ]
         if all(pairs.is_empty() for pairs in alone):
-            return refused("shared")
-        whole = self.pdg.points(op).at(*self.plan.given)
+            return refuse("shared")
+        whole = self.pdg.points(op).with_bounds(*self.plan.isl_bounds)
         taken = _condition(_domain(alone), whole)
         where = self._share(op, taken)
         if 2 * where.sum() < len(where):
-            return refused("few", f" ({int(where.sum())} of {len(where)})")
+            return refuse("few", f" ({int(where.sum())} of {len(where)})")
         self.pairs[op.id, slot] = [
             (leaf.tensor, pairs) for leaf, pairs in zip(behind, alone, strict=True)
         ]
@@ -127,13 +129,13 @@ class _Search:
     def _reads(self, op: Op, leaf: Read) -> Relation:
         """The operation's points -> the values that they read, under the plan's bounds."""
         if (op.id, leaf) not in self._known:
-            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, leaf.cond)
+            sink = self.pdg.points(op) & Set.from_condition(self.pdg.dims, op.domain, leaf.cond)
             source = self.pdg.defined(leaf)
-            pairs = Relation.reads(sink, leaf.index, source).within(source)
-            self._known[op.id, leaf] = pairs.at(*self.plan.given)
+            pairs = Relation.reads(sink, leaf.index, source).restrict_range(source)
+            self._known[op.id, leaf] = pairs.with_bounds(*self.plan.isl_bounds)
         return self._known[op.id, leaf]
 
-    def _dying(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
+    def _last_reads(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
         """Those of the pairs whose value is read for the last time."""
         life = self.lifetimes[leaf.tensor]
         last = [e.pairs.inverse() for e in life.frees if e.sink == statement_name(op)]
@@ -142,18 +144,20 @@ class _Search:
 
     def _is_returned(self, behind: list[Read], reads: list[Relation]) -> bool:
         """Whether the run returns all that an operand reads."""
-        kept = self.plan.constraints.kept
+        kept = self.plan.constraints.returned_points
         return all(
-            leaf.tensor in kept and pairs.outside(kept[leaf.tensor]).is_empty()
+            leaf.tensor in kept and pairs.subtract_range(kept[leaf.tensor]).is_empty()
             for leaf, pairs in zip(behind, reads, strict=True)
             if not pairs.is_empty()
         )
 
-    def _alone(self, statement: Statement, slot: int, leaf: Read, pairs: Relation) -> Relation:
+    def _read_by_one_operand(
+        self, statement: Statement, slot: int, leaf: Read, pairs: Relation
+    ) -> Relation:
         """Those of the pairs whose value no other operand reads at the same point."""
         tensor = leaf.tensor
         for k, other in enumerate(statement.operands):
-            if k == slot or self.plan.parts(statement.op, k):
+            if k == slot or self.plan.operand_parts(statement.op, k):
                 continue
             for access in other.accesses:
                 if access.tensor == tensor:
@@ -212,7 +216,7 @@ def _remove_donated_frees(
     for life in plan.lifetimes.values():
         alike: dict[tuple[tuple[str, Likeness], ...], list[Tensor]] = {}
         for tensor in life.tensors:
-            key = tuple((e.sink, e.pairs.likeness) for e in taken.get(tensor, ()))
+            key = tuple((e.sink, e.pairs.identity_key) for e in taken.get(tensor, ()))
             alike.setdefault(key, []).append(tensor)
         for tensors in alike.values():
             name = f"V{count}"
@@ -223,7 +227,9 @@ def _remove_donated_frees(
                 life,
                 name=name,
                 tensors=tuple(tensors),
-                frees=tuple(e for e in frees if not e.pairs.at(*plan.given).is_empty()),
+                frees=tuple(
+                    e for e in frees if not e.pairs.with_bounds(*plan.isl_bounds).is_empty()
+                ),
                 taken=mine,
             )
 

@@ -45,7 +45,7 @@ class Share:
     temporaries: int
 
     @staticmethod
-    def of(
+    def from_buffers(
         pdg: Pdg,
         bounds: Point,
         buffers: Iterable[Buffer],
@@ -92,9 +92,9 @@ class Share:
     def lines(self) -> Iterator[str]:
         """The largest buffers, and what each device holds of them."""
         for buffer in sorted(self.held, key=lambda one: (-self.nbytes(one), one.name))[:_SHOWN]:
-            yield f"{' and '.join(buffer.tensors)}: {self.nbytes(buffer):,} bytes, {self._part(buffer)}"
+            yield f"{' and '.join(buffer.tensors)}: {self.nbytes(buffer):,} bytes, {self._describe_part(buffer)}"
 
-    def _part(self, buffer: Buffer) -> str:
+    def _describe_part(self, buffer: Buffer) -> str:
         if self.axis(buffer) is None:
             return "on every device"
         return f"1/{self.count} of {buffer.nbytes:,}"

@@ -17,9 +17,9 @@ from timerl_nb.compiler.memory.budget.memory_lower_bound import planned_lower_bo
 from timerl_nb.compiler.memory.liveness.last_uses import KnownLifetimes, Lifetime, find_lifetimes
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.block_storage import (
-    Block,
     Candidates,
     Placed,
+    RowBlock,
     candidates,
     rows_read,
     separate_point_outputs,
@@ -98,7 +98,7 @@ class Plans:
         count = self._count(self._bounds)
         return count if self._most is None or count <= self._most else self._exact
 
-    def least(self, *, swap: bool) -> int:
+    def lower_bound(self, *, swap: bool) -> int:
         """Bytes below which none of them comes; if values may wait on the host, with that either."""
         if isinstance(self._fold, Fold):
             return 0
@@ -112,7 +112,7 @@ class Plans:
                 made = made.looked_at_whole(self._no_period_reason.why)
             if self._lowered:
                 layout = layout_of(made)
-                nbytes = layout.nbytes + made.moving
+                nbytes = layout.nbytes + made.bytes_in_transfer
                 made = made.in_buffers(nbytes, is_lowered=True, layout=layout)
             self._made[blocks] = made
         return self._made[blocks]
@@ -232,7 +232,7 @@ def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
     return MemoryPlan(constraints, clock, lifetimes, refused, fold=plain.fold)
 
 
-def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, Block]:
+def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, RowBlock]:
     """The blocks of the candidates that hold no more than their values do without."""
     spans, sizes, pdg = plain.spans, plain.sizes, plain.pdg
     found.refuse(_empty_somewhere(found, plain))

@@ -49,7 +49,7 @@ class Axis:
             return at - (beyond >= 0) * (beyond // self.turns * self.turns)
         return 0 if self.size == 1 else at % self.size
 
-    def inside(self, coordinate: Any) -> Any:
+    def has_slot(self, coordinate: Any) -> Any:
         """Whether there is a place for a coordinate, or for each of many."""
         at = coordinate - self.first
         if not self.ring:
@@ -109,19 +109,19 @@ def ring(
     if longest is None:
         longest = int(np.ptp(ranges.coordinates[:, along]))
 
-    def fits(size: int) -> bool:
+    def is_large_enough(size: int) -> bool:
         axes = [*others, Axis(along, size)]
-        return apart(axes, [ranges.first]) and apart(axes, [ranges])
+        return apart(axes, [ranges.earliest]) and apart(axes, [ranges])
 
     sizes = range(least, min(longest, least + tries - 1) + 1)
-    found = next(filter(fits, sizes), None)
+    found = next(filter(is_large_enough, sizes), None)
     if found is None and least + tries <= longest:
         enough = _reach(ranges, others, along)
         if enough <= longest:
             # of many values each size takes long to look at, and that one will do
             few = least + tries + max(tries, _WORK // len(ranges.born))
             sizes = (*range(least + tries, min(few, enough)), enough)
-            found = next(filter(fits, sizes), None)
+            found = next(filter(is_large_enough, sizes), None)
     return None if found is None else Axis(along, found)
 
 

@@ -58,7 +58,7 @@ def _in_buffer(layout: Layout, buffer: Buffer, own: Tensor, *starts: Tensor) -> 
     op = plan.pdg[own[0]]
     if op.outputs[own[1]].reduce is not None:
         yield Sharing("in place of", own, own, "each point is added to what is there")
-    elif prod(buffer.places) == 1 and _is_made_of_itself(plan, own):
+    elif prod(buffer.slot_counts) == 1 and _is_made_of_itself(plan, own):
         name = plan.pdg.names[op.id]
         why = f"{name} reads the value before for the last time where it writes the next"
         yield Sharing("in place of", own, own, why)

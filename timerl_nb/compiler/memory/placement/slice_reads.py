@@ -35,7 +35,7 @@ _ALONG = invent_symbol("along")  # the point along the slice
 
 
 @dataclass(frozen=True)
-class Part:
+class PointRange:
     """Consecutive points of one tensor; `index` is the first of them.
 
     `along` is the position in the tensor's domain of the dimension that they run along, None for a
@@ -48,7 +48,7 @@ class Part:
     count: Lin
 
     @property
-    def rest(self) -> tuple[Lin, ...]:
+    def other_indices(self) -> tuple[Lin, ...]:
         """The index without the dimension along which the part runs."""
         return tuple(e for k, e in enumerate(self.index) if k != self.along)
 
@@ -69,7 +69,9 @@ def is_picked(op: Op, slot: int) -> bool:
     )
 
 
-def split(pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()) -> tuple[Part, ...] | str:
+def split(
+    pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()
+) -> tuple[PointRange, ...] | str:
     """The parts of a sliced read, in order; or why it has none.
 
     Args:
@@ -82,7 +84,7 @@ def split(pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()) -> tup
         return "it is read in slices of several dimensions at once"
     if pdg[read.source].kind != "merge" or read.source in kept:
         index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
-        return (Part(read.tensor, index, at, along.length),)
+        return (PointRange(read.tensor, index, at, along.length),)
     if not (along.lo.symbols | along.hi.symbols) <= bounds.keys():
         return "it is read through a merge in slices that move"
     first, end = evaluate(along.lo, bounds), evaluate(along.hi, bounds)
@@ -91,7 +93,7 @@ def split(pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()) -> tup
     return _runs(found, first, end, bounds)
 
 
-def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Part, ...] | str:
+def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[PointRange, ...] | str:
     """The branches of a merge in runs of consecutive points."""
     points = np.arange(first, end)
     which = np.full(len(points), len(found) - 1)
@@ -100,7 +102,7 @@ def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Part,
             return "which branch of a merge it is changes from point to point"
         which[_holds(leaf.cond, points, bounds)] = k
     starts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(points)]
-    parts: list[Part] = []
+    parts: list[PointRange] = []
     for start, stop in zip(starts[:-1], starts[1:], strict=True):
         if start == stop:
             continue
@@ -111,7 +113,9 @@ def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Part,
         if not shifted and stop - start > 1:
             return "a merge reads it backwards, in steps, or one value again and again"
         here = tuple(subst(e, {_ALONG: const(first + start)}) for e in index)
-        parts.append(Part(leaf.tensor, here, moving[0] if shifted else None, const(stop - start)))
+        parts.append(
+            PointRange(leaf.tensor, here, moving[0] if shifted else None, const(stop - start))
+        )
     return tuple(parts)
 
 

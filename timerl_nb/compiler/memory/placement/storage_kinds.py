@@ -93,7 +93,7 @@ class Store:
         return self.axes[-1] if self.traits.is_along else None
 
     @property
-    def along(self) -> str:
+    def stored_dim(self) -> str:
         """The dimension of a ring or block."""
         return "" if self.axis is None else self.domain[self.axis.coordinate]
 
@@ -103,14 +103,18 @@ class Store:
         return 1 if self.axis is None else self.axis.size
 
     @property
-    def first(self) -> int:
+    def first_row(self) -> int:
         """The coordinate of a block's first row."""
         return 0 if self.axis is None else self.axis.first
 
     @property
     def shape(self) -> str:
         """The kind, with the size where there is one."""
-        return self.kind if self.axis is None else f"{self.kind} of {self.size} along {self.along}"
+        return (
+            self.kind
+            if self.axis is None
+            else f"{self.kind} of {self.size} along {self.stored_dim}"
+        )
 
     @property
     def unit(self) -> int:
@@ -146,7 +150,7 @@ class Store:
     def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
         """The value of a point in the store's contents."""
         found = held[self.key(point)]
-        return found[point[self.position] - self.first] if self.traits.has_rows else found
+        return found[point[self.position] - self.first_row] if self.traits.has_rows else found
 
 
 @dataclass(frozen=True)
@@ -175,12 +179,14 @@ def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
             what = f"{domain[found.coordinate]} % {found.size}"
             return StorageChoice("ring", f"live values never share {what}", (found,))
         why = "no ring shorter than a dimension keeps live values apart"
-    return StorageChoice("point", why, fit(LiveRanges.of(lives), range(len(domain))))
+    return StorageChoice("point", why, fit(LiveRanges.from_lives(lives), range(len(domain))))
 
 
 def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
     """A store of blocks, of which the rows along one dimension are given; `lives` are the blocks'."""
-    axes = fit(LiveRanges.of(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
+    axes = (
+        fit(LiveRanges.from_lives(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
+    )
     moved = [replace(a, coordinate=a.coordinate + (a.coordinate >= row.coordinate)) for a in axes]
     return StorageChoice(
         "block", f"it is read in slices of {domain[row.coordinate]}", (*moved, row)

@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.memory_timeline import Timeline
-from timerl_nb.compiler.memory.placement.block_storage import Block, Placed
+from timerl_nb.compiler.memory.placement.block_storage import Placed, RowBlock
 from timerl_nb.compiler.memory.placement.buffer_layout import (
     Home,
     Layout,
@@ -27,7 +27,7 @@ from timerl_nb.compiler.memory.placement.buffer_layout import (
     excess_slots_reason,
 )
 from timerl_nb.compiler.memory.placement.ring_sizes import Axis
-from timerl_nb.compiler.memory.placement.slice_reads import Part
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange
 from timerl_nb.compiler.memory.placement.storage_kinds import StorageChoice, Store, choose
 from timerl_nb.compiler.memory.steady_state.extrapolated_points import (
     FoldedPoints,
@@ -115,7 +115,7 @@ class FoldedPlan(MemoryPlan):
         most = self._long.number(small.most, large.most)
         if large.traits.is_cyclic and small.axes != large.axes:  # more and more values stay in it
             how = self._box(large, most) or choose(
-                self._lives(tensor), large.domain, smallest=self.smallest
+                self._all_lives(tensor), large.domain, smallest=self.smallest
             )
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
         return replace(
@@ -155,24 +155,24 @@ class FoldedPlan(MemoryPlan):
             # of another loop have the order that they have in both
             if not self._long.inner or domain[large.coordinate] == self._long.dim.name:
                 spans = self.small.spans[tensor], self.large.spans[tensor]
-                longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
+                longest = {int((span.dies - span.birth_times).max(initial=0)) for span in spans}
                 check(len(longest) == 1)
         number = self._long.number
         size, first = number(small.size, large.size), number(small.first, large.first)
         return replace(large, size=size, first=first)
 
-    def _lives(self, tensor: Tensor) -> Lives:
+    def _all_lives(self, tensor: Tensor) -> Lives:
         """When all values of a tensor live, in the order in which they are made."""
         small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
-        runs = self.points.made(small)
-        check(len(large.born) == len(small.born) + int(runs.ahead[-1]))
-        return self.points.lives(small, large, 0, len(self._extrapolated_timeline))
+        runs = self.points.birth_runs(small)
+        check(len(large.born) == len(small.born) + int(runs.cumulative_lengths[-1]))
+        return self.points.lives_between(small, large, 0, len(self._extrapolated_timeline))
 
-    def living(self, lifetime: str, first: int, last: int, few: int) -> Lives:
-        """The values of a lifetime that live between two times; see `FoldedPoints.lives`."""
+    def lives_between(self, lifetime: str, first: int, last: int, few: int) -> Lives:
+        """The values of a lifetime that live between two times; see `FoldedPoints.lives_between`."""
         k = list(self.lifetimes).index(lifetime)
         small, large = (p.point_by_point.spans[k].lives for p in (self.small, self.large))
-        return self.points.lives(small, large, first, last, few=few)
+        return self.points.lives_between(small, large, first, last, few=few)
 
     @cached_property
     def points(self) -> FoldedPoints:
@@ -188,8 +188,8 @@ class FoldedPlan(MemoryPlan):
         """What runs at a time: `learning(i = 0, t = 9)`."""
         at = self._extrapolated_timeline.moment(time)
         pairs = (self.small, at.small), (self.large, at.large), (self.large, at.later)
-        (name, a), (_, b), (_, c) = (plan.clock.at(when) for plan, when in pairs)
-        return self.named(name, {d: at.number(a[d], b[d], c[d]) for d in a})
+        (name, a), (_, b), (_, c) = (plan.clock.point_at(when) for plan, when in pairs)
+        return self.name_point(name, {d: at.number(a[d], b[d], c[d]) for d in a})
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -197,14 +197,14 @@ class FoldedPlan(MemoryPlan):
         small, large = self.small.counts, self.large.counts
         return {name: self._long.number(small[name], large[name]) for name in large}
 
-    def unfolded(self) -> MemoryPlan:
+    def without_extrapolation(self) -> MemoryPlan:
         """The plan point by point, where its points are few enough to choose swaps among; else this one."""
         return self.exactly() if len(self._extrapolated_timeline) <= SWAPPED else self
 
-    def swapped(self, budget: int) -> MemoryPlan:
+    def with_swaps_below(self, budget: int) -> MemoryPlan:
         """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
-        plan = self.unfolded()
-        return self if plan is self else plan.swapped(budget)
+        plan = self.without_extrapolation()
+        return self if plan is self else plan.with_swaps_below(budget)
 
 
 class _Layout(Layout):
@@ -225,20 +225,22 @@ class _Layout(Layout):
                     more = excess_slots_reason(stores[tensor], axes)
                     made[name] = replace(large.buffers[name], axes=axes, beyond=more)
 
-        def home(one: Home, other: Home) -> Home:
+        def extrapolate_home(one: Home, other: Home) -> Home:
             check((one.buffer.name, one.coordinates) == (other.buffer.name, other.coordinates))
             return replace(other, buffer=made[other.buffer.name])
 
         check(small.merges.keys() == large.merges.keys())
-        self.merges = {k: home(small.merges[k], one) for k, one in large.merges.items()}
+        self.merges = {k: extrapolate_home(small.merges[k], one) for k, one in large.merges.items()}
         check(small.latest.keys() == large.latest.keys())
         for slot, found in large.latest.items():
             known = small.latest[slot]
             check(known.keys() == found.keys())
-            self.latest[slot] = {name: home(known[name], one) for name, one in found.items()}
+            self.latest[slot] = {
+                name: extrapolate_home(known[name], one) for name, one in found.items()
+            }
         for tensor, homes in large.homes.items():
             check(len(small.homes[tensor]) == len(homes))
-            self.homes[tensor] = tuple(map(home, small.homes[tensor], homes))
+            self.homes[tensor] = tuple(map(extrapolate_home, small.homes[tensor], homes))
 
 
 def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Layout:
@@ -259,24 +261,26 @@ SWAPPED: Final = 2_000_000
 MOST_VALUES: Final = 500_000
 
 
-def _block(fold: Fold, small: Block, large: Block) -> Block:
+def _block(fold: Fold, small: RowBlock, large: RowBlock) -> RowBlock:
     check((small.along, small.cut) == (large.along, large.cut))
     size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
     return replace(large, size=size, first=first)
 
 
-def _parts(fold: Fold, small: Sequence[Part], large: Sequence[Part]) -> tuple[Part, ...]:
+def _parts(
+    fold: Fold, small: Sequence[PointRange], large: Sequence[PointRange]
+) -> tuple[PointRange, ...]:
     def gone_on(few: Lin, more: Lin) -> Lin:
         check((more - few).is_const)
         return few + (more - few) * fold.repeats
 
-    def part(one: Part, other: Part) -> Part:
+    def extrapolate_part(one: PointRange, other: PointRange) -> PointRange:
         check((one.tensor, one.along) == (other.tensor, other.along))
         index = tuple(map(gone_on, one.index, other.index))
         return replace(other, index=index, count=gone_on(one.count, other.count))
 
     check(len(small) == len(large))
-    return tuple(map(part, small, large))
+    return tuple(map(extrapolate_part, small, large))
 
 
 def _runs(fold: Fold, small: Clock) -> Runs:
@@ -290,11 +294,11 @@ def _runs(fold: Fold, small: Clock) -> Runs:
 def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
     """Raise where the two runs do not do the same, at points that go on in a straight line."""
     turn, twice = turns(fold, small), is_in_periods(turns(fold, large), fold, 2)
-    check(len(large) == len(small) + int(runs.ahead[-1]))
-    check(int(twice.sum()) == 2 * int(runs.ahead[-1]))
+    check(len(large) == len(small) + int(runs.cumulative_lengths[-1]))
+    check(int(twice.sum()) == 2 * int(runs.cumulative_lengths[-1]))
     for name, ranks in small.ranks.items():  # one by one, since their points are many
         behind = (turn[ranks] >= fold.first + fold.period) * fold.period
-        there, found = ranks + runs.more(ranks), _At(large, name, fold.dim.name)
+        there, found = ranks + runs.added_lengths(ranks), _At(large, name, fold.dim.name)
         check(found.goes_on(small.points[name], there, behind))
         inside = is_in_periods(turn[ranks], fold, 1)
         again = there[inside] + runs.copies(ranks[inside])[1]

@@ -43,7 +43,7 @@ class FoldedPoints:
     small: Clock
     runs: Runs
 
-    def chosen(self, name: str, fixed: Point) -> tuple[Array, Array]:
+    def points_with_fixed(self, name: str, fixed: Point) -> tuple[Array, Array]:
         """The points of a statement where some of its dimensions are held, and the times of these points."""
         fold, domain = self.fold, self.small.schedule.statements[name].domain
         rows, ranks = self.small.points[name], self.small.ranks[name]
@@ -74,16 +74,16 @@ class FoldedPoints:
         who = np.full(len(self.small) + 1, -1, np.int32)
         for k, ranks in enumerate(self.small.ranks.values()):
             who[ranks] = k
-        return who[self.runs.located(times)[0]]
+        return who[self.runs.locate(times)[0]]
 
-    def made(self, small: Lives) -> Runs:
+    def birth_runs(self, small: Lives) -> Runs:
         """The runs in the order in which values are born that live so in the smaller run."""
         ends = np.stack([self.runs.starts, self.runs.starts + self.runs.lengths])
         first, behind = np.searchsorted(np.sort(small.born), ends)
         some = behind > first
         return Runs(first[some], (behind - first)[some], self.runs.repeats)
 
-    def lives(
+    def lives_between(
         self, small: Lives, large: Lives, first: int, last: int, *, few: int | None = None
     ) -> Lives:
         """The values that live between two times of the whole run, both included, in the order in which they are born.
@@ -94,9 +94,9 @@ class FoldedPoints:
                 end of the run, and are born before the first time.
         """
         one, other = (np.argsort(lives.born, kind="stable") for lives in (small, large))
-        places, runs = np.arange(len(one)), self.made(small)
+        places, runs = np.arange(len(one)), self.birth_runs(small)
         order, length, most = runs.copies(places)
-        there = places + runs.more(places)
+        there = places + runs.added_lengths(places)
 
         def line(name: str) -> tuple[Array, Array]:
             """Numbers of the first of the values that come again, and what each has more than the one before."""

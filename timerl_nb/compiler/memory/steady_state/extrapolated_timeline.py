@@ -48,19 +48,21 @@ class Runs:
     repeats: int
 
     @cached_property
-    def ahead(self) -> Array:
+    def cumulative_lengths(self) -> Array:
         """The lengths of all periods ahead of each, and of all."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
-    def more(self, places: Array) -> Array:
+    def added_lengths(self, places: Array) -> Array:
         """How long the periods are that end at or ahead of some places of the smaller run."""
-        return self.ahead[np.searchsorted(self.starts + self.lengths, places, side="right")]
+        return self.cumulative_lengths[
+            np.searchsorted(self.starts + self.lengths, places, side="right")
+        ]
 
     def copies(self, places: Array) -> tuple[Array, Array, Array]:
         """Of places of the smaller run: the first that each has in the whole one, how far it is from there to the
         next, and how many follow.
         """
-        first, length = places + self.repeats * self.more(places), np.zeros_like(places)
+        first, length = places + self.repeats * self.added_lengths(places), np.zeros_like(places)
         if len(self.starts):
             which = np.maximum(np.searchsorted(self.starts, places, side="right") - 1, 0)
             behind = places - self.starts[which]
@@ -69,34 +71,37 @@ class Runs:
         return first, length, np.where(length > 0, self.repeats, 0)
 
     @cached_property
-    def inside(self) -> Array:
+    def periodic_positions(self) -> Array:
         """The places of the smaller run in its periods, each with how long the period is: (n, 2)."""
         which, places = each(self.starts, self.starts + self.lengths - 1)
         return np.stack([places, self.lengths[which]], axis=1)
 
     def count(self, small: int) -> int:
         """How many there are in the whole run of what there is so often in the smaller one."""
-        return small + self.repeats * int(self.ahead[-1])
+        return small + self.repeats * int(self.cumulative_lengths[-1])
 
-    def at(self, small: Array, large: Array, places: Array) -> Array:
+    def extrapolate(self, small: Array, large: Array, places: Array) -> Array:
         """Numbers of the two short runs, in order -> those at some places of the whole one."""
-        here, there, gone, length = self.located(places)
+        here, there, gone, length = self.locate(places)
         found = small[here] + self.repeats * (large[there] - small[here])
         some = length > 0
         at, behind = there[some], gone[some].reshape(-1, *[1] * (small.ndim - 1))
         found[some] += behind * (large[at + length[some]] - large[at])
         return found
 
-    def located(self, places: Array) -> tuple[Array, Array, Array, Array]:
+    def locate(self, places: Array) -> tuple[Array, Array, Array, Array]:
         """Of places of the whole run: those of the two short ones that they follow from, and of periods the
         number that are gone and the length; 0 outside of them.
         """
         if not len(self.starts):
             none = np.zeros_like(places)
             return places, places, none, none
-        starts, ends = (self.starts + self.repeats * self.ahead[:-1], self.starts + self.lengths)
+        starts, ends = (
+            self.starts + self.repeats * self.cumulative_lengths[:-1],
+            self.starts + self.lengths,
+        )
         which = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
-        length, ahead = self.lengths[which], self.ahead[which]
+        length, ahead = self.lengths[which], self.cumulative_lengths[which]
         gone = np.clip((places - starts[which]) // length, 0, self.repeats + 1)
         small = places - self.repeats * ahead - np.minimum(gone, self.repeats) * length
         inside = (places >= starts[which]) & (gone <= self.repeats)
@@ -105,7 +110,7 @@ class Runs:
 
     def gone_on(self, small: Array, large: Array) -> Array:
         """All numbers of the whole run, from those of the short ones."""
-        return self.at(small, large, np.arange(self.count(len(small))))
+        return self.extrapolate(small, large, np.arange(self.count(len(small))))
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,7 @@ class FoldedTimeline:
     def segments(self) -> tuple[Segment, ...]:
         """What runs, in order: the first turns, the period that repeats, and so on, and the last turns."""
         found, end = list[Segment](), 0
-        starts = self.runs.starts + self.repeats * self.runs.ahead[:-1]
+        starts = self.runs.starts + self.repeats * self.runs.cumulative_lengths[:-1]
         for start, length in zip(starts.tolist(), self.runs.lengths.tolist(), strict=True):
             found += [Segment(end, start - end, 1), Segment(start, length, self.repeats + 1)]
             end = found[-1].end
@@ -175,12 +180,12 @@ class FoldedTimeline:
 
     # --- in a straight line ------------------------------------------------------------------
 
-    def between(self, first: int, last: int) -> Array:
+    def bytes_between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
         return self.bytes_at(np.arange(first, min(last, len(self))))
 
-    def tops(self, starts: Array, end: int) -> Array:
-        """See `Timeline.tops`; where a period comes again, none is looked at between the first and the last."""
+    def peak_times(self, starts: Array, end: int) -> Array:
+        """See `Timeline.peak_times`; where a period comes again, none is looked at between the first and the last."""
         first = np.array([segment.start for segment in self.segments])
         length = np.array([segment.length for segment in self.segments])
         cuts = np.unique(np.concatenate([starts, first[(first > starts[0]) & (first < end)]]))
@@ -195,17 +200,17 @@ class FoldedTimeline:
 
     def bytes_at(self, times: Array) -> Array:
         """Live bytes at some times."""
-        return self.runs.at(self.small.bytes, self.large.bytes, times)
+        return self.runs.extrapolate(self.small.bytes, self.large.bytes, times)
 
     def held_at(self, times: Array) -> Mapping[str, Array]:
         """The same of each tensor, and of gathered operands."""
         lines = self.small, self.large
         small, large = ({**line.by_tensor, GATHERED: line.transient} for line in lines)
-        return {name: self.runs.at(small[name], large[name], times) for name in large}
+        return {name: self.runs.extrapolate(small[name], large[name], times) for name in large}
 
     def turn_at(self, time: int) -> int:
         """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
-        return int(self.runs.at(self.small.turn, self.large.turn, np.array([time]))[0])
+        return int(self.runs.extrapolate(self.small.turn, self.large.turn, np.array([time]))[0])
 
     def _extrapolate_all(self, small: Array, large: Array) -> Array:
         """Numbers by time, of the whole run.
@@ -222,7 +227,7 @@ class FoldedTimeline:
 
     def moment(self, time: int) -> Moment:
         """What is known of a time of the whole run."""
-        located = self.runs.located(np.array([time]))
+        located = self.runs.locate(np.array([time]))
         small, large, behind, length = (int(one[0]) for one in located)
         return Moment(small, large, large + length, self.repeats, behind)
 
@@ -258,10 +263,10 @@ class FoldedTimeline:
     def _peak(self) -> tuple[int, int]:
         """The greatest number of live bytes, and when it is reached first."""
         runs, small, large = self.runs, self.small.bytes, self.large.bytes
-        ahead = runs.more(np.arange(len(small)))
+        ahead = runs.added_lengths(np.arange(len(small)))
         first = small + self.repeats * (large[np.arange(len(small)) + ahead] - small)
         # in between it is no more than in the first and the last period
-        at, length = runs.inside.T
+        at, length = runs.periodic_positions.T
         there = at + ahead[at]
         last = first[at] + self.repeats * (large[there + length] - large[there])
         found = [(0, 0)]
@@ -322,7 +327,7 @@ class FoldedTimeline:
         """See `Timeline.ends`."""
         if not self.turns:
             done = self.small.ends(turns)
-            return done + self.repeats * self.runs.more(done)
+            return done + self.repeats * self.runs.added_lengths(done)
         small = self.small.ends(turns - self.repeats * self.turns)
         first, length = int(self.runs.starts.sum()), self.length
         behind = first + length
@@ -335,12 +340,12 @@ class FoldedTimeline:
 
     def check(self) -> None:
         """Raise where what is known of the short runs does not go on in a straight line."""
-        runs, (at, length) = self.runs, self.runs.inside.T
+        runs, (at, length) = self.runs, self.runs.periodic_positions.T
         starts, ends = runs.starts, runs.starts + runs.lengths
         check(
             bool((starts - runs.lengths >= np.concatenate([[0], ends[:-1]])[: len(starts)]).all())
         )
-        ahead = runs.more(at)
+        ahead = runs.added_lengths(at)
         lines = self.small, self.large
         for small, large in zip(*((line.bytes, line.turn) for line in lines), strict=True):
 

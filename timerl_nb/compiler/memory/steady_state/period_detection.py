@@ -182,7 +182,7 @@ def _repeats(
     if dim.step != 1 or dim.over is not None or not alone or inside != moving or not single:
         where = "a loop" if inner else "one outermost loop"
         return Unfolded(f"what runs along {dim.name} is not all in {where} of single turns")
-    found = _Said(dim, bounds)
+    found = _DimensionUses(dim, bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
         for (at,) in places.values():
@@ -213,7 +213,7 @@ def holds(
     fold: Fold, constraints: Constraints, schedule: ScheduleTree, lifetimes: Sequence[Lifetime]
 ) -> bool:
     """Whether a run repeats so with other lifetimes, too."""
-    found = _Said(fold.dim, fold.bounds)
+    found = _DimensionUses(fold.dim, fold.bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
     except _Otherwise:
@@ -222,7 +222,7 @@ def holds(
     return near and fold.period % found.period == 0 and found.least <= fold.few
 
 
-class _Said:
+class _DimensionUses:
     """What the expressions of a program say of one dimension.
 
     Attributes:
@@ -245,7 +245,7 @@ class _Said:
         dims = schedule.dims
         self._within = {d.name: d.count(self._bounds) - 1 for d in dims if d.name != self._dim.name}
         for name, points in schedule.statements.items():
-            self.cond(points.condition(Set.of(dims, points.domain)))
+            self.cond(points.condition(Set.from_condition(dims, points.domain)))
             for e in schedule.times()[name]:
                 self.coordinate(e)
         for op in constraints.pdg:
@@ -262,7 +262,7 @@ class _Said:
     def moduli(self, pdg: Pdg) -> Iterator[tuple[int, Origin]]:
         """Modulo what operations say something of the dimension, and their lines."""
         for op in pdg:
-            alone = _Said(self._dim, self._bounds)
+            alone = _DimensionUses(self._dim, self._bounds)
             with suppress(_Otherwise):
                 alone._op(op)
             if alone.period > 1:

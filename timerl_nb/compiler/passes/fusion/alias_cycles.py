@@ -25,7 +25,9 @@ def break_alias_cycles(pdg: Pdg) -> Rewritten:
             for read in op.inputs:
                 if read.source in component:
                     source = edit.ops[read.source]
-                    copy = edit.add("copy", [edit.own(source)], like=op, label=source.label)
+                    copy = edit.add(
+                        "copy", [edit.read_same_point(source)], like=op, label=source.label
+                    )
                     read = Read(copy.id, 0, read.index, read.cond)
                 inputs.append(read)
             edit.insert(op.with_(inputs=tuple(inputs)))

@@ -58,9 +58,9 @@ def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
         edit.ops[op.id] = op
         edit.readers[op.id] = set()
         for k, (source, out) in enumerate(region.provides):
-            made[source, out] = edit.own(op, k)
+            made[source, out] = edit.read_same_point(op, k)
         for member in members:
-            edit.became(member, [op.id])
+            edit.record_replacement(member, [op.id])
     edit.orders = tuple(o for o in pdg.orders if not _holds_inside(pdg, grouping, o))
     _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
@@ -91,7 +91,7 @@ def _holds_inside(pdg: Pdg, grouping: FusionGroups, order: Order) -> bool:
     """Whether one kernel runs both, the later one reading the earlier one at its own point."""
     after = pdg[order.after]
     together = grouping.home.get(order.before) == grouping.home.get(after.id)
-    return together and order.read(pdg.dims, pdg[order.before].outputs[0], after) in after.inputs
+    return together and order.to_read(pdg.dims, pdg[order.before].outputs[0], after) in after.inputs
 
 
 class _Region:
@@ -120,7 +120,7 @@ class _Region:
                 continue
             op = self.pdg[k]
             if ready:
-                self.body[k] = op.with_(inputs=tuple(map(self._inner, op.inputs)))
+                self.body[k] = op.with_(inputs=tuple(map(self._read_inside, op.inputs)))
                 continue
             stack.append((k, True))
             stack += [(r.source, False) for r in op.inputs if self._is_inside(r)]
@@ -129,7 +129,7 @@ class _Region:
         local = read.source in self.inside or read.source in self.grouping.inlined
         return local and self.pdg.is_identity(read)
 
-    def _inner(self, read: Read) -> Read:
+    def _read_inside(self, read: Read) -> Read:
         if self._is_inside(read):
             return read
         k = self.operands.setdefault(read, len(self.operands))
@@ -139,7 +139,7 @@ class _Region:
         """Export an operation's value if somebody outside reads it."""
         op = self.pdg[op_id]
         if isinstance(op.attrs, AccumulateAttrs):
-            inner = self._inner(op.inputs[0])
+            inner = self._read_inside(op.inputs[0])
             if inner.source in self.grouping.inlined and inner.source not in self.body:
                 self._place(inner.source)
             self.provides.append((op_id, 0))
@@ -153,14 +153,14 @@ class _Region:
             copied = reader in self.grouping.inlined  # into whatever region reads it
             if local and self._is_inside(read) and not copied:
                 continue
-            if copied and self.pdg.is_identity(read) and self._unread(reader):
+            if copied and self.pdg.is_identity(read) and self._is_unread(reader):
                 continue
             self.provides.append((op_id, 0))
             self.results.append((op_id, 0))
             self.outputs.append(op.outputs[0])
             return
 
-    def _unread(self, op_id: int) -> bool:
+    def _is_unread(self, op_id: int) -> bool:
         """Whether an inlined operation is copied into no other region."""
         for reader, slot in self.pdg.readers[op_id]:
             read = self.pdg[reader].inputs[slot]
@@ -168,7 +168,7 @@ class _Region:
             if op_id in self.inside and (named or not self.pdg.is_identity(read)):
                 continue  # read as this region's own result
             if reader in self.grouping.inlined and self.pdg.is_identity(read):
-                if not self._unread(reader):
+                if not self._is_unread(reader):
                     return False
             elif not (self._is_inside(read) and reader in self.members):
                 return False

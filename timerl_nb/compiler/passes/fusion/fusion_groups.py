@@ -39,7 +39,7 @@ _PASSED_ON = LAYOUT | {"cast"}
 class Need:
     """Something read, seen from the reader's point: a source's output at an index, if `cond`.
 
-    Interned by `FusionGroups.need`, so that equal needs are the same object. What is read through a
+    Interned by `FusionGroups.make_need`, so that equal needs are the same object. What is read through a
     merge (not `direct`) is looked up under the merge's name, and so never inside one region.
     Where a slice goes `across` the branches of one, what it reads of each is not known exactly:
     `index` is more than that. In a circle that makes a difference: there, who reads another slice
@@ -153,7 +153,7 @@ class FusionGroups:
                 found.append(read)
         return found
 
-    def need(
+    def make_need(
         self,
         source: int,
         domain: Domain,
@@ -197,9 +197,9 @@ class FusionGroups:
         domain, all_of = self.pdg.output(read).domain, read.index
         if source.domain != domain:
             index = dict(zip(domain, read.index, strict=True))
-            all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
-        direct = direct and access.direct
-        return self.need(source.id, source.domain, all_of, read.cond, direct, access.across)
+            all_of = tuple(index.get(d, self.pdg.dims[d].full_range) for d in source.domain)
+        direct = direct and access.is_direct
+        return self.make_need(source.id, source.domain, all_of, read.cond, direct, access.across)
 
     def _kept_by_sinks(self) -> set[int]:
         kept: set[int] = set()
@@ -227,11 +227,13 @@ class FusionGroups:
             found = map(self._at_home, group.reads)
             group.reads = {n for n in found if not (n.source == key and n.is_own)}
             group.needs = group.reads
-        circle = self._circles()
+        circle = self._cycle_numbers()
         for key, group in self.groups.items():
             across = [n for n in group.reads if n.across and circle[n.source] != circle[key]]
             if across:
-                group.needs = group.reads.difference(across).union(map(self._exact, across))
+                group.needs = group.reads.difference(across).union(
+                    map(self._without_branches, across)
+                )
 
     def _look_up(self) -> None:
         """Find who needs what, and what each group reaches."""
@@ -250,7 +252,7 @@ class FusionGroups:
                     group.reach |= self._bit[need.source] | self.groups[need.source].reach
             done.add(key)
 
-    def _circles(self) -> Mapping[int, int]:
+    def _cycle_numbers(self) -> Mapping[int, int]:
         """A number for each group, the same for those that need each other within one point.
 
         Circles without a need across branches, which nobody asks for, are not told apart.
@@ -270,10 +272,10 @@ class FusionGroups:
                 pending += smaller
         return found
 
-    def _reaches(self, key: int, other: int) -> bool:
+    def _is_reaching(self, key: int, other: int) -> bool:
         return bool(self.groups[key].reach & self._bit[other])
 
-    def _presupposes(self, key: int, need: Need) -> bool:
+    def _is_implied(self, key: int, need: Need) -> bool:
         """Whether running a group's point means that what is needed is there: it, or what it reaches,
         needs the same, and at a point that the group's own point tells."""
         group = self.groups[key]
@@ -285,17 +287,17 @@ class FusionGroups:
         home = self.home[need.source]
         if home == need.source:
             return need
-        return self.need(home, need.domain, need.index, need.cond, need.direct, need.across)
+        return self.make_need(home, need.domain, need.index, need.cond, need.direct, need.across)
 
     def _plain(self, need: Need) -> Need:
         """The need as what is needed, whatever the way."""
         if need.direct:
             return need
-        return self.need(need.source, need.domain, need.index, need.cond, across=need.across)
+        return self.make_need(need.source, need.domain, need.index, need.cond, across=need.across)
 
-    def _exact(self, need: Need) -> Need:
+    def _without_branches(self, need: Need) -> Need:
         """A need across branches as if all that it may be were needed."""
-        return self.need(need.source, need.domain, need.index, need.cond, need.direct)
+        return self.make_need(need.source, need.domain, need.index, need.cond, need.direct)
 
     def _own_order(self) -> list[int]:
         """The groups such that those needed at the own point come first."""
@@ -305,7 +307,7 @@ class FusionGroups:
         }
         return [key for component in components(edges) for key in component]
 
-    def fits(self, a: int, b: int) -> bool:
+    def can_join(self, a: int, b: int) -> bool:
         first, second = self.groups[a], self.groups[b]
         alone = self.pdg[a].kind == "udf" or self.pdg[b].kind == "udf"
         return (
@@ -389,10 +391,10 @@ class FusionGroups:
             found = {(self.home[k], own) for m in members for k, own in readers[m]} - {(key, True)}
             if len(found) == 1:
                 ((reader, own),) = found
-                if own and self.fits(key, reader):
+                if own and self.can_join(key, reader):
                     self.join("single reader", (reader, key))
 
-    def settle(self) -> None:
+    def apply_until_stable(self) -> None:
         """Apply the other rules until none applies."""
         while True:
             self.refresh()
@@ -407,7 +409,7 @@ class FusionGroups:
                 continue
             for n in sorted(self.groups[b].needs, key=lambda n: n.source):
                 a = n.source
-                if not n.is_own or {a, b} & touched or not self.fits(a, b):
+                if not n.is_own or {a, b} & touched or not self.can_join(a, b):
                     continue
                 if any(m.source == a and not m.is_own for m in self.groups[b].needs):
                     continue
@@ -424,9 +426,9 @@ class FusionGroups:
 
     def _needs_no_more(self, a: int, b: int) -> bool:
         for need in self.groups[b].needs:
-            if need.same_point and (need.source == a or self._reaches(a, need.source)):
+            if need.same_point and (need.source == a or self._is_reaching(a, need.source)):
                 continue
-            if self._presupposes(a, need) or self._is_given(need.source):
+            if self._is_implied(a, need) or self._is_given(need.source):
                 continue
             return False
         return True
@@ -440,9 +442,9 @@ class FusionGroups:
             key = self.home[reader]
             if key == b:
                 continue
-            twin = self.need(b, need.domain, need.index, need.cond, across=need.across)
-            own = need.same_point and self._reaches(key, b)
-            if not own and not self._presupposes(key, twin):
+            twin = self.make_need(b, need.domain, need.index, need.cond, across=need.across)
+            own = need.same_point and self._is_reaching(key, b)
+            if not own and not self._is_implied(key, twin):
                 return False
         return True
 
@@ -452,7 +454,7 @@ class FusionGroups:
             if self.pdg[key].kind == "udf":
                 continue
             mine = frozenset(
-                self.need(-1, n.domain, n.index, n.cond, n.direct, n.across)
+                self.make_need(-1, n.domain, n.index, n.cond, n.direct, n.across)
                 if n.source == key
                 else n
                 for n in group.needs
@@ -473,7 +475,7 @@ class FusionGroups:
             (a, b)
             for b, second in self.groups.items()
             for a, first in self.groups.items()
-            if self.fits(a, b) and second.needs and second.needs <= first.needs
+            if self.can_join(a, b) and second.needs and second.needs <= first.needs
         ]
         for a, b in pairs:
             if b not in self._reachable(a):
@@ -500,7 +502,7 @@ def joined(pdg: Pdg) -> FusionGroups:
     grouping = FusionGroups(pdg)
     grouping.recurrences()
     grouping.single_readers()
-    grouping.settle()
+    grouping.apply_until_stable()
     return grouping
 
 

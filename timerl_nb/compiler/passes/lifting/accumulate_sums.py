@@ -64,7 +64,7 @@ def _refusal(edit: Edit, op: Op) -> str | None:
             moving = edit.dims.ordered(entry.symbols)
             if moving:
                 return f"its slice {entry} moves with {', '.join(moving)}"
-            if edit.dims.mention(entry.symbols) and not edit.dims.know(output.domain):
+            if edit.dims.mention(entry.symbols) and not edit.dims.is_bound_known(output.domain):
                 return f"where its slice {entry} ends varies, and what it reads has no end there"
         elif entry.as_symbol != d:
             return f"it reads {d} at {entry}"
@@ -82,22 +82,22 @@ def _accumulate(edit: Edit, op: Op) -> None:
     for d, entry in zip(output.domain, read.index, strict=True):
         if isinstance(entry, Slice):
             dims.append(d)
-            if entry is not edit.dims[d].whole:
+            if entry is not edit.dims[d].full_range:
                 where.append(all_of(ge(sym(d), entry.lo), lt(sym(d), entry.hi)))
         else:
             assert isinstance(entry, Lin)
     part = _all_but_neutral(edit, source, op.kind)
     if part is None or _leaves_gaps(edit, op, part) or edit.needs([part.source], op.id):
-        part = edit.own(source, read.out)
+        part = edit.read_same_point(source, read.out)
     if part.cond is not TRUE:
         where.append(part.cond)
         part = Read(part.source, part.out, part.index)
     here = op.with_(where=all_of(op.where, *where))
     inner = tuple(a - len(dims) for a in op.attrs.axes if a >= len(dims))
     if inner:
-        part = edit.own(edit.add(op.kind, [part], AxesAttrs(inner), like=here))
+        part = edit.read_same_point(edit.add(op.kind, [part], AxesAttrs(inner), like=here))
     elif output.type.dtype != op.dtype:  # booleans are counted
-        part = edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=here))
+        part = edit.read_same_point(edit.add("cast", [part], CastAttrs(op.dtype), like=here))
     edit.insert(
         op.with_(
             kind="accumulate",
@@ -129,9 +129,9 @@ def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:
         return False
     (read,) = op.inputs
     domain = edit.ops[read.source].outputs[read.out].domain
-    all_of_it = Set.of(edit.dims, op.domain, op.where).at({})
-    added = Set.of(edit.dims, domain, part.cond)
-    some = Relation.reads(all_of_it, read.index, added).within(added).domain()
+    all_of_it = Set.from_condition(edit.dims, op.domain, op.where).with_bounds({})
+    added = Set.from_condition(edit.dims, domain, part.cond)
+    some = Relation.reads(all_of_it, read.index, added).restrict_range(added).domain()
     return (all_of_it - some).exists_with(some)
 
 

@@ -61,8 +61,8 @@ class Lift:
     def run(self, pdg: Pdg) -> Rewritten:
         total, acting = identity_rewrite(pdg), self.acting or Acting()
         for dim in pdg.dims:
-            made = self._lift_along(total.pdg, dim, acting.over(dim.name))
-            acting = acting.carried(total.pdg, made)
+            made = self._lift_along(total.pdg, dim, acting.operations_over(dim.name))
+            acting = acting.map_to_rewritten(total.pdg, made)
             total = chain(total, made)
         return total
 
@@ -81,9 +81,9 @@ class Lift:
         remove_dead(edit)
         return chain(untouched, edit.finish())
 
-    def along(self, pdg: Pdg) -> list[Dim]:
+    def candidate_dims(self, pdg: Pdg) -> list[Dim]:
         """The dimensions along which it lifts."""
-        return [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
+        return [d for d in pdg.dims.bounded if self.dims is None or d.name in self.dims]
 
     def recurrences(self, pdg: Pdg, dim: Dim) -> tuple[list[Recurrence], dict[int, str]]:
         """What could be lifted along a dimension, and why other cycles could not."""
@@ -117,7 +117,7 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence
         rule, made = _extremum(edit, found)
     else:
         rule, made = _linear(edit, found)
-    read = edit.own(made)
+    read = edit.read_same_point(made)
     edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
     edit.steps.append(
         RewriteStep(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}")
@@ -161,7 +161,7 @@ def _starts_once(edit: Edit, found: Recurrence) -> bool:
     head, dim = found.head, found.dim
     starts = any_of(*(cond for cond, part in found.branches if part.factor == NONE))
     first = eq(dim.var, dim.size - 1 if found.reverse else 0)
-    have, want = (Set.of(edit.dims, head.domain, cond) for cond in (starts, first))
+    have, want = (Set.from_condition(edit.dims, head.domain, cond) for cond in (starts, first))
     return (have - want).is_empty() and (want - have).is_empty()
 
 
@@ -184,7 +184,7 @@ def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
     """The read at all points of a dimension, in front."""
     domain = edit.ops[read.source].outputs[read.out].domain
     index = tuple(
-        dim.whole if d == dim.name else e for d, e in zip(domain, read.index, strict=True)
+        dim.full_range if d == dim.name else e for d, e in zip(domain, read.index, strict=True)
     )
     return Read(read.source, read.out, index)
 

@@ -49,10 +49,10 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
     )
     merge = op.with_(id=before, kind="merge", inputs=branches, attrs=NO_ATTRS)
     edit.insert(merge)
-    past = edit.own(merge)
+    past = edit.read_same_point(merge)
     if isinstance(op.attrs, DiscountAttrs) and op.attrs.gamma != 1:
         gamma = constant(edit, op.attrs.gamma, op)
-        past = edit.own(edit.add("mul", [gamma, past], like=op))
+        past = edit.read_same_point(edit.add("mul", [gamma, past], like=op))
     join = (_JOIN_BOOLEANS if op.dtype == "bool" else _JOIN)[op.kind]
     edit.insert(op.with_(id=total, kind=join, inputs=(past, own), attrs=NO_ATTRS))
     what = "suffix" if backwards else "prefix"
@@ -116,7 +116,7 @@ def _own_part(edit: Edit, op: Op, dim: Dim) -> Read:
     part = Read(read.source, read.out, index)
     axes = tuple(a - 1 for a in op.attrs.axes if a) if op.kind in REDUCTIONS else ()
     if axes:
-        return edit.own(edit.add(op.kind, [part], AxesAttrs(axes), like=op))
+        return edit.read_same_point(edit.add(op.kind, [part], AxesAttrs(axes), like=op))
     if edit.ops[read.source].outputs[read.out].type.dtype != op.dtype:  # booleans are counted
-        return edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=op))
+        return edit.read_same_point(edit.add("cast", [part], CastAttrs(op.dtype), like=op))
     return part

@@ -32,7 +32,7 @@ NONE: Final = 0.0  # the factor of what does not depend on the head
 
 
 @dataclass(frozen=True)
-class Part:
+class AffineTerm:
     """A value as factor * (the head, one point on) + rest, at the reader's own point.
 
     No rest is a rest that changes nothing: zero, or the least value of a maximum.
@@ -52,7 +52,7 @@ class Recurrence:
     reverse: bool  # whether each point needs the one after it
     extremum: str | None  # "max" or "min"; None where it is linear
     restarts: bool  # whether a choice inside lets it begin anew
-    branches: tuple[tuple[Cond, Part], ...]
+    branches: tuple[tuple[Cond, AffineTerm], ...]
 
 
 def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
@@ -67,7 +67,7 @@ def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurr
     if len(found) > 1:
         raise Refused("it takes both maxima and minima")
     extremum = found.pop().removesuffix("2") if found else None
-    apart = _Apart(edit, dim, head, members, extremum)
+    apart = _Decomposition(edit, dim, head, members, extremum)
     for op_id in order:
         apart.take(pdg[op_id])
     branches = tuple(apart.branches(head))
@@ -130,7 +130,7 @@ def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Seq
         moved = all_of(
             *(eq(sym(primed_name(d)), sym(d) + (step if d == dim.name else 0)) for d in head.domain)
         )
-        if (total - Relation.of(pdg.dims, head.domain, head.domain, moved)).is_empty():
+        if (total - Relation.from_condition(pdg.dims, head.domain, head.domain, moved)).is_empty():
             return step > 0
     raise Refused(f"it needs itself elsewhere than one point before, or after, along {dim.name}")
 
@@ -139,7 +139,7 @@ def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Seq
 
 
 @dataclass
-class _Apart:
+class _Decomposition:
     """The parts of a cycle's operations, one after the other."""
 
     edit: Edit
@@ -147,7 +147,7 @@ class _Apart:
     head: Op
     members: frozenset[int]
     extremum: str | None
-    parts: dict[int, Part] = field(default_factory=dict[int, Part])
+    parts: dict[int, AffineTerm] = field(default_factory=dict[int, AffineTerm])
     restarts: bool = False
 
     def take(self, op: Op) -> None:
@@ -159,28 +159,28 @@ class _Apart:
             raise Refused(f"{op.name} ({op.kind}) is not {what}")
         if not same_shape(op.shape, self.head.shape) or op.dtype != self.head.dtype:
             raise Refused(f"{op.name} is {op.type}, not {self.head.type}")
-        self.parts[op.id] = rule(self, op, [self.of(read) for read in op.inputs])
+        self.parts[op.id] = rule(self, op, [self.decompose(read) for read in op.inputs])
 
-    def of(self, read: Read) -> Part:
+    def decompose(self, read: Read) -> AffineTerm:
         """What is read, in parts seen from the reader's point."""
         if read.source == self.head.id:
-            return Part(1.0)
+            return AffineTerm(1.0)
         if read.source not in self.members:
-            return Part(NONE, read)
+            return AffineTerm(NONE, read)
         part = self.parts[read.source]
         domain = self.edit.ops[read.source].outputs[read.out].domain
 
-        def seen(x: Read) -> Read:
+        def read_from_reader(x: Read) -> Read:
             composed = compose(read, domain, x)
             assert composed is not None  # points always compose
             return composed
 
-        factor = seen(part.factor) if isinstance(part.factor, Read) else part.factor
-        return Part(factor, None if part.rest is None else seen(part.rest))
+        factor = read_from_reader(part.factor) if isinstance(part.factor, Read) else part.factor
+        return AffineTerm(factor, None if part.rest is None else read_from_reader(part.rest))
 
-    def branches(self, merge: Op) -> list[tuple[Cond, Part]]:
+    def branches(self, merge: Op) -> list[tuple[Cond, AffineTerm]]:
         """The parts of a merge's branches."""
-        found = [(read.cond, self.of(read)) for read in merge.inputs]
+        found = [(read.cond, self.decompose(read)) for read in merge.inputs]
         moving = self.edit.dims.ordered(s for cond, _ in found for s in cond.symbols)
         if set(moving) - {self.dim.name}:
             raise Refused(f"its branches are chosen by {' and '.join(moving)}")
@@ -190,9 +190,9 @@ class _Apart:
 
     def op(self, kind: str, *xs: Factor, like: Op) -> Read:
         reads = [x if isinstance(x, Read) else constant(self.edit, x, like) for x in xs]
-        return self.edit.own(self.edit.add(kind, reads, like=like))
+        return self.edit.read_same_point(self.edit.add(kind, reads, like=like))
 
-    def known(self, x: Factor) -> Factor:
+    def as_constant(self, x: Factor) -> Factor:
         """A factor as a number where it is a constant of one element."""
         if isinstance(x, Read):
             source = self.edit.ops[x.source]
@@ -202,7 +202,7 @@ class _Apart:
         return x
 
     def times(self, x: Factor, y: Factor, like: Op) -> Factor:
-        x, y = self.known(x), self.known(y)
+        x, y = self.as_constant(x), self.as_constant(y)
         if isinstance(x, float) and isinstance(y, float) and _is_exact(x * y, like):
             return x * y
         for one, other in ((x, y), (y, x)):
@@ -212,7 +212,7 @@ class _Apart:
                 return self.op("neg", other, like=like)
         return NONE if NONE in (x, y) else self.op("mul", x, y, like=like)
 
-    def plus(self, x: Factor, y: Factor, like: Op) -> Factor:
+    def add(self, x: Factor, y: Factor, like: Op) -> Factor:
         if isinstance(x, float) and isinstance(y, float) and _is_exact(x + y, like):
             return x + y
         return y if x == NONE else x if y == NONE else self.op("add", x, y, like=like)
@@ -220,7 +220,7 @@ class _Apart:
     def minus(self, x: Factor, like: Op) -> Factor:
         return self.times(-1.0, x, like)
 
-    def merged(self, merge: Op, values: Sequence[tuple[Cond, Factor]]) -> Factor:
+    def merge_factors(self, merge: Op, values: Sequence[tuple[Cond, Factor]]) -> Factor:
         """One of several values, as a merge; itself where all are the same number."""
         first = values[0][1]
         if isinstance(first, float) and all(x == first for _, x in values):
@@ -242,86 +242,86 @@ def constant(edit: Edit, value: float, like: Op) -> Read:
         made = np.asarray(int(value) % 2**64, np.uint64).astype(kind)
     else:
         made = np.asarray(value, kind)
-    return edit.own(edit.add("const", (), ConstAttrs(ConstArray(made)), like=like))
+    return edit.read_same_point(edit.add("const", (), ConstAttrs(ConstArray(made)), like=like))
 
 
 def broadcast_factor(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
     """A factor as a value of the given shape: its source in that shape, read as it is."""
     read = x if isinstance(x, Read) else constant(edit, x, like)
     source = edit.ops[read.source]
-    made, have = edit.own(source, read.out), source.outputs[read.out].type.shape
+    made, have = edit.read_same_point(source, read.out), source.outputs[read.out].type.shape
     if same_shape(have, shape):
         return read
     if not have:
         have = (1,) * len(shape)
-        made = edit.own(edit.add("reshape", [made], ShapeAttrs(have), like=source))
+        made = edit.read_same_point(edit.add("reshape", [made], ShapeAttrs(have), like=source))
     if not same_shape(have, shape):
-        made = edit.own(edit.add("expand", [made], ShapeAttrs(shape), like=source))
+        made = edit.read_same_point(edit.add("expand", [made], ShapeAttrs(shape), like=source))
     return Read(made.source, made.out, read.index, read.cond)
 
 
 def merge_of(edit: Edit, values: Sequence[tuple[Cond, Read]], like: Op) -> Read:
     """A merge of values, each where its condition holds."""
     reads = [Read(r.source, r.out, r.index, cond) for cond, r in values]
-    return edit.own(edit.add("merge", reads, NO_ATTRS, like=like))
+    return edit.read_same_point(edit.add("merge", reads, NO_ATTRS, like=like))
 
 
-PartRule = Callable[[_Apart, Op, Sequence[Part]], Part]
+PartRule = Callable[[_Decomposition, Op, Sequence[AffineTerm]], AffineTerm]
 
 
-def _same(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _same(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     return parts[0]
 
 
-def _rest(apart: _Apart, part: Part) -> Factor:
+def _rest(apart: _Decomposition, part: AffineTerm) -> Factor:
     return NONE if part.rest is None else part.rest
 
 
-def _linear(apart: _Apart, factor: Factor, rest: Factor, like: Op) -> Part:
+def _linear(apart: _Decomposition, factor: Factor, rest: Factor, like: Op) -> AffineTerm:
     if isinstance(rest, Read) or rest == NONE:
-        return Part(factor, rest if isinstance(rest, Read) else None)
-    return Part(factor, constant(apart.edit, rest, like))
+        return AffineTerm(factor, rest if isinstance(rest, Read) else None)
+    return AffineTerm(factor, constant(apart.edit, rest, like))
 
 
-def _neg(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _neg(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     (x,) = parts
     return _linear(apart, apart.minus(x.factor, op), apart.minus(_rest(apart, x), op), op)
 
 
-def _add(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _add(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, y = parts
-    rest = apart.plus(_rest(apart, x), _rest(apart, y), op)
-    return _linear(apart, apart.plus(x.factor, y.factor, op), rest, op)
+    rest = apart.add(_rest(apart, x), _rest(apart, y), op)
+    return _linear(apart, apart.add(x.factor, y.factor, op), rest, op)
 
 
-def _sub(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _sub(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, y = parts
     if x.rest is not None and y.rest is not None:
         rest: Factor = apart.op("sub", x.rest, y.rest, like=op)
     else:
-        rest = apart.plus(_rest(apart, x), apart.minus(_rest(apart, y), op), op)
-    return _linear(apart, apart.plus(x.factor, apart.minus(y.factor, op), op), rest, op)
+        rest = apart.add(_rest(apart, x), apart.minus(_rest(apart, y), op), op)
+    return _linear(apart, apart.add(x.factor, apart.minus(y.factor, op), op), rest, op)
 
 
-def _mul(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _mul(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     for x, by in (parts, parts[::-1]):
         if by.factor == NONE and by.rest is not None:
-            if x.factor != NONE and apart.known(by.rest) == NONE:
+            if x.factor != NONE and apart.as_constant(by.rest) == NONE:
                 raise Refused("all that it takes of itself is 0 times its value")
             rest = apart.times(_rest(apart, x), by.rest, op)
             return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
     raise Refused(f"{op.name} is a product of its value with itself")
 
 
-def _div(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _div(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     x, by = parts
     if by.factor != NONE or by.rest is None:
         raise Refused(f"{op.name} divides by its value")
     rest = None if x.rest is None else apart.op("div", x.rest, by.rest, like=op)
-    return Part(apart.op("div", x.factor, by.rest, like=op), rest)
+    return AffineTerm(apart.op("div", x.factor, by.rest, like=op), rest)
 
 
-def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None:
         raise Refused(f"{op.name} chooses by its value")
@@ -333,40 +333,42 @@ def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     return _linear(apart, factor, rest, op)
 
 
-def _merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _merge(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     found = apart.branches(op)
     apart.restarts |= any(p.factor == NONE for _, p in found)
-    factor = apart.merged(op, [(c, p.factor) for c, p in found])
-    return _linear(apart, factor, apart.merged(op, [(c, _rest(apart, p)) for c, p in found]), op)
+    factor = apart.merge_factors(op, [(c, p.factor) for c, p in found])
+    return _linear(
+        apart, factor, apart.merge_factors(op, [(c, _rest(apart, p)) for c, p in found]), op
+    )
 
 
-def _extremum(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _extremum(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     known = [p.rest for p in parts if p.rest is not None]
     rest = known[0] if len(known) == 1 else apart.op(op.kind, *known, like=op) if known else None
-    return Part(1.0, rest)
+    return AffineTerm(1.0, rest)
 
 
-def _extremum_where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _extremum_where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None or NONE in (x.factor, y.factor):
         raise Refused(f"{op.name} leaves its value out, or chooses by it")
     if x.rest is None and y.rest is None:
-        return Part(1.0)
+        return AffineTerm(1.0)
     assert apart.extremum is not None
     least = identity(apart.extremum, NUMPY[op.dtype])
     rests = [least if p.rest is None else p.rest for p in (x, y)]
-    return Part(1.0, apart.op("where", chosen.rest, *rests, like=op))
+    return AffineTerm(1.0, apart.op("where", chosen.rest, *rests, like=op))
 
 
-def _extremum_merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
+def _extremum_merge(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     found = apart.branches(op)
     if any(p.factor == NONE for _, p in found):
         raise Refused(f"{op.name} leaves its value out")
     assert apart.extremum is not None
     least = identity(apart.extremum, NUMPY[op.dtype])
     rests: list[tuple[Cond, Factor]] = [(c, least if p.rest is None else p.rest) for c, p in found]
-    rest = apart.merged(op, rests)
-    return Part(1.0, rest if isinstance(rest, Read) else None)
+    rest = apart.merge_factors(op, rests)
+    return AffineTerm(1.0, rest if isinstance(rest, Read) else None)
 
 
 LINEAR: Final[Mapping[str, PartRule]] = {

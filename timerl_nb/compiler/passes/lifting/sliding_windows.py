@@ -34,24 +34,24 @@ class Windows:
 
     def run(self, pdg: Pdg) -> Rewritten:
         total, acting = identity_rewrite(pdg), self.acting or Acting()
-        for dim in pdg.dims.ended:
+        for dim in pdg.dims.bounded:
             windows = {op.id for op in total.pdg if _is_window(op, dim)}
             if not windows:
                 continue
             others = [op.id for op in total.pdg if op.id not in windows]
-            kept = [*others, *acting.over(dim.name)]
+            kept = [*others, *acting.operations_over(dim.name)]
             chosen, why = choose(total.pdg, dim, kept)
             refused = {**total.refused, **{k: reason for k, reason in why.items() if k in windows}}
             if chosen:
                 made = vectorize_over(total.pdg, dim, chosen)
-                acting = acting.carried(total.pdg, made)
+                acting = acting.map_to_rewritten(total.pdg, made)
                 total = chain(total, made)
             total = replace(total, refused=refused)
         return _step_by_step(total)
 
-    def along(self, pdg: Pdg) -> list[Dim]:
+    def candidate_dims(self, pdg: Pdg) -> list[Dim]:
         """The dimensions that windows move with."""
-        return [d for d in pdg.dims.ended if any(_is_window(op, d) for op in pdg)]
+        return [d for d in pdg.dims.bounded if any(_is_window(op, d) for op in pdg)]
 
 
 def _step_by_step(total: Rewritten) -> Rewritten:

@@ -36,7 +36,7 @@ class Recomputable:
     values: tuple[int, ...]
     why: Mapping[int, str]
 
-    def copied(self, pdg: Pdg, values: Iterable[int]) -> frozenset[int]:
+    def recomputed_operations(self, pdg: Pdg, values: Iterable[int]) -> frozenset[int]:
         """The operations that have to run again for some of the values, where the others are kept."""
         wanted = set(values)
         kept = (set(self.values) | set(self.why)) - wanted
@@ -67,7 +67,7 @@ def _together(pdg: Pdg, dim: Dim, op_id: int) -> Iterable[tuple[int, int]]:
     at = op.outputs[0].domain.index(dim.name)
     for reader, slot in pdg.readers[op_id]:
         outside = dim.name not in pdg[reader].domain and pdg[reader].kind not in SINKS
-        if outside and pdg[reader].inputs[slot].index[at] is dim.whole:
+        if outside and pdg[reader].inputs[slot].index[at] is dim.full_range:
             yield reader, slot
 
 
@@ -86,10 +86,12 @@ def renewable(pdg: Pdg, dim: Dim) -> frozenset[int]:
 def _closure(pdg: Pdg, dim: Dim, op_id: int, kept: Set[int]) -> frozenset[int] | str:
     """The operations to run again for a value, back to what is kept or does not vary; or why not."""
 
-    def again(ids: Iterable[int]) -> list[int]:
+    def recomputed_operands(ids: Iterable[int]) -> list[int]:
         return [k for k in ids if dim.name in pdg[k].domain and k not in kept]
 
-    found = reached_from(again([op_id]), lambda k: again(pdg[k].sources))
+    found = reached_from(
+        recomputed_operands([op_id]), lambda k: recomputed_operands(pdg[k].sources)
+    )
     reasons = (_reason(pdg, dim, pdg[k]) for k in found)
     return next((reason for reason in reasons if reason is not None), frozenset(found))
 
@@ -118,7 +120,7 @@ def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten
     """
     dim, wanted = found.dim, set(values)
     edit = Edit(pdg)
-    copied = found.copied(pdg, wanted)
+    copied = found.recomputed_operations(pdg, wanted)
     copies: dict[int, Op] = {}
     for op_id in pdg.order:
         if op_id in copied:
@@ -134,7 +136,7 @@ def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten
             reads[slot] = _of_copy(copies, reads[slot])
             edit.insert(op.with_(inputs=tuple(reads)))
     for op_id, copy in copies.items():
-        edit.became(op_id, (op_id, copy.id))
+        edit.record_replacement(op_id, (op_id, copy.id))
         edit.steps.append(RewriteStep("compute again", (op_id,), (op_id, copy.id)))
     made = edit.finish()
     return chain(made, vectorize_over(made.pdg, dim, frozenset(c.id for c in copies.values())))

@@ -69,7 +69,7 @@ class Rematerialize:
         if self.always:
             made, taken, reason = whole, ways[1], "the options say so"
         else:
-            chosen, more = self._cheap(pdg, found, values)
+            chosen, more = self._select_cheap(pdg, found, values)
             why |= more
             made = recompute(pdg, found, chosen) if chosen else identity_rewrite(pdg)
             if chosen and not self._in_blocks(made.pdg, dim):
@@ -94,7 +94,7 @@ class Rematerialize:
             is not None
         )
 
-    def _cheap(
+    def _select_cheap(
         self, pdg: Pdg, found: Recomputable, values: tuple[int, ...]
     ) -> tuple[tuple[int, ...], dict[int, str]]:
         """Those of the values that cost about as much to compute again, and why not the others."""
@@ -102,14 +102,16 @@ class Rematerialize:
             return (), dict.fromkeys(values, "there is room for it, and its memory is near")
         model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         allowed = SPENT * (
-            model.computing(pdg.ops) + sum(model.keeping(k, found.dim) for k in values)
+            model.computing(pdg.ops) + sum(model.storage_seconds(k, found.dim) for k in values)
         )
         chosen: tuple[int, ...] = ()
         why: dict[int, str] = {}
         for op_id in values:
-            kept = model.kept(op_id, found.dim)
-            ops = found.copied(pdg, (*chosen, op_id)) - found.copied(pdg, chosen)
-            cost = model.computing(ops) - model.keeping(op_id, found.dim)
+            kept = model.stored_bytes(op_id, found.dim)
+            ops = found.recomputed_operations(pdg, (*chosen, op_id)) - found.recomputed_operations(
+                pdg, chosen
+            )
+            cost = model.computing(ops) - model.storage_seconds(op_id, found.dim)
             if kept < WORTH:
                 why[op_id] = f"its {kept:,} bytes are not worth it"
             elif cost > allowed:

@@ -40,27 +40,39 @@ def _identity(look: Look) -> Answer:
     zero = [look.scalar(k) == 0 for k in range(len(op.inputs))]
     match op.kind:
         case "copy" | "detach":  # gradients are written by now
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "reshape" | "expand" | "cast":
-            return look.keeps(0)  # to the same shape or dtype
+            return look.operand_as_result(0)  # to the same shape or dtype
         case "transpose" if op.attrs.perm == tuple(range(len(op.attrs.perm))):
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "reindex" if op.attrs.is_identity:
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "mul":  # x * 1 = 1 * x = x
-            return look.keeps(0) if one[1] else look.keeps(1) if one[0] else None
+            return (
+                look.operand_as_result(0)
+                if one[1]
+                else look.operand_as_result(1)
+                if one[0]
+                else None
+            )
         case "div" | "pow" if one[1]:  # x / 1 = x ** 1 = x
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "add":  # x + 0 = 0 + x = x
-            return look.keeps(0) if zero[1] else look.keeps(1) if zero[0] else None
+            return (
+                look.operand_as_result(0)
+                if zero[1]
+                else look.operand_as_result(1)
+                if zero[0]
+                else None
+            )
         case "sub" if zero[1]:  # x - 0 = x
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "where" if op.inputs[1] == op.inputs[2]:  # where(c, x, x) = x
-            return look.keeps(1)
+            return look.operand_as_result(1)
         case "sum" | "prod" | "max" | "min" if not op.attrs.axes:
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case "concat" if len(op.inputs) == 1:
-            return look.keeps(0)
+            return look.operand_as_result(0)
         case _:
             return None
 
@@ -76,10 +88,10 @@ def _double(look: Look) -> Answer:
     ):
         return _inner_read(look, inner)
     if op.kind in ("reshape", "expand"):
-        return look.remade(op.kind, inner.inputs, op.attrs) if _same_rank(inner, op) else None
+        return look.rebuild(op.kind, inner.inputs, op.attrs) if _same_rank(inner, op) else None
     if op.kind == "transpose":
         perm = tuple(inner.attrs.perm[k] for k in op.attrs.perm)
-        return look.remade("transpose", inner.inputs, PermAttrs(perm))
+        return look.rebuild("transpose", inner.inputs, PermAttrs(perm))
     return None
 
 
@@ -95,15 +107,15 @@ def _inner_read(look: Look, inner: Op) -> Read | None:
 def _signs(look: Look) -> Answer:
     """x + -y = x - y; x - -y = x + y; -x + y = y - x; x * -1 = -x."""
     op = look.op
-    if op.kind == "mul" and look.scalar(1) == -1 and look.keeps(0):
-        return look.remade("neg", op.inputs[:1])
+    if op.kind == "mul" and look.scalar(1) == -1 and look.operand_as_result(0):
+        return look.rebuild("neg", op.inputs[:1])
     if op.kind not in ("add", "sub"):
         return None
     right, left = look.operand(1), look.operand(0)
     if right is not None and right.kind == "neg":
-        return look.remade("sub" if op.kind == "add" else "add", (op.inputs[0], right.inputs[0]))
+        return look.rebuild("sub" if op.kind == "add" else "add", (op.inputs[0], right.inputs[0]))
     if op.kind == "add" and left is not None and left.kind == "neg":
-        return look.remade("sub", (op.inputs[1], left.inputs[0]))
+        return look.rebuild("sub", (op.inputs[1], left.inputs[0]))
     return None
 
 
@@ -124,7 +136,7 @@ def _broadcast(look: Look) -> Answer:
         together = broadcast(shapes)
         if together is not None and same_shape(together, op.shape):
             inputs = [source if j == k else r for j, r in enumerate(op.inputs)]
-            return look.remade(op.kind, inputs, op.attrs)
+            return look.rebuild(op.kind, inputs, op.attrs)
     return None
 
 
@@ -146,7 +158,7 @@ def _sum_of_repeated(look: Look) -> Answer:
     small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
     times = ConstAttrs(ConstArray(typed_constant(prod(sizes), op)))
     count = edit.add("const", (), times, like=op)
-    return look.remade("mul", (edit.own(small), edit.own(count)))
+    return look.rebuild("mul", (edit.read_same_point(small), edit.read_same_point(count)))
 
 
 def _trivial_merge(look: Look) -> Answer:
@@ -182,10 +194,12 @@ def _fold(look: Look) -> Answer:
     )
     small = Pdg(edit.dims, {source.id: source for source in (*sources, single)})
     bounds = {d.bound: 1 for d in edit.dims}
-    attrs = ConstAttrs(ConstArray(Reference(small, bounds).read(edit.own(single), bounds)))
+    attrs = ConstAttrs(
+        ConstArray(Reference(small, bounds).evaluate_read(edit.read_same_point(single), bounds))
+    )
     if not op.domain:
-        return look.remade("const", (), attrs)
-    return edit.own(edit.add("const", (), attrs, like=op))
+        return look.rebuild("const", (), attrs)
+    return edit.read_same_point(edit.add("const", (), attrs, like=op))
 
 
 def _fold_value(look: Look) -> Answer:
@@ -195,7 +209,7 @@ def _fold_value(look: Look) -> Answer:
         known = attrs.expr is TRUE
     if known is None or attrs.axes or look.op.domain:
         return None
-    return look.remade("const", (), ConstAttrs(ConstArray(typed_constant(known, look.op))))
+    return look.rebuild("const", (), ConstAttrs(ConstArray(typed_constant(known, look.op))))
 
 
 def _constants_together(look: Look) -> Answer:
@@ -217,7 +231,7 @@ def _constants_together(look: Look) -> Answer:
                     return None  # beyond the range, though each step may stay inside
                 both = ConstAttrs(ConstArray(product))
                 folded = edit.add("const", (), both, like=op)
-                return look.remade("mul", (inner.inputs[1 - j], edit.own(folded)))
+                return look.rebuild("mul", (inner.inputs[1 - j], edit.read_same_point(folded)))
     return None
 
 
@@ -232,7 +246,7 @@ def _sum_of_transpose(look: Look) -> Answer:
     rest = [perm[k] for k in range(len(perm)) if k not in op.attrs.axes]
     if rest != sorted(rest):
         return None
-    return look.remade(op.kind, inner.inputs, AxesAttrs(axes))
+    return look.rebuild(op.kind, inner.inputs, AxesAttrs(axes))
 
 
 def _dot_of_transpose(look: Look) -> Answer:
@@ -248,7 +262,7 @@ def _dot_of_transpose(look: Look) -> Answer:
         old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
         which = "right" if k else "left"
         inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
-        return look.remade(op.kind, inputs, replace(op.attrs, **{which: old}))
+        return look.rebuild(op.kind, inputs, replace(op.attrs, **{which: old}))
     return None
 
 

@@ -38,7 +38,7 @@ def _sum_of_dot(look: Look) -> Answer:
         return None  # an axis of one operand alone is better summed before
     if isinstance(dot, ConvAttrs) and gone & {s.label for s in dot.sweeps}:
         return None
-    return look.remade(inner.kind, inner.inputs, replace(dot, out=out))
+    return look.rebuild(inner.kind, inner.inputs, replace(dot, out=out))
 
 
 def _sum_of_outer(look: Look) -> Answer:
@@ -59,7 +59,7 @@ def _sum_of_outer(look: Look) -> Answer:
     if not all(alone) or not gone <= set(mine[0]) & set(mine[1]) or len(out) != len(op.shape):
         return None
     reads = [_without_ones(look, inner, k) for k in (0, 1)]
-    return look.remade("dot", reads, DotAttrs(mine[0], mine[1], out))
+    return look.rebuild("dot", reads, DotAttrs(mine[0], mine[1], out))
 
 
 def _without_ones(look: Look, inner: Op, k: int) -> Read:
@@ -68,7 +68,7 @@ def _without_ones(look: Look, inner: Op, k: int) -> Read:
     if len(kept) == len(shape):
         return inner.inputs[k]
     made = look.edit.add("reshape", [inner.inputs[k]], ShapeAttrs(kept), like=look.op)
-    return look.edit.own(made)
+    return look.edit.read_same_point(made)
 
 
 RULES: Final[Mapping[str, Rule]] = {

@@ -59,7 +59,7 @@ class _Factors:
             return (0, 1)
         return (1, 2) if op.kind == "where" else ()
 
-    def without(self, op: Op, factor: Factor) -> Op | None:
+    def remove_factor(self, op: Op, factor: Factor) -> Op | None:
         """The operation's value without one occurrence of the factor; None if it has none."""
         key = (op.id, factor)
         before = self.past_zero
@@ -77,12 +77,12 @@ class _Factors:
         if op.kind == how:
             for k in (1, 0) if how == "mul" else (1,):
                 rest = look.operand(1 - k)
-                if op.inputs[k] == read and rest is not None and look.keeps(1 - k):
+                if op.inputs[k] == read and rest is not None and look.operand_as_result(1 - k):
                     return rest
         sides = self._linear_in(op)
         if op.kind in ("mul", "dot", "conv"):
             for k in sides:
-                made = self._rebuilt(look, (k,), factor)
+                made = self._rebuild(look, (k,), factor)
                 if made is not None:
                     return made
             return None
@@ -90,7 +90,7 @@ class _Factors:
             zeros = [k for k in sides if look.scalar(k) == 0]  # zero has every factor
             self.past_zero |= bool(zeros) and not self._is_finite(read)
             sides = tuple(k for k in sides if k not in zeros)
-        return self._rebuilt(look, sides, factor)
+        return self._rebuild(look, sides, factor)
 
     def _is_finite(self, factor: Read) -> bool:
         """Whether a factor is a constant by which zero can be multiplied or divided."""
@@ -99,20 +99,20 @@ class _Factors:
             np.isfinite(op.attrs.value.array).all() and np.all(op.attrs.value.array)
         )
 
-    def _rebuilt(self, look: Look, sides: tuple[int, ...], factor: Factor) -> Op | None:
+    def _rebuild(self, look: Look, sides: tuple[int, ...], factor: Factor) -> Op | None:
         """The operation with all the given operands stripped; None if one cannot be."""
         inputs = list(look.op.inputs)
         for k in sides:
             source = look.operand(k)
-            stripped = None if source is None else self.without(source, factor)
+            stripped = None if source is None else self.remove_factor(source, factor)
             if stripped is None:
                 return None
-            inputs[k] = self.edit.own(stripped)
+            inputs[k] = self.edit.read_same_point(stripped)
         if not sides:
             return None
         op = look.op
         made = self.edit.add(op.kind, inputs, op.attrs, like=op, label=op.label)
-        self.edit.became(op.id, [made.id])
+        self.edit.record_replacement(op.id, [made.id])
         return made
 
 
@@ -138,7 +138,7 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
     points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
     for how, scalar in factors.candidates(body, summed, set()):
         factors.past_zero = False
-        rest = factors.without(body, (how, scalar))
+        rest = factors.remove_factor(body, (how, scalar))
         if rest is None or not summed <= set(rest.outputs[0].domain):
             continue
         index = tuple(entries[d] for d in rest.outputs[0].domain)
@@ -148,15 +148,19 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
         outside = tuple(subst_entry(e, points) for e in scalar.index)
         factor = Read(scalar.source, scalar.out, outside)
-        scaled = op.with_(kind=how, inputs=(edit.own(inner), factor), attrs=NO_ATTRS)
+        scaled = op.with_(kind=how, inputs=(edit.read_same_point(inner), factor), attrs=NO_ATTRS)
         if factors.past_zero:
             # nothing but zeros may have been summed, which a factor of 0 or inf must not spoil
             made = edit.add(how, scaled.inputs, like=op)
-            zero = edit.own(
+            zero = edit.read_same_point(
                 edit.add("const", (), ConstAttrs(ConstArray(typed_constant(0, op))), like=op)
             )
-            empty = edit.add("eq", (edit.own(inner), zero), like=op)
-            chosen = (edit.own(empty), edit.own(inner), edit.own(made))
+            empty = edit.add("eq", (edit.read_same_point(inner), zero), like=op)
+            chosen = (
+                edit.read_same_point(empty),
+                edit.read_same_point(inner),
+                edit.read_same_point(made),
+            )
             scaled = op.with_(kind="where", inputs=chosen, attrs=NO_ATTRS)
         edit.insert(scaled)
         edit.steps.append(RewriteStep("factor lifted out of a sum", (op.id,), (op.id, inner.id)))

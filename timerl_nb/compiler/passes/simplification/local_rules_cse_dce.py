@@ -51,14 +51,14 @@ class Look:
             return None
         return float(source.attrs.value.array)
 
-    def keeps(self, k: int) -> Read | None:
+    def operand_as_result(self, k: int) -> Read | None:
         """Operand `k` as an answer, where it has the operation's own type."""
         read = self.op.inputs[k]
         output = self.edit.ops[read.source].outputs[read.out]
         same = same_shape(self.shape(k), self.op.shape) and output.type.dtype == self.op.dtype
         return read if same else None
 
-    def remade(self, kind: str, inputs: Iterable[Read], attrs: Any = NO_ATTRS) -> Op:
+    def rebuild(self, kind: str, inputs: Iterable[Read], attrs: Any = NO_ATTRS) -> Op:
         """The operation under its id as another kind; its type and domain stay."""
         return self.op.with_(kind=kind, inputs=tuple(inputs), attrs=attrs)
 
@@ -89,7 +89,7 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
                 readers = list(edit.readers[op_id])
                 if not readers or not edit.replace_all_uses(op_id, answer):
                     continue
-                edit.became(op_id, [answer.source])
+                edit.record_replacement(op_id, [answer.source])
                 edit.steps.append(RewriteStep(name, (op_id,), (answer.source,)))
                 edit.remove(op_id)
                 pending.update(dict.fromkeys(readers))
@@ -111,7 +111,7 @@ def remove_dead(edit: Edit) -> None:
     for op_id in dead:
         edit.insert(edit.ops[op_id].with_(inputs=()))
     for op_id in dead:
-        edit.became(op_id, ())
+        edit.record_replacement(op_id, ())
         edit.remove(op_id)
 
 
@@ -131,10 +131,10 @@ def remove_duplicates(edit: Edit) -> None:
             if op.kind in SINKS or op.kind == "udf" or op_id in edit.ordered:
                 continue
             kept = first.setdefault(_key(op), op_id)
-            if kept != op_id and edit.replace_all_uses(op_id, edit.own(edit.ops[kept])):
+            if kept != op_id and edit.replace_all_uses(op_id, edit.read_same_point(edit.ops[kept])):
                 edit.steps.append(RewriteStep("duplicate code", (op_id, kept), (kept,)))
                 if op.label and not edit.ops[kept].label:
                     edit.insert(edit.ops[kept].with_(label=op.label))
-                edit.became(op_id, [kept])
+                edit.record_replacement(op_id, [kept])
                 edit.remove(op_id)
                 changed = changed or op.kind == "merge"

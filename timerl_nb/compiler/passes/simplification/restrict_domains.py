@@ -26,7 +26,7 @@ def restrict_domains(edit: Edit) -> None:
     if not any(_parts(op.where) for op in edit.ops.values()):
         return
     work = _Restriction(Pdg(edit.dims, edit.ops))
-    needed = work.settle()
+    needed = work.find_conditions()
     edit.refused |= work.refused
     for op_id, parts in needed.items():
         op = edit.ops[op_id]
@@ -54,7 +54,7 @@ class _Restriction:
         """The operations and all that need them."""
         return set(reached_from(ops, lambda k: (reader for reader, _ in self.pdg.readers[k])))
 
-    def settle(self) -> Mapping[int, Parts]:
+    def find_conditions(self) -> Mapping[int, Parts]:
         """The conditions under which each operation is needed, where it pays to restrict it."""
         while True:
             needed = self._propagate_conditions()
@@ -90,7 +90,7 @@ class _Restriction:
         return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
 
     def _dims(self, cond: Cond) -> tuple[str, ...]:
-        return self.pdg.dims.varying(cond.symbols)
+        return self.pdg.dims.dims_of_symbols(cond.symbols)
 
     def _runs_along(self, op_id: int) -> set[str]:
         """The dimensions along which an operation runs one by one."""

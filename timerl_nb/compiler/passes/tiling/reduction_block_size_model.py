@@ -28,19 +28,19 @@ class BandwidthModel:
         self.pdg, self.machine, self._bounds = pdg, machine, bounds
         self._env = {**dict.fromkeys(pdg.dims.names, 0), **bounds}
 
-    def moving(self, nbytes: int, held: int) -> float:
+    def transfer_seconds(self, nbytes: int, held: int) -> float:
         """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
         return moving((MADE + READ) * nbytes, held, self.machine)
 
-    def kept(self, op_id: int, dim: Dim) -> int:
+    def stored_bytes(self, op_id: int, dim: Dim) -> int:
         """The bytes of a value at all points of a dimension, kept together."""
         return self._nbytes(self.pdg[op_id]) * dim.count(self._bounds)
 
-    def keeping(self, op_id: int, dim: Dim) -> float:
+    def storage_seconds(self, op_id: int, dim: Dim) -> float:
         """Seconds to put a value away at all points of a dimension, and to get it back."""
-        kept = self.kept(op_id, dim)
+        kept = self.stored_bytes(op_id, dim)
         others = self._count(self.pdg[op_id]) // dim.count(self._bounds)
-        return self.moving(kept, kept) * others
+        return self.transfer_seconds(kept, kept) * others
 
     def computing(self, ops: Iterable[int]) -> float:
         """Seconds for all points of some operations."""
@@ -59,7 +59,7 @@ class BandwidthModel:
         calls = len(tiling.roots) + sum(self._is_product(k) for k in tiling.axes)
 
         def seconds(size: int) -> float:
-            moved = self.moving(made, held * size // points)
+            moved = self.transfer_seconds(made, held * size // points)
             return moved + points // size * calls * self.machine.call
 
         best = min(sizes, key=lambda size: (seconds(size), -size))

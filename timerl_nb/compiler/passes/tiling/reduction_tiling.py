@@ -65,7 +65,7 @@ class Tiling:
     operands: dict[int, Axes] = field(default_factory=dict[int, Axes])
     why: dict[int, str] = field(default_factory=dict[int, str])
 
-    def through(self, op_id: int) -> Axes | None:
+    def operand_axes(self, op_id: int) -> Axes | None:
         """The axis of each operand along which an operation is cut."""
         return self.roots.get(op_id) or self.operands.get(op_id)
 
@@ -117,7 +117,7 @@ def _tiled_result_axis(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
     """The axis of an operation's result that all its readers need only a block of."""
     wanted: set[int | None] = set()
     for reader, slot in pdg.readers[op.id]:
-        through = tiling.through(reader)
+        through = tiling.operand_axes(reader)
         axis = through[slot] if through else None
         lead = _slices(pdg[reader].inputs[slot])
         wanted.add(axis - lead if axis is not None and axis >= lead else None)
@@ -186,7 +186,7 @@ def freed(pdg: Pdg, tiling: Tiling, bounds: Mapping[str, int]) -> int:
     total = sum(nbytes(pdg[op_id].type) for op_id in tiling.axes)
     gathered: set[Read] = set()
     for op_id in (*tiling.roots, *tiling.axes):
-        for axis, read in zip(tiling.through(op_id) or (), pdg[op_id].inputs, strict=True):
+        for axis, read in zip(tiling.operand_axes(op_id) or (), pdg[op_id].inputs, strict=True):
             if axis is not None and axis < _slices(read):
                 gathered.add(read)
     return total + sum(nbytes(pdg.read_type(read)) for read in gathered)
@@ -203,7 +203,7 @@ class _Tiler:
         self.edit.dims = _insert_dim(pdg.dims, tiling.dim, self.dim)
         self.length = size(self.dim.block.length)
 
-    def promised(self, op: Op) -> Op:
+    def predict_type(self, op: Op) -> Op:
         """A cut operation with its new type, known before its operands are rewritten."""
         shape = list(op.shape)
         shape[self.tiling.axes[op.id]] = self.length
@@ -212,9 +212,9 @@ class _Tiler:
             domain=domain, outputs=(Output(TensorType(tuple(shape), op.dtype), domain),)
         )
 
-    def narrowed(self, op: Op) -> list[Read]:
+    def narrow_operands(self, op: Op) -> list[Read]:
         """The operands of an operation that is cut, each narrowed to the block."""
-        axes = self.tiling.through(op.id)
+        axes = self.tiling.operand_axes(op.id)
         assert axes is not None
         return [self._narrow_operand(op, k, axis) for k, axis in enumerate(axes)]
 
@@ -227,7 +227,7 @@ class _Tiler:
             index = list(read.index)
             whole = index[sliced[axis]]
             assert isinstance(whole, Slice)
-            index[sliced[axis]] = self.dim.part(whole)
+            index[sliced[axis]] = self.dim.part_at_point(whole)
             return replace(read, index=tuple(index))
         if self.tiling.axes.get(read.source) == axis - len(sliced):
             entries: dict[str, Entry] = dict(
@@ -237,9 +237,9 @@ class _Tiler:
             domain = self.edit.ops[read.source].outputs[read.out].domain
             return replace(read, index=tuple(entries[d] for d in domain))
         block = self.dim.block
-        part = ReindexAttrs.part(axis, block.lo, block.hi)
+        part = ReindexAttrs.from_range(axis, block.lo, block.hi)
         made = self.edit.add("reindex", [read], part, like=op)
-        return self.edit.own(made)
+        return self.edit.read_same_point(made)
 
     def attrs(self, op: Op) -> object:
         """The parameters of a cut operation."""
@@ -248,7 +248,7 @@ class _Tiler:
             return ShapeAttrs(self.edit.ops[op.id].shape)
         start = self.dim.block.lo
         if isinstance(attrs, ReindexAttrs) and attrs.size is not None and attrs.axis == axis:
-            at = subst(attrs.at, {own: sym(own) + start for own in attrs.own})
+            at = subst(attrs.at, {own: sym(own) + start for own in attrs.bound_dims})
             return replace(attrs, at=at, size=self.length)
         if not isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs | JaxedAttrs):
             return attrs
@@ -268,27 +268,27 @@ class _Tiler:
     def accumulate(self, op: Op) -> None:
         """Let a reduction add up what it makes of each block."""
         reduce = op.kind if op.kind in REDUCTIONS else "sum"  # contractions add up
-        part = self.edit.add(op.kind, self.narrowed(op), op.attrs, like=op)
+        part = self.edit.add(op.kind, self.narrow_operands(op), op.attrs, like=op)
         self.edit.insert(
             op.with_(
                 kind="accumulate",
                 domain=self.edit.dims.ordered({*op.domain, self.dim.name}),
-                inputs=(self.edit.own(part),),
+                inputs=(self.edit.read_same_point(part),),
                 attrs=AccumulateAttrs(reduce, (self.dim.name,)),
                 outputs=(Output(op.type, op.domain, reduce, op.label),),
             )
         )
-        self.edit.became(op.id, (part.id,))
+        self.edit.record_replacement(op.id, (part.id,))
         note = f"in blocks of {self.dim.step} over {self.dim.name}"
         self.edit.steps.append(RewriteStep("cut", (op.id,), (part.id, op.id), note))
 
     def run(self) -> Rewritten:
         for op_id in self.tiling.axes:  # types first
-            self.edit.ops[op_id] = self.promised(self.edit.ops[op_id])
+            self.edit.ops[op_id] = self.predict_type(self.edit.ops[op_id])
         for op_id in self.pdg.order:
             op = self.pdg[op_id]
             if op_id in self.tiling.axes:
-                reads, attrs = self.narrowed(op), self.attrs(op)
+                reads, attrs = self.narrow_operands(op), self.attrs(op)
                 self.edit.insert(self.edit.ops[op_id].with_(inputs=tuple(reads), attrs=attrs))
             elif op_id in self.tiling.roots:
                 self.accumulate(op)

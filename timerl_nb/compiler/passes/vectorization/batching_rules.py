@@ -88,27 +88,31 @@ class Site:
         read = self.operands[k].read
         return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
 
-    def lead(self, k: int) -> Read:
+    def move_axis_to_front(self, k: int) -> Read:
         """Operand `k` with the new axis, if it has one, in front."""
         read, axis = self.operands[k].read, self.operands[k].axis
         if not axis:
             return read
         perm = (axis, *(a for a in range(len(self.shape(k))) if a != axis))
-        return self.edit.own(self.edit.add("transpose", [read], PermAttrs(perm), like=self.op))
+        return self.edit.read_same_point(
+            self.edit.add("transpose", [read], PermAttrs(perm), like=self.op)
+        )
 
-    def leads(self) -> list[Read]:
-        return [self.lead(k) for k in range(len(self.operands))]
+    def move_axes_to_front(self) -> list[Read]:
+        return [self.move_axis_to_front(k) for k in range(len(self.operands))]
 
-    def full(self, k: int) -> Read:
+    def repeat_along_axis(self, k: int) -> Read:
         """Operand `k` with the new axis in front, repeated along it where it does not vary."""
         if self.operands[k].axis is not None:
-            return self.lead(k)
+            return self.move_axis_to_front(k)
         shape = self.shape(k)
         one = self.edit.add(
             "reshape", [self.operands[k].read], ShapeAttrs((1, *shape)), like=self.op
         )
         whole = ShapeAttrs((self.dim.size, *shape))
-        return self.edit.own(self.edit.add("expand", [self.edit.own(one)], whole, like=self.op))
+        return self.edit.read_same_point(
+            self.edit.add("expand", [self.edit.read_same_point(one)], whole, like=self.op)
+        )
 
 
 Made = tuple[str, Sequence[Read], Any]  # kind, operands, attributes
@@ -124,13 +128,15 @@ def _elementwise(site: Site) -> Made:
     reads: list[Read] = []
     for k, operand in enumerate(site.operands):
         shape = site.shape(k)
-        read = site.lead(k)
+        read = site.move_axis_to_front(k)
         if operand.axis is not None and len(shape) == 1 and rank > 0:  # a scalar per point
             shape = (*shape, *(1,) * rank)
-            read = site.edit.own(site.edit.add("reshape", [read], ShapeAttrs(shape), like=site.op))
+            read = site.edit.read_same_point(
+                site.edit.add("reshape", [read], ShapeAttrs(shape), like=site.op)
+            )
         elif operand.axis is None and shape:
             attrs = ShapeAttrs((1, *shape))
-            read = site.edit.own(site.edit.add("reshape", [read], attrs, like=site.op))
+            read = site.edit.read_same_point(site.edit.add("reshape", [read], attrs, like=site.op))
         reads.append(read)
     return site.op.kind, reads, site.op.attrs
 
@@ -148,7 +154,7 @@ def _reduction(site: Site) -> Made:
         if site.edit.ops[source.source].outputs[source.out].type.dtype == site.op.dtype:
             return made
         counted = site.edit.add("cast", made[1], CastAttrs(site.op.dtype), like=site.op)
-        return made[0], [site.edit.own(counted)], made[2]
+        return made[0], [site.edit.read_same_point(counted)], made[2]
     read, axes = _past(site, site.op.attrs.axes)
     return site.op.kind, [read], AxesAttrs(axes)
 
@@ -159,7 +165,7 @@ def _past(site: Site, axes: tuple[int, ...]) -> tuple[Read, tuple[int, ...]]:
     assert axis is not None
     if set(range(axis)) <= set(axes):  # all before it goes
         return site.operands[0].read, tuple(a if a < axis else a + 1 for a in axes)
-    return site.lead(0), tuple(a + 1 for a in axes)
+    return site.move_axis_to_front(0), tuple(a + 1 for a in axes)
 
 
 def _slide(site: Site, attrs: SlidingAttrs) -> Made:
@@ -179,12 +185,16 @@ def _discounted_sum(site: Site) -> Made:
 
 def _axis(site: Site) -> Made:
     _still(site)
-    return site.op.kind, site.leads(), replace(site.op.attrs, axis=site.op.attrs.axis + 1)
+    return (
+        site.op.kind,
+        site.move_axes_to_front(),
+        replace(site.op.attrs, axis=site.op.attrs.axis + 1),
+    )
 
 
 def _in_front(site: Site) -> Made:
     """Of its own axes, the last, none moves."""
-    return site.op.kind, site.leads(), site.op.attrs
+    return site.op.kind, site.move_axes_to_front(), site.op.attrs
 
 
 def _still(site: Site) -> None:
@@ -197,7 +207,7 @@ def _contraction(site: Site) -> Made:
     _still(site)
     new = _new_label(site.op.attrs)
     left, right = (new * (x.axis is not None) for x in site.operands)
-    return site.op.kind, site.leads(), _add_label(site.op.attrs, left, right)
+    return site.op.kind, site.move_axes_to_front(), _add_label(site.op.attrs, left, right)
 
 
 def _new_label(attrs: Labelled) -> str:
@@ -216,7 +226,11 @@ def _scatter(site: Site) -> Made:
     attrs: ScatterAttrs = site.op.attrs
     new = _new_label(attrs)
     right = new * (site.operands[1].axis is not None)
-    return site.op.kind, [site.full(0), site.lead(1)], _add_label(attrs, new, right)
+    return (
+        site.op.kind,
+        [site.repeat_along_axis(0), site.move_axis_to_front(1)],
+        _add_label(attrs, new, right),
+    )
 
 
 def _scatter_set(site: Site) -> Made:
@@ -224,18 +238,22 @@ def _scatter_set(site: Site) -> Made:
     _still(site)
     new = _new_label(site.op.attrs)
     right = new * (site.operands[2].axis is not None)
-    reads = [site.full(0), site.full(1), site.lead(2)]
+    reads = [site.repeat_along_axis(0), site.repeat_along_axis(1), site.move_axis_to_front(2)]
     return site.op.kind, reads, _add_label(site.op.attrs, new, right)
 
 
 def _reshape(site: Site) -> Made:
     _still(site)
-    return "reshape", site.leads(), ShapeAttrs((site.dim.size, *site.op.attrs.shape))
+    return "reshape", site.move_axes_to_front(), ShapeAttrs((site.dim.size, *site.op.attrs.shape))
 
 
 def _transpose(site: Site) -> Made:
     _still(site)
-    return "transpose", site.leads(), PermAttrs((0, *(k + 1 for k in site.op.attrs.perm)))
+    return (
+        "transpose",
+        site.move_axes_to_front(),
+        PermAttrs((0, *(k + 1 for k in site.op.attrs.perm))),
+    )
 
 
 def _expand(site: Site) -> Made:
@@ -244,26 +262,26 @@ def _expand(site: Site) -> Made:
     before = site.shape(0)
     if len(before) < len(shape):  # a scalar per point
         ones = (*before, *(1,) * (len(shape) - len(before)))
-        made = site.edit.add("reshape", site.leads(), ShapeAttrs(ones), like=site.op)
-        return "expand", [site.edit.own(made)], ShapeAttrs(shape)
-    return "expand", site.leads(), ShapeAttrs(shape)
+        made = site.edit.add("reshape", site.move_axes_to_front(), ShapeAttrs(ones), like=site.op)
+        return "expand", [site.edit.read_same_point(made)], ShapeAttrs(shape)
+    return "expand", site.move_axes_to_front(), ShapeAttrs(shape)
 
 
 def _concat(site: Site) -> Made:
     _still(site)
-    reads = [site.full(k) for k in range(len(site.operands))]
+    reads = [site.repeat_along_axis(k) for k in range(len(site.operands))]
     return "concat", reads, AxisAttrs(site.op.attrs.axis + 1)
 
 
 def _scan(site: Site) -> Made:
     _still(site)
-    reads = [site.full(k) for k in range(len(site.operands))]
+    reads = [site.repeat_along_axis(k) for k in range(len(site.operands))]
     return site.op.kind, reads, replace(site.op.attrs, axis=site.op.attrs.axis + 1)
 
 
 def _reindex(site: Site) -> Made:
     attrs: ReindexAttrs = site.op.attrs
-    if site.dim.name not in attrs.at.symbols or site.dim.name in attrs.own:
+    if site.dim.name not in attrs.at.symbols or site.dim.name in attrs.bound_dims:
         return _axis(site)
     if attrs.size is not None:
         raise Refused(f"positions that move with {site.dim.name}")
@@ -272,7 +290,7 @@ def _reindex(site: Site) -> Made:
     moved = ReindexAttrs(attrs.axis, attrs.at, site.dim.size, "end", site.dim.name)
     taken = site.edit.add("reindex", [site.operands[0].read], moved, like=site.op)
     perm = (attrs.axis, *(a for a in range(len(taken.shape)) if a != attrs.axis))
-    return "transpose", [site.edit.own(taken)], PermAttrs(perm)
+    return "transpose", [site.edit.read_same_point(taken)], PermAttrs(perm)
 
 
 def _value(site: Site) -> Made:
@@ -299,8 +317,10 @@ def _merge(site: Site) -> Made:
             raise Refused("a branch that is read one point at a time")
         if operand.axis is None:
             source = site.edit.ops[read.source]
-            own = site.edit.own(source, read.out)
-            repeated = Site(site.edit, site.dim, site.op, (Operand(own, None),)).full(0)
+            own = site.edit.read_same_point(source, read.out)
+            repeated = Site(site.edit, site.dim, site.op, (Operand(own, None),)).repeat_along_axis(
+                0
+            )
             entries = dict(zip(source.outputs[read.out].domain, read.index, strict=True))
             if any(entries.get(d, sym(d)) is not sym(d) for d in site.dim.over or ()):
                 raise Refused(f"a branch whose {site.dim.bound} is another")
@@ -332,17 +352,19 @@ def _select_branches(site: Site) -> Made:
             for d, entry in pairs
         )
         symbols = frozenset[str]().union(*(entry.symbols for entry in index))
-        if not set(edit.dims.varying(symbols)) <= {*site.op.domain, dim.name}:
+        if not set(edit.dims.dims_of_symbols(symbols)) <= {*site.op.domain, dim.name}:
             raise Refused("its branches would be read by a length that it does not know")
         read = Read(operand.read.source, operand.read.out, index)
-        parts.append(Site(edit, dim, site.op, (Operand(read, operand.axis),)).full(0))
+        parts.append(Site(edit, dim, site.op, (Operand(read, operand.axis),)).repeat_along_axis(0))
     chosen = parts.pop()
     for cond, part in zip(reversed(conds[:-1]), reversed(parts), strict=True):
         attrs = ValueAttrs(cond, "bool", (dim.name,), (dim.size,))
         here = edit.add("value", [], attrs, like=site.op)
         along = ShapeAttrs((dim.size, *(1,) * len(site.op.shape)))
-        here = edit.add("reshape", [edit.own(here)], along, like=site.op)
-        chosen = edit.own(edit.add("where", [edit.own(here), part, chosen], like=site.op))
+        here = edit.add("reshape", [edit.read_same_point(here)], along, like=site.op)
+        chosen = edit.read_same_point(
+            edit.add("where", [edit.read_same_point(here), part, chosen], like=site.op)
+        )
     return "copy", [chosen], NO_ATTRS
 
 
@@ -357,7 +379,7 @@ def _output(site: Site) -> Made:
     if is_sliced(site.operands[0].read):
         raise Refused("its operand is not vectorised")
     attrs: OutputAttrs = site.op.attrs
-    return "output", site.leads(), replace(attrs, axes=(site.dim.name, *attrs.axes))
+    return "output", site.move_axes_to_front(), replace(attrs, axes=(site.dim.name, *attrs.axes))
 
 
 def _udf(site: Site) -> Made:
@@ -371,7 +393,7 @@ def _udf(site: Site) -> Made:
         raise Refused("its function takes one point at a time (batched=False)")
     if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):
         raise Refused("its operand is read one point at a time")
-    reads = [site.full(k) for k in range(len(site.operands))]
+    reads = [site.repeat_along_axis(k) for k in range(len(site.operands))]
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
     return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
 
@@ -383,7 +405,7 @@ def _jax_function(site: Site) -> Made:
     has = tuple(x.axis is not None for x in site.operands)
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
     along = (has, *attrs.along)
-    return "jaxed", site.leads(), replace(attrs, axes=axes, sizes=sizes, along=along)
+    return "jaxed", site.move_axes_to_front(), replace(attrs, axes=axes, sizes=sizes, along=along)
 
 
 VECTOR: Final[Mapping[str, Rule]] = {

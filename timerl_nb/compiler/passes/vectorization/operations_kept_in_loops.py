@@ -23,15 +23,15 @@ class Acting:
     loops: tuple[tuple[str, frozenset[int]], ...] = ()
 
     @classmethod
-    def of(cls, loops: Mapping[str, Iterable[int]]) -> Acting:
+    def from_loops(cls, loops: Mapping[str, Iterable[int]]) -> Acting:
         found = ((name, frozenset(ids)) for name, ids in loops.items())
         return cls(tuple((name, ids) for name, ids in found if ids))
 
-    def over(self, dim: str) -> frozenset[int]:
+    def operations_over(self, dim: str) -> frozenset[int]:
         """The operations in the loop over a dimension."""
         return dict(self.loops).get(dim, frozenset())
 
-    def carried(self, before: Pdg, made: Rewritten) -> Acting:
+    def map_to_rewritten(self, before: Pdg, made: Rewritten) -> Acting:
         """The same of the graph that a rewrite made.
 
         What it added goes with its readers. What it made an axis of a dimension runs outside the loop
@@ -53,7 +53,7 @@ class Acting:
                 if common.isdisjoint(set(before[old].domain) - set(after[new].domain))
             }
             loops[name] = with_operands(after, stay, added)
-        return Acting.of(loops)
+        return Acting.from_loops(loops)
 
 
 def with_operands(pdg: Pdg, ids: AbstractSet[int], among: AbstractSet[int]) -> frozenset[int]:

@@ -100,12 +100,12 @@ class _Vectorizer:
         self._views: dict[tuple[int, int, Lin], Op] = {}
         self._shifts: dict[tuple[int, int, str, Lin], Op] = {}
 
-    def _had(self, read: Read) -> Output:
+    def _original_output(self, read: Read) -> Output:
         return self._old[read.source][read.out]
 
     def operand(self, op: Op, read: Read) -> Operand:
         """How a vectorised operation reads what it read."""
-        name, domain = self.dim.name, self._had(read).domain
+        name, domain = self.dim.name, self._original_output(read).domain
         vectorised = read.source in self.chosen and name in domain
         entries: dict[str, Entry] = {}
         front: str | None = None  # the dimension whose slice becomes axis 0
@@ -116,7 +116,7 @@ class _Vectorizer:
             along = vectorised and d == name
             if name not in entry.symbols:
                 if along:
-                    return self._still(op, read)
+                    return self._read_unmoved(op, read)
                 entries[d] = entry
                 continue
             if front is not None or own:
@@ -133,7 +133,7 @@ class _Vectorizer:
                 own = True
             else:
                 front = d
-                entries[d] = self.dim.whole
+                entries[d] = self.dim.full_range
         before = Read(read.source, read.out, tuple(entries.values()), read.cond)
         if shifted is not None:  # where it reads may vary with a dynamic bound
             index = tuple(entries.get(d, sym(d)) for d in shifted.domain)
@@ -147,7 +147,9 @@ class _Vectorizer:
             return Operand(before, len(slices))
         if front is None:
             return Operand(before, None)
-        if any(name in s.symbols for s in self._had(read).type.shape if isinstance(s, Lin)):
+        if any(
+            name in s.symbols for s in self._original_output(read).type.shape if isinstance(s, Lin)
+        ):
             raise Refused(f"an operand's shape varies with {name}")
         order = [d for d in domain if d in {*slices, front}]
         return Operand(before, order.index(front))
@@ -163,7 +165,7 @@ class _Vectorizer:
         others = self.edit.dims.ordered(at.symbols - {self.dim.name})
         if others:
             raise Refused(f"the index {at} moves with {self.dim.name} and {', '.join(others)}")
-        output, source = self._had(read), self.edit.ops[read.source]
+        output, source = self._original_output(read), self.edit.ops[read.source]
         if source.where is not TRUE:
             raise Refused(f"{source.name}, read at {at}, has no value at some points")
         if any(d in s.symbols for s in output.type.shape if isinstance(s, Lin)):
@@ -172,7 +174,7 @@ class _Vectorizer:
             raise Refused(f"how long {d} is varies")
         along = d == self.dim.name and read.source in self.chosen
         whole = tuple(
-            self.edit.dims[d].whole if n == d else sym(n)
+            self.edit.dims[d].full_range if n == d else sym(n)
             for n in output.domain
             if not (along and n == d)
         )
@@ -182,19 +184,19 @@ class _Vectorizer:
         self._shifts[read.source, read.out, d, at] = made
         return made
 
-    def _still(self, op: Op, read: Read) -> Operand:
+    def _read_unmoved(self, op: Op, read: Read) -> Operand:
         """A vectorised source at an index that does not move with the dimension."""
         moves = any(
             self.dim.name in e.symbols and d != self.dim.name
-            for d, e in zip(self._had(read).domain, read.index, strict=True)
+            for d, e in zip(self._original_output(read).domain, read.index, strict=True)
         )
         if moves:
             raise Refused(f"two indices of one operand involve {self.dim.name}")
-        return Operand(self.outside(op, read), None)
+        return Operand(self.read_from_loop(op, read), None)
 
-    def outside(self, op: Op, read: Read) -> Read:
+    def read_from_loop(self, op: Op, read: Read) -> Read:
         """How an operation that stays symbolic reads a vectorised source."""
-        output = self._had(read)
+        output = self._original_output(read)
         name, domain = self.dim.name, output.domain
         at = domain.index(name)
         entry = read.index[at]
@@ -208,7 +210,7 @@ class _Vectorizer:
                 view = self._view(read.source, read.out, self.dim.var)
                 return Read(view.id, 0, read.index, read.cond)
             plain, slices = Read(read.source, read.out, rest), _slices(rest)
-            return self.edit.own(
+            return self.edit.read_same_point(
                 self.edit.add("reindex", [plain], ReindexAttrs(slices, entry), like=op)
             )
         if op.kind == "merge":
@@ -216,9 +218,9 @@ class _Vectorizer:
         plain = Read(read.source, read.out, rest)
         slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
         axis = len(slices) - 1
-        if entry is not self.dim.whole:
-            cut = ReindexAttrs.part(axis, entry.lo, entry.hi)
-            plain = self.edit.own(self.edit.add("reindex", [plain], cut, like=op))
+        if entry is not self.dim.full_range:
+            cut = ReindexAttrs.from_range(axis, entry.lo, entry.hi)
+            plain = self.edit.read_same_point(self.edit.add("reindex", [plain], cut, like=op))
         to = slices.index(name)
         if to == axis:
             return plain
@@ -226,14 +228,16 @@ class _Vectorizer:
         rank = len(read_type(source, plain).shape)
         order = [k for k in range(rank) if k != axis]
         order.insert(to, axis)
-        return self.edit.own(self.edit.add("transpose", [plain], PermAttrs(tuple(order)), like=op))
+        return self.edit.read_same_point(
+            self.edit.add("transpose", [plain], PermAttrs(tuple(order)), like=op)
+        )
 
     def _view(self, op_id: int, out: int, at: Lin) -> Op:
         """A vectorised operation's value at one position: that of the dimension, or a fixed one."""
         found = self._views.get((op_id, out, at))
         if found is None:
             op = self.edit.ops[op_id]
-            own = self.edit.own(op, out)
+            own = self.edit.read_same_point(op, out)
             found = self.edit.add("reindex", [own], ReindexAttrs(0, at), like=op, label=op.label)
             self._views[op_id, out, at] = found
         return found
@@ -241,18 +245,20 @@ class _Vectorizer:
     def _repeat_once_computed(self, site: Site) -> Made:
         """An operation that is over the dimension in name only: computed once, and repeated."""
         if site.op.kind == "output":
-            return "output", [site.full(0)], VECTOR["output"](site)[2]
+            return "output", [site.repeat_along_axis(0)], VECTOR["output"](site)[2]
         if site.op.id in self.edit.ordered:  # the order is of what computes it
             raise Refused("an order names it, and it would be computed once for all points")
-        once = self.edit.add(site.op.kind, site.leads(), site.op.attrs, like=site.op)
-        alone = Site(self.edit, self.dim, site.op, (Operand(self.edit.own(once), None),))
-        return "copy", [alone.full(0)], NO_ATTRS
+        once = self.edit.add(site.op.kind, site.move_axes_to_front(), site.op.attrs, like=site.op)
+        alone = Site(
+            self.edit, self.dim, site.op, (Operand(self.edit.read_same_point(once), None),)
+        )
+        return "copy", [alone.repeat_along_axis(0)], NO_ATTRS
 
     def rewrite(self, op: Op) -> None:
         """Vectorise one operation; its sources are vectorised already, merges aside."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
         site = Site(self.edit, self.dim, op, operands)
-        by_itself = self.dim.name in op.attrs.over(self.edit.dims)
+        by_itself = self.dim.name in op.attrs.varying_dims(self.edit.dims)
         if (
             operands
             and op.kind != "merge"
@@ -262,9 +268,9 @@ class _Vectorizer:
             kind, reads, attrs = self._repeat_once_computed(site)
         else:
             kind, reads, attrs = VECTOR[op.kind](site)
-        self.edit.insert(self.promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
+        self.edit.insert(self.predict_type(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
 
-    def promised(self, op: Op) -> Op:
+    def predict_type(self, op: Op) -> Op:
         """The operation with its new type, known before its operands are rewritten."""
         outputs = tuple(
             Output(
@@ -285,7 +291,7 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, chosen)
     for op_id in chosen:  # types first: cycles read what comes later
-        edit.ops[op_id] = work.promised(edit.ops[op_id])
+        edit.ops[op_id] = work.predict_type(edit.ops[op_id])
     for op_id in pdg.order:
         if op_id in chosen:
             work.rewrite(pdg[op_id])
@@ -293,7 +299,9 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
         if op.id in chosen:
             continue
         reads = tuple(
-            work.outside(op, r) if r.source in chosen and dim.name in pdg.output(r).domain else r
+            work.read_from_loop(op, r)
+            if r.source in chosen and dim.name in pdg.output(r).domain
+            else r
             for r in op.inputs
         )
         if reads != op.inputs:
@@ -353,7 +361,7 @@ def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
     """Whether somebody reads the operation's value at all points of the dimension together."""
     at = op.outputs[0].domain.index(dim.name)
     reads = (pdg[reader].inputs[slot] for reader, slot in pdg.readers[op.id])
-    return any(read.index[at] is dim.whole for read in reads)
+    return any(read.index[at] is dim.full_range for read in reads)
 
 
 def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
@@ -365,7 +373,7 @@ def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
         pdg.dims.ends(op.domain) or _mentions(pdg, op, ends.bound)
     ):
         return f"{ends.bound} is another at each {dim.name}"
-    if dim is ends and not pdg.dims.know(op.domain):
+    if dim is ends and not pdg.dims.is_bound_known(op.domain):
         return f"it goes on to the ceiling of {ends.bound}: it does not vary with {ends.bound}"
     if dim is ends and op.kind == "output" and op.where is not TRUE:
         return "where its values are is told point by point"
@@ -392,7 +400,7 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, frozenset(chosen))
     for op_id in chosen:
-        edit.ops[op_id] = work.promised(edit.ops[op_id])
+        edit.ops[op_id] = work.predict_type(edit.ops[op_id])
     for op_id in pdg.order:
         op = pdg[op_id]
         try:
@@ -412,7 +420,7 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
         for read in op.inputs:
             if read.source in chosen and dim.name in pdg.output(read).domain:
                 try:
-                    work.outside(op, read)
+                    work.read_from_loop(op, read)
                 except Refused as refusal:
                     found[read.source] = str(refusal)
     return found
@@ -459,9 +467,9 @@ class Vectorize:
 
     def run(self, pdg: Pdg) -> Rewritten:
         total, acting = identity_rewrite(pdg), self.acting or Acting()
-        for dim in self.along(pdg):
-            made = self._vectorize_along(total.pdg, dim, acting.over(dim.name))
-            acting = acting.carried(total.pdg, made)
+        for dim in self.candidate_dims(pdg):
+            made = self._vectorize_along(total.pdg, dim, acting.operations_over(dim.name))
+            acting = acting.map_to_rewritten(total.pdg, made)
             total = chain(total, made)
         return total
 
@@ -486,9 +494,9 @@ class Vectorize:
         choice = PassChoice(f"vectorize over {dim.name}", candidates, taken, why)
         return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
 
-    def along(self, pdg: Pdg) -> list[Dim]:
+    def candidate_dims(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""
-        wanted = [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
+        wanted = [d for d in pdg.dims.bounded if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
 
 

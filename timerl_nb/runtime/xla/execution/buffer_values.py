@@ -24,18 +24,18 @@ class Placed:
         self._lowered, self._cut = lowered, cut
         self._plan, self._layout, self._cuts = lowered.plan, lowered.layout, lowered.cuts
 
-    def read(self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]) -> Held:
+    def read_values(self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]) -> Held:
         """The values at points, none of which is on the host."""
         op = self._plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
         shape = self._plan.sizes.shape(op, kind.shape)
         found = np.zeros((len(points), *shape), NUMPY[kind.dtype])
-        for home, there in self._homes(tensor, points):
+        for home, there in self._homes_of_points(tensor, points):
             places = home.buffer.place(self._coordinates(home, tensor, points[there]))
             found[there] = buffer(home.buffer.name)[places]
         return points, found
 
-    def _homes(self, tensor: Tensor, points: Array) -> Iterable[tuple[Home, Array]]:
+    def _homes_of_points(self, tensor: Tensor, points: Array) -> Iterable[tuple[Home, Array]]:
         """Where values are, with which of them are there.
 
         A tensor that is read through merges alone lies in their recurrences' buffers, in each for as
@@ -62,7 +62,7 @@ class Placed:
         flow, cut = self._lowered.flow, self._cut
         if cut is not None and latest_name(name) in homes:
             loop = self._cuts.loop(cut)
-            if name not in flow.before(loop.body) | flow.behind(loop):
+            if name not in flow.live_in(loop.body) | flow.live_out(loop):
                 return homes[latest_name(name)]
         return homes[name]
 
@@ -73,7 +73,7 @@ class Placed:
         found = [values(e, env) for e in home.coordinates]
         return [np.broadcast_to(one, len(points)) for one in found]
 
-    def written(self, held: Mapping[Tensor, Held]) -> dict[str, Array]:
+    def write_values(self, held: Mapping[Tensor, Held]) -> dict[str, Array]:
         """The buffers as they were when values had been written in the order in which they were made.
 
         What a place holds is what was written there last, so that what lives is found where it is
@@ -82,13 +82,13 @@ class Placed:
         writes: dict[str, list[tuple[Array, Array, Array]]] = {}
         buffers: dict[str, Buffer] = {}
         for tensor, (points, found) in held.items():
-            born = self._cuts.born(tensor, points)
+            born = self._cuts.birth_times(tensor, points)
             for home in self._layout.homes[tensor]:
                 buffer = home.buffer
                 places = buffer.place(self._coordinates(home, tensor, points))
                 flat = np.zeros(len(points), np.int64)
                 inside = np.ones(len(points), np.bool_)
-                for place, size in zip(places, buffer.places, strict=True):
+                for place, size in zip(places, buffer.slot_counts, strict=True):
                     flat = flat * size + place
                     inside &= (place >= 0) & (place < size)
                 buffers[buffer.name] = buffer
@@ -100,7 +100,7 @@ class Placed:
 
 def _apply_writes(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> Array:
     born, flat, found = (np.concatenate([one[k] for one in writes]) for k in range(3))
-    array = np.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
+    array = np.full(buffer.array_shape, buffer.fill, NUMPY[buffer.dtype])
     order = np.lexsort(born.T[::-1])
     # of those in one place the last
     _, last = np.unique(flat[order][::-1], return_index=True)

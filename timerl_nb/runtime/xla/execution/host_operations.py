@@ -14,7 +14,7 @@ from timerl_nb.compiler.memory.byte_sizes import moving_symbols
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
 from timerl_nb.runtime.jax_backend import jax_engine as backend
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 from timerl_nb.runtime.xla.execution.host_control_flow import Length
 from timerl_nb.runtime.xla.lowering.host_regions import OnHost
@@ -32,7 +32,7 @@ class HostOps:
         self._plan, self._pdg, self._state = plan, plan.pdg, state
         self.host = host
         self._varying: dict[int, Mapping[int, Shape]] = {}
-        self.kept: list[Kept] = []
+        self.kept: list[WrittenCheckpoint] = []
 
     def run(
         self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
@@ -63,7 +63,7 @@ class HostOps:
             assert isinstance(op.attrs, CheckpointAttrs)
             named = dict(zip(op.attrs.names, found, strict=True))
             path = write_checkpoint(op.attrs.path, point, named, op.origin)
-            self.kept.append(Kept(path, point, tuple(named)))
+            self.kept.append(WrittenCheckpoint(path, point, tuple(named)))
         return ()
 
     def _shapes(self, op: Op) -> Mapping[int, Shape]:
@@ -82,7 +82,7 @@ class HostOps:
     def _env(self, op: Op, point: Mapping[str, int], length: Length) -> dict[str, int]:
         """The symbols at a point, a dynamic bound with its value there."""
         env, dim = {**self._plan.bounds, **point}, self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.know(op.domain):
+        if dim is not None and self._pdg.dims.is_bound_known(op.domain):
             env[dim.bound] = length(tuple(map(sym, dim.over or ())), env)
         return env
 

@@ -62,21 +62,21 @@ class Moving:
         Raises:
             ExecutionError: a copy failed.
         """
-        tensors = self._plan.moved(node.lifetime)
+        tensors = self._plan.swapped_tensors(node.lifetime)
         for point in points:
             held = [(self._stores[t], self._key(t, point), t) for t in tensors]
             if isinstance(node, Deallocate):
                 self._free(held)
             elif isinstance(node, Offload):
                 # what has been copied has not changed since
-                self._leave([one for one in held if not one[0].is_away(one[1])], point)
+                self._finish_offload([one for one in held if not one[0].is_away(one[1])], point)
             else:  # under a dynamic bound its point may never have run
                 self._return([one for one in held if one[0].is_away(one[1])], point)
 
-    def _leave(self, held: Sequence[_Held], point: Point) -> None:
+    def _finish_offload(self, held: Sequence[_Held], point: Point) -> None:
         if not held:
             return
-        self.settle()
+        self.wait()
         arrays = tuple(self._state[self._buffer(t).name] for _, _, t in held)
         sizes = tuple(self._size(t) for _, _, t in held)
         rows = _cut(arrays, self._places_of(held, point), sizes)
@@ -88,32 +88,32 @@ class Moving:
     def _return(self, held: Sequence[_Held], point: Point) -> None:
         if not held:
             return
-        self.settle()
+        self.wait()
         names = [self._buffer(t).name for _, _, t in held]
-        values = tuple(self._brought(store, key) for store, key, _ in held)
+        values = tuple(self._to_device_array(store, key) for store, key, _ in held)
         arrays = tuple(self._state[name] for name in names)
         self._state.update(
             zip(names, _put(arrays, values, self._places_of(held, point)), strict=True)
         )
 
-    def _brought(self, store: SwapStore, key: Any) -> Array:
-        return self._transfers.noted("fetch", store, lambda: backend.to_numpy(store[key]))
+    def _to_device_array(self, store: SwapStore, key: Any) -> Array:
+        return self._transfers.timed_copy("fetch", store, lambda: backend.to_numpy(store[key]))
 
     def _free(self, held: Sequence[_Held]) -> None:
         if any(
             one[0] is other[0] and one[1] == other[1] for one in held for other in self._leaving
         ):
-            self.settle()
+            self.wait()
         for store, key, _ in held:
             store.pop(key)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for the values that are leaving."""
         held, self._leaving = self._leaving, ()
         for store, key, _ in held:
             store.drop(key)
 
-    def copied(self, tensor: Tensor, point: Point) -> Array | None:
+    def host_value(self, tensor: Tensor, point: Point) -> Array | None:
         """The value at a point, if it is on the host, or on its way there."""
         store = self._stores.get(tensor)
         if store is None:
@@ -125,7 +125,7 @@ class Moving:
         found = backend.to_numpy(store[key])
         shape = self._buffer(tensor).shape
         if placed.traits.has_rows:
-            return found.reshape(placed.size, *shape)[point[placed.position] - placed.first]
+            return found.reshape(placed.size, *shape)[point[placed.position] - placed.first_row]
         return found.reshape(shape)
 
     def put_away(self, tensor: Tensor, points: Array, values: Array) -> None:
@@ -138,7 +138,7 @@ class Moving:
                 whole[key] = np.zeros(size, values.dtype)
             if store.traits.has_rows:
                 rows = whole[key].reshape(store.size, *value.shape)
-                rows[row[store.position] - store.first] = value
+                rows[row[store.position] - store.first_row] = value
             else:
                 whole[key][...] = value.reshape(size)
         for key, value in whole.items():
@@ -159,25 +159,25 @@ class Moving:
     # --- where values are ------------------------------------------------------------------------
 
     def _buffer(self, tensor: Tensor) -> Buffer:
-        return self._layout.home(tensor).buffer
+        return self._layout.home_of(tensor).buffer
 
     def _key(self, tensor: Tensor, point: Point) -> Any:
-        return self._plan.stores[tensor].key(self._whole(tensor, point))
+        return self._plan.stores[tensor].key(self._stored_point(tensor, point))
 
     def _places_of(self, held: Sequence[_Held], point: Point) -> Array:
         """Where the values are in their buffers, one after the other."""
         found: list[int] = []
         for _, _, tensor in held:
             buffer = self._buffer(tensor)
-            found += [*buffer.place(self._whole(tensor, point)), *(0 for _ in buffer.shape)]
+            found += [*buffer.place(self._stored_point(tensor, point)), *(0 for _ in buffer.shape)]
         return np.array(found, np.int32)
 
-    def _whole(self, tensor: Tensor, point: Point) -> Point:
+    def _stored_point(self, tensor: Tensor, point: Point) -> Point:
         """The point of a value; of a block, that of its first row."""
         store = self._plan.stores[tensor]
         if not store.traits.has_rows:
             return point
-        return (*point[: store.position], store.first, *point[store.position :])
+        return (*point[: store.position], store.first_row, *point[store.position :])
 
     def _size(self, tensor: Tensor) -> tuple[int, ...]:
         """The places that are moved at once, and the shape of what is in each."""

@@ -25,7 +25,7 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 from timerl_nb.runtime.output_assembly import Outputs, Returned
 from timerl_nb.runtime.run_protocol import changed_already, run_ended_error
-from timerl_nb.runtime.state.checkpoint_reader import Kept
+from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint
 from timerl_nb.runtime.state.resumable_state import Held, RunState
 from timerl_nb.runtime.state.run_progress import SoFar
 from timerl_nb.runtime.xla.execution.buffer_values import Placed
@@ -84,7 +84,7 @@ class LoweredRun:
         self._arrays = lowered.arrays()
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
-        self._plain = self._functions = lowered.ready
+        self._plain = self._functions = lowered.callables
         plan = lowered.plan
         host = Host(plan.pdg.dims, plan.bounds, seed) if host is None else host
         self._host = HostOps(plan, host, self._state)
@@ -116,7 +116,7 @@ class LoweredRun:
             yield from self._outermost(self.lowered.regions.parts)
         else:
             yield from self._go_on(self._resumed)
-        self._moving.settle()
+        self._moving.wait()
         self._wait()
         self.finished = True
 
@@ -137,9 +137,9 @@ class LoweredRun:
             elif isinstance(part, Call) and part.loop is not None:
                 yield from self._repeat(part, part.loop)
             else:
-                self._all([part], ())
+                self._run_parts([part], ())
 
-    def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
+    def _run_parts(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
         """Run parts that follow each other; `at` are the counters of the loops around them."""
         for part in parts:
             if isinstance(part, OnHost):
@@ -152,9 +152,12 @@ class LoweredRun:
                 self._move(part, at)
             else:
                 lowered = self.lowered
-                given = {k: lowered.taken(self._made[k]) for k in lowered.given[part.number - 1]}
+                given = {
+                    k: lowered.to_call_argument(self._made[k])
+                    for k in lowered.host_outputs[part.number - 1]
+                }
                 counter = lowered.counter
-                seen = at if counter is None or not at else (counter.seen(at[0]), *at[1:])
+                seen = at if counter is None or not at else (counter.to_31_bits(at[0]), *at[1:])
                 self._asked = self._call(part, seen, given)
 
     def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[int]:
@@ -168,8 +171,8 @@ class LoweredRun:
 
     def _call(self, call: Call, *args: Any) -> Any:
         """Make a call; returns what it returns besides buffers."""
-        changed = {name: self._look(name) for name in call.changed}
-        constant = {name: self._look(name) for name in call.constant} | self._arrays
+        changed = {name: self._read_buffer(name) for name in call.changed}
+        constant = {name: self._read_buffer(name) for name in call.constant} | self._arrays
         if call.number not in self.lowered.met:
             self._waits = perf_counter()
         try:
@@ -194,10 +197,10 @@ class LoweredRun:
         since = self._waits
         return None if since is None else perf_counter() - since
 
-    def _look(self, name: str) -> Any:
+    def _read_buffer(self, name: str) -> Any:
         """A buffer; nothing need have been written to it in this turn."""
         if name not in self._state:
-            self._state[name] = self.lowered.fresh(name)
+            self._state[name] = self.lowered.fresh_buffer(name)
         return self._state[name]
 
     def _finish_iterations(self, count: int) -> None:
@@ -219,12 +222,12 @@ class LoweredRun:
         node = part.node
         if isinstance(node, Guard):
             if is_true(node, dict(zip(part.counters, at, strict=True)), self._length):
-                self._all(part.parts, at)
+                self._run_parts(part.parts, at)
         elif isinstance(node, If):
-            self._all(part.parts if part.holds(*at) else part.other, at)
+            self._run_parts(part.parts if part.condition_function(*at) else part.other, at)
         else:
             for k in iterate_loop(part, node, at, self._length):
-                self._all(part.parts, (*at, k))
+                self._run_parts(part.parts, (*at, k))
 
     def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop of the host's, from some turn on."""
@@ -232,7 +235,7 @@ class LoweredRun:
         for k in iterate_loop(part, loop, (), self._length, begin):
             if counter is not None:
                 self._seed = self.lowered.words(self._of_seed, k)
-            self._all(part.parts, (k,))
+            self._run_parts(part.parts, (k,))
             for name in self.lowered.flow.local:
                 self._state.pop(name, None)
             self._finish_iterations(1)
@@ -246,14 +249,14 @@ class LoweredRun:
             if not is_true(node.guard, env, self._length):
                 return
             at = (*at, self._length(node.guard.at, env))
-        for name in self.lowered.flow.touched(node):
-            self._look(name)
+        for name in self.lowered.flow.accessed(node):
+            self._read_buffer(name)
         self._moving.run(node, part.points(*at))
         self.instructions += 1
 
     def _length(self, at: At, env: Mapping[str, int]) -> int:
         """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
-        return find_length(backend.to_numpy(self._look(LENGTHS)), at, env)
+        return find_length(backend.to_numpy(self._read_buffer(LENGTHS)), at, env)
 
     # --- in two parts ------------------------------------------------------------------------
 
@@ -263,7 +266,7 @@ class LoweredRun:
 
         def buffer(name: str) -> Array:
             if name not in read:
-                read[name] = backend.to_numpy(self._look(name))
+                read[name] = backend.to_numpy(self._read_buffer(name))
             return read[name]
 
         return self._state_of(turn, cut, live, buffer)
@@ -277,13 +280,13 @@ class LoweredRun:
     ) -> RunState:
         """The state in these buffers."""
         lowered = self.lowered
-        placed, copied = Placed(lowered, cut), self._moving.copied
+        placed, copied = Placed(lowered, cut), self._moving.host_value
         found: dict[Tensor, Held] = {}
         lengths = buffer(LENGTHS) if self._is_dynamic else None
         for tensor, expected in live.items():
-            points = lowered.cuts.made(tensor, expected, lengths)
-            away = lowered.cuts.away(cut, tensor, points)
-            _, values = found[tensor] = placed.read(tensor, points, buffer)
+            points = lowered.cuts.existing_points(tensor, expected, lengths)
+            away = lowered.cuts.swapped_out(cut, tensor, points)
+            _, values = found[tensor] = placed.read_values(tensor, points, buffer)
             for k in np.flatnonzero(away):
                 copy = copied(tensor, tuple(points[k].tolist()))
                 if copy is not None:  # under a dynamic bound its point may never have run
@@ -291,7 +294,7 @@ class LoweredRun:
         saved = self.host.save(resources_of(lowered.plan.pdg))
         return RunState(self._given, turn, cut, found, lengths, saved)
 
-    def hold(self, turn: int) -> Callable[[], RunState]:
+    def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
         """Copy the buffers that the next turn reads before it writes them."""
         cuts = self.lowered.cuts
         if turn <= _FIRST or not self._needed:  # from then on all turns begin with the same ones
@@ -299,16 +302,16 @@ class LoweredRun:
 
             def buffer(name: str) -> Array:
                 needed.add(name)
-                return backend.to_numpy(backend.copied(self._look(name)))
+                return backend.to_numpy(backend.copied(self._read_buffer(name)))
 
-            cut = cuts.after(turn)
+            cut = cuts.cut_after(turn)
             self._state_of(turn, cut, cuts.live(cut), buffer)
             self._needed = frozenset(needed)
         held = backend.all_copied({n: self._state[n] for n in self._needed})
 
         def state() -> RunState:
             read = cache(lambda name: backend.to_numpy(held[name]))
-            cut = cuts.after(turn)
+            cut = cuts.cut_after(turn)
             return self._state_of(turn, cut, cuts.live(cut), read)
 
         return state
@@ -328,16 +331,16 @@ class LoweredRun:
         """Run the parts behind a cut."""
         lowered, held = self.lowered, dict[Tensor, Held]()
         for tensor, (points, values) in state.values.items():
-            away = lowered.cuts.away(state.cut, tensor, points)
+            away = lowered.cuts.swapped_out(state.cut, tensor, points)
             held[tensor] = points[~away], values[~away]
             if away.any():
                 self._moving.put_away(tensor, points[away], values[away])
-        for name, array in Placed(lowered, state.cut).written(held).items():
+        for name, array in Placed(lowered, state.cut).write_values(held).items():
             if name not in lowered.flow.local:
-                self._state[name] = lowered.placed(name, array)
+                self._state[name] = lowered.place_on_device(name, array)
         if state.lengths is not None:
             lengths = state.lengths.astype(np.int32)
-            self._state[LENGTHS] = lowered.placed(LENGTHS, lengths)
+            self._state[LENGTHS] = lowered.place_on_device(LENGTHS, lengths)
         if state.cut is None:
             return
         loop, parts = lowered.cuts.loop(state.cut), lowered.regions.parts
@@ -383,7 +386,7 @@ class LoweredRun:
         def output(op: Op) -> Callable[..., Array]:
             if op.attrs.role != "output" and since & self.lowered.flow.reads(op):
                 raise changed_already()
-            bounds = reached.last(op)
+            bounds = reached.last_bound(op)
             return (self._reading(self._state, bounds) if bounds else whole).output(op)
 
         return self._returned.outputs(output, names, reached.bounds, lost)
@@ -402,17 +405,17 @@ class LoweredRun:
     def _reading(
         self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
     ) -> Reading:
-        return Reading(self.lowered, state, self._moving.copied, self._returned.length, bounds)
+        return Reading(self.lowered, state, self._moving.host_value, self._returned.length, bounds)
 
     def measure(self, watch: Stopwatch | None) -> None:
         """From here on wait for every call and measure it; or, with None, do so no more."""
         plain = self._plain
-        self._functions = plain if watch is None else tuple(map(watch.around, plain))
+        self._functions = plain if watch is None else tuple(map(watch.wrap, plain))
 
     def _record(self, recorder: Recorder) -> None:
         """Report calls, and what runs on the host."""
 
-        def reported(
+        def report_call(
             name: str, at: tuple[int, ...], run: Callable[[], Any], *, wait: bool = True
         ) -> Any:
             begun, step = perf_counter(), self.instructions
@@ -422,18 +425,18 @@ class LoweredRun:
             recorder(Event(step, how, name, at, 0, now - self.began, now - begun))
             return made
 
-        def called(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap_call(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
             def run(changed: Any, constant: Any, seed: Any, at: Any, *more: Any) -> Any:
                 point = at if isinstance(at, tuple) else (at,)
                 args = (changed, constant, seed, at, *more)
                 name = f"call {call.number}"
-                return reported(name, point, lambda: function(*args), wait=self._is_waiting)
+                return report_call(name, point, lambda: function(*args), wait=self._is_waiting)
 
             return run
 
         pairs = zip(self.lowered.calls, self._functions, strict=True)
-        self._plain = self._functions = tuple(called(*pair) for pair in pairs)
-        self._report = reported
+        self._plain = self._functions = tuple(wrap_call(*pair) for pair in pairs)
+        self._report = report_call
 
     def _run_on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
         """Run an operation on the host, and report it; returns what it makes."""
@@ -446,7 +449,7 @@ class LoweredRun:
         return self._report(self.lowered.ast.names[part.node.op_id], part.point(*at), run)
 
     @property
-    def kept(self) -> Sequence[Kept]:
+    def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
         """The checkpoints that it has written."""
         return self._host.kept
 

@@ -45,9 +45,9 @@ class Reading:
         """What gives an output's value at a point."""
         pdg = self._pdg
 
-        def at(*point: int) -> Array:
+        def read_output(*point: int) -> Array:
             env = {**self._bounds, **dict(zip(op.domain, point, strict=True))}
-            self._know(op.domain, env)
+            self._record_length(op.domain, env)
             (read,) = op.inputs
             value = self._value(read, env)
             if pdg.dims.dynamic is None:
@@ -55,12 +55,12 @@ class Reading:
             true = concrete(pdg.read_type(read).shape, env)
             return value[tuple(map(slice, true))]
 
-        return at
+        return read_output
 
-    def _know(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
+    def _record_length(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
         """Give a dynamic bound the value that it has at a point, if it has one there."""
         dim = self._pdg.dims.dynamic
-        if dim is not None and self._pdg.dims.know(domain):
+        if dim is not None and self._pdg.dims.is_bound_known(domain):
             env[dim.bound] = self._length(tuple(env[d] for d in dim.over or ()))
 
     def _value(self, read: Read, env: Mapping[str, int]) -> Array:
@@ -83,11 +83,11 @@ class Reading:
             copy = self._copied(read.tensor, tuple(index))
             if copy is not None:
                 return copy
-            home = layout.home(read.tensor)
+            home = layout.home_of(read.tensor)
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]
-        self._know(domain, inner)  # branches may ask for it
+        self._record_length(domain, inner)  # branches may ask for it
         holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
         branch = next(holding, source.inputs[-1])
         return self._value(branch, inner)
@@ -96,7 +96,7 @@ class Reading:
         if buffer.name not in self._read:
             array = self._state.get(buffer.name)
             if array is None:  # nothing wrote it
-                array = self._lowered.fresh(buffer.name)
+                array = self._lowered.fresh_buffer(buffer.name)
             self._read[buffer.name] = backend.to_numpy(array)
         return self._read[buffer.name]
 

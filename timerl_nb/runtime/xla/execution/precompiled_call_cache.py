@@ -78,7 +78,7 @@ class CompiledCall:
         asked: Any = jax.config
         if asked.jax_disable_jit or asked.jax_debug_nans or asked.jax_debug_infs:
             return self._function(*args)  # nothing runs as compiled, from this call on
-        made, under = self._first
+        made, under = self._first_call
         # JAX traces anew what it meets under other settings
         return (made if _meaning() == under else self._function)(*args)
 
@@ -90,7 +90,7 @@ class CompiledCall:
     @property
     def executable(self) -> Any:
         """What XLA has compiled, as JAX has it. Waits for XLA."""
-        return self._first[0]
+        return self._first_call[0]
 
     @property
     def is_compiled(self) -> bool:
@@ -102,13 +102,13 @@ class CompiledCall:
         return self._begun is not None and not self._begun.cancelled()
 
     @cached_property
-    def _first(self) -> tuple[Any, tuple[Any, ...]]:
+    def _first_call(self) -> tuple[Any, tuple[Any, ...]]:
         """What the first call runs, and the settings that it met."""
         begun = self._begun if self._is_begun else None
         try:
             made, under = (self._loading()(), _meaning()) if begun is None else begun.result()
         except CancelledError:  # by another's interrupt
-            return self._first
+            return self._first_call
         except BaseException as error:
             self._begun = None  # the next run tries again
             if not isinstance(error, Exception):
@@ -121,7 +121,7 @@ class CompiledCall:
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
         device, key = backend.device(), self._key()
-        known = self._calls.cache.read(key)
+        known = self._calls.cache.load(key)
         if known is not None:
             return lambda: _deserialize_call(known, device)
         lowered = self._lower()

@@ -30,10 +30,10 @@ def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
     parts = lowered.regions.parts
     endless = next((part for part in parts if _is_endless(part)), None)
     if isinstance(endless, Around) and isinstance(endless.node, Loop):
-        return _Made(lowered.fuse).of(
+        return _CallCounter(lowered.fuse).count_parts(
             endless.parts, (endless.node.first.const + endless.node.step,)
         )
-    return _Made(lowered.fuse).of(parts, ())
+    return _CallCounter(lowered.fuse).count_parts(parts, ())
 
 
 def _is_endless(part: Part) -> bool:
@@ -41,7 +41,7 @@ def _is_endless(part: Part) -> bool:
     return isinstance(node, Loop) and node.last.is_const and node.last.const + 1 == ENDLESS
 
 
-class _Made:
+class _CallCounter:
     """Counts the calls of parts.
 
     Args:
@@ -51,11 +51,11 @@ class _Made:
     def __init__(self, fuse: int) -> None:
         self._fuse = fuse
 
-    def of(self, parts: Sequence[Part], at: tuple[int, ...]) -> Counter[int] | None:
+    def count_parts(self, parts: Sequence[Part], at: tuple[int, ...]) -> Counter[int] | None:
         """Those of parts that follow each other; `at` are the counters of the loops around them."""
-        return _sum(self._one(part, at) for part in parts)
+        return _sum(self._count_part(part, at) for part in parts)
 
-    def _one(self, part: Part, at: tuple[int, ...]) -> Counter[int] | None:
+    def _count_part(self, part: Part, at: tuple[int, ...]) -> Counter[int] | None:
         if isinstance(part, Call):
             turns = 1 if part.loop is None else len(_turns(part.loop, {})[:: self._fuse])
             return Counter({part.number: turns})
@@ -63,14 +63,14 @@ class _Made:
             return Counter()
         node = part.node
         if isinstance(node, If):
-            return self.of(part.parts if part.holds(*at) else part.other, at)
+            return self.count_parts(part.parts if part.condition_function(*at) else part.other, at)
         if not isinstance(node, Loop) or node.turns is not None:
             return None  # a dynamic bound decides
         turns = _turns(node, dict(zip(part.counters, at, strict=True)))
         if turns and all(map(_is_even, part.parts)):
-            once = self.of(part.parts, (*at, turns[0]))
+            once = self.count_parts(part.parts, (*at, turns[0]))
             return None if once is None else Counter({k: n * len(turns) for k, n in once.items()})
-        return _sum(self.of(part.parts, (*at, k)) for k in turns)
+        return _sum(self.count_parts(part.parts, (*at, k)) for k in turns)
 
 
 def _sum(found: Iterable[Counter[int] | None]) -> Counter[int] | None:

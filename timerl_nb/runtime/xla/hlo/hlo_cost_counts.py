@@ -87,7 +87,7 @@ def work(text: str) -> Work:
     known, which nothing asks. A call that XLA makes one kernel of, loops and all, is one launch.
     """
     entry, named = computations(text)
-    return Counting(named).of(entry)
+    return Counting(named).count_computation(entry)
 
 
 class Counting:
@@ -96,14 +96,14 @@ class Counting:
     def __init__(self, named: Mapping[str, Computation]) -> None:
         self._computations = named
 
-    def of(self, computation: Computation) -> Work:
+    def count_computation(self, computation: Computation) -> Work:
         """All that a computation runs."""
         return sum(
             (self._instruction_work(one, computation) for one in computation.values()), Work()
         )
 
     def _callee_work(self, one: Instruction, role: str) -> Work:
-        return self.of(self._computations[one.called(role)])
+        return self.count_computation(self._computations[one.called_computation(role)])
 
     def _instruction_work(self, one: Instruction, around: Computation) -> Work:
         if one.kind in NAMES:
@@ -114,7 +114,7 @@ class Counting:
             asked = self._callee_work(one, "condition")
             return self._callee_work(one, "body") + asked + Work(is_exact=False)
         if one.kind == "conditional":
-            ways = [self.of(self._computations[name]) for name in one.branches]
+            ways = [self.count_computation(self._computations[name]) for name in one.branches]
             most = max(ways, key=lambda way: way.launches)
             return most + Work(is_exact=all(way.launches == most.launches for way in ways))
         if one.kind == "call" and ONE_KERNEL not in one.rest:
@@ -130,11 +130,11 @@ class Counting:
             )
         return Work(1, *self._arithmetic(one, around), self._count_moved_bytes(one, around))
 
-    def touched(self, one: Instruction, around: Computation) -> int:
+    def count_written_elements(self, one: Instruction, around: Computation) -> int:
         """Elements that a launch writes of its largest array; in-place updates and scatters count new values."""
         if one.kind == "fusion":
-            inner = self._computations[one.called("calls")]
-            return max((n for n, _ in inner.written(inner.root)), default=1)
+            inner = self._computations[one.called_computation("calls")]
+            return max((n for n, _ in inner.written_sizes(inner.root)), default=1)
         if one.kind in IN_PLACE:
             return sum(new.elements for new in around.updates(one))
         return max((prod(shape) for _, shape in one.arrays), default=1)
@@ -148,9 +148,10 @@ class Counting:
             needed: elements of its result that a fusion computes; by default all.
         """
         if one.kind == "fusion":
-            inner = self._computations[one.called("calls")]
+            inner = self._computations[one.called_computation("calls")]
             found = [
-                self._arithmetic(each, inner, inner.needed[each.name]) for each in inner.values()
+                self._arithmetic(each, inner, inner.needed_elements[each.name])
+                for each in inner.values()
             ]
             return sum(p for p, _ in found), sum(e for _, e in found)
         made = one.elements if needed is None else needed
@@ -185,9 +186,9 @@ class Counting:
             return new + (indices if one.kind == "scatter" else 0)
         if one.kind != "fusion":
             return _count_full_bytes(one, around)
-        inner = self._computations[one.called("calls")]
-        read = sum(inner.read(x.name) for x in inner.values() if x.kind == "parameter")
-        return read + sum(size for _, size in inner.written(inner.root))
+        inner = self._computations[one.called_computation("calls")]
+        read = sum(inner.bytes_read(x.name) for x in inner.values() if x.kind == "parameter")
+        return read + sum(size for _, size in inner.written_sizes(inner.root))
 
 
 def _count_full_bytes(one: Instruction, around: Computation) -> int:

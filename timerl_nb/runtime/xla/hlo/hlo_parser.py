@@ -90,7 +90,7 @@ class Instruction:
     def nbytes(self) -> int:
         return sum(self.sizes)
 
-    def called(self, role: str) -> str:
+    def called_computation(self, role: str) -> str:
         found = re.search(rf"\b{role}=%([\w.\-]+)", self.rest)
         assert found is not None, f"{self.kind} without {role}"
         return found[1]
@@ -126,7 +126,7 @@ class Computation(Mapping[str, Instruction]):
         return next(x for x in self.values() if x.is_root)
 
     @cached_property
-    def needed(self) -> Mapping[str, int]:
+    def needed_elements(self) -> Mapping[str, int]:
         """Number of elements that a fusion computes of each instruction; slices and gathers need fewer."""
         found = dict.fromkeys(self, 0)
         found[self.root.name] = self.root.elements
@@ -145,13 +145,13 @@ class Computation(Mapping[str, Instruction]):
         operand = self[user.operands[index]]
         if user.kind in ("slice", "dynamic-slice", "gather") and not index:
             return min(operand.elements, needed)
-        if operand.name in self.replaced(user):
+        if operand.name in self.in_place_operands(user):
             return 0
         if user.kind == "tuple" or operand.elements != user.elements:
             return operand.elements
         return needed
 
-    def replaced(self, one: Instruction) -> Sequence[str]:
+    def in_place_operands(self, one: Instruction) -> Sequence[str]:
         """The operands that an instruction changes in place: they are memory, and not computed by the fusion around."""
         count = {"dynamic-update-slice": 1, "scatter": len(one.operands) // 2}.get(one.kind, 0)
         return [name for name in one.operands[:count] if self._is_memory(self[name])]
@@ -159,7 +159,7 @@ class Computation(Mapping[str, Instruction]):
     def _is_memory(self, one: Instruction) -> bool:
         if one.kind in ("bitcast", "get-tuple-element"):
             return self._is_memory(self[one.operands[0]])
-        return one.kind == "parameter" or bool(self.replaced(one))
+        return one.kind == "parameter" or bool(self.in_place_operands(one))
 
     def updates(self, one: Instruction) -> Sequence[Instruction]:
         """The operands with the new values of an in-place update."""
@@ -167,18 +167,18 @@ class Computation(Mapping[str, Instruction]):
             return [self[name] for name in one.operands[len(one.operands) // 2 + 1 :]]
         return [self[one.operands[1]]]
 
-    def read(self, name: str) -> int:
+    def bytes_read(self, name: str) -> int:
         """The bytes that a fusion reads of one of its parameters."""
         one = self[name]
-        return one.nbytes * self.needed[name] // max(1, one.elements)
+        return one.nbytes * self.needed_elements[name] // max(1, one.elements)
 
-    def written(self, one: Instruction) -> Sequence[tuple[int, int]]:
+    def written_sizes(self, one: Instruction) -> Sequence[tuple[int, int]]:
         """Elements and bytes that a fusion writes of each array; in-place updates count new values."""
         if one.kind == "tuple":
-            return [part for name in one.operands for part in self.written(self[name])]
+            return [part for name in one.operands for part in self.written_sizes(self[name])]
         if one.kind == "bitcast" and self._is_memory(one):
-            return self.written(self[one.operands[0]])
-        if places := self.replaced(one):
+            return self.written_sizes(self[one.operands[0]])
+        if places := self.in_place_operands(one):
             new = self.updates(one)
             before = [part for name in places for part in self._written_before(self[name])]
             elements = sum(x.elements for x in new) + sum(n for n, _ in before)
@@ -186,7 +186,7 @@ class Computation(Mapping[str, Instruction]):
         return [(prod(shape), size) for (_, shape), size in zip(one.arrays, one.sizes, strict=True)]
 
     def _written_before(self, one: Instruction) -> Sequence[tuple[int, int]]:
-        return [] if one.kind in ("parameter", "get-tuple-element") else self.written(one)
+        return [] if one.kind in ("parameter", "get-tuple-element") else self.written_sizes(one)
 
 
 def _bits(dtype: str) -> int:

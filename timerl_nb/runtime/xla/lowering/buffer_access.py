@@ -28,11 +28,11 @@ class Within:
         """Where they start along each of the axes of a value."""
         return [self.start if k == self.axis else 0 for k in range(count)]
 
-    def of(self, array: JaxArray, places: int) -> JaxArray:
+    def read_part(self, array: JaxArray, places: int) -> JaxArray:
         """That part of all values of a buffer."""
         return lax.dynamic_slice_in_dim(array, self.start, self.size, places + self.axis)
 
-    def put(self, array: JaxArray, part: JaxArray, places: int) -> JaxArray:
+    def write_part(self, array: JaxArray, part: JaxArray, places: int) -> JaxArray:
         """The buffer with that part of all values."""
         return lax.dynamic_update_slice_in_dim(array, part, self.start, places + self.axis)
 
@@ -47,10 +47,10 @@ class InPlace:
     def dtype(self) -> Any:
         return self.ref.dtype
 
-    def at(self, places: Sequence[Any]) -> JaxArray:
+    def read_at(self, places: Sequence[Any]) -> JaxArray:
         return self.ref[tuple(places)]
 
-    def put(self, places: Sequence[Any], value: JaxArray) -> InPlace:
+    def write_at(self, places: Sequence[Any], value: JaxArray) -> InPlace:
         self.ref[tuple(places)] = value
         return self
 
@@ -82,12 +82,12 @@ def look_up(
         pairs = zip(places, buffer.axes, strict=True)
         near = [min(max(at, 0), x.size - 1) if isinstance(at, int) else at for at, x in pairs]
         if isinstance(array, InPlace):
-            return array.at(near)
+            return array.read_at(near)
         return cut(array, near, [1] * len(near), within).reshape(buffer.shape)
     if isinstance(array, InPlace):
         raise NotImplementedError("many of its places are looked up at once")
     if within is not None:
-        array = within.of(array, len(places))
+        array = within.read_part(array, len(places))
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
 
 
@@ -129,7 +129,7 @@ def put(
     if not places:
         return value
     if isinstance(array, InPlace):
-        return array.put(places, value.reshape(buffer.shape))
+        return array.write_at(places, value.reshape(buffer.shape))
     return lax.dynamic_update_slice(
         array,
         value.reshape((*[1] * len(places), *buffer.shape)),
@@ -148,7 +148,7 @@ def put_within(
     """As `put`, where some of the coordinates may lie outside of the buffer."""
     inside: Any = True
     for axis in buffer.axes:
-        inside = inside & axis.inside(coordinates[axis.coordinate])
+        inside = inside & axis.has_slot(coordinates[axis.coordinate])
     if isinstance(inside, bool):  # known while tracing
         return put(array, buffer, coordinates, value, within) if inside else array
     old = look_up(array, buffer, coordinates, within)

@@ -40,7 +40,7 @@ class Shards:
         """Where a buffer lies; None stands for what every device has."""
         return self._sharding_along(None if buffer is None else self.axis(buffer))
 
-    def everywhere(self, array: JaxArray) -> JaxArray:
+    def replicate(self, array: JaxArray) -> JaxArray:
         """An array that every device has."""
         return device_put(array, self._sharding_along(None))
 
@@ -50,7 +50,7 @@ class Shards:
         place = lambda x, axis: lax.with_sharding_constraint(x, self._sharding_along(axis))  # noqa: E731
         return Division(self.dim.bound, place)
 
-    def apart(
+    def map_per_device(
         self,
         run: Callable[[dict[str, JaxArray], Any, JaxArray], dict[str, JaxArray]],
         axes: Mapping[str, int],

@@ -119,7 +119,7 @@ class Around:
     other: tuple[Part, ...] = ()
 
     @cached_property
-    def holds(self) -> Any:
+    def condition_function(self) -> Any:
         """A function from the counters' values to whether an If's condition holds."""
         assert isinstance(self.node, If)
         return compile_python(python_source(self.node.cond), self.counters)
@@ -153,9 +153,9 @@ class Regions:
     def __init__(self, root: Node, pdg: Pdg, flow: Flow, fuse: int = 1) -> None:
         self._pdg, self._flow, self._fuse = pdg, flow, fuse
         self.calls: list[Call] = []
-        self.parts = self._parts([root], (), None)
+        self.parts = self._divide_nodes([root], (), None)
 
-    def _parts(
+    def _divide_nodes(
         self, nodes: Iterable[Node], counters: tuple[str, ...], seen: set[str] | None
     ) -> tuple[Part, ...]:
         """Divide nodes that follow each other.
@@ -164,7 +164,7 @@ class Regions:
             seen: in a turn of an outermost loop, the buffers of that turn that have been touched.
         """
         found: list[Part] = []
-        for item in self._drafts(nodes, counters):
+        for item in self._draft_calls(nodes, counters):
             if isinstance(item, _Draft):
                 if item.given or item.asked or any(map(self._flow.writes, item.nodes)):
                     found.append(self._call(item, counters, seen))
@@ -176,16 +176,16 @@ class Regions:
             else:
                 found.append(self._build_control_flow(item, counters))
             if seen is not None and isinstance(found[-1], Around | Move):
-                seen |= self._flow.touched(item)
+                seen |= self._flow.accessed(item)
         return tuple(found)
 
-    def _drafts(
+    def _draft_calls(
         self, nodes: Iterable[Node], counters: tuple[str, ...]
     ) -> list[_Draft | Execute | Transfer | Loop | If]:
         """The calls, and between them what the host runs."""
         found: list[_Draft | Execute | Transfer | Loop | If] = []
 
-        def draft(node: Node | None = None) -> _Draft:
+        def call_draft_for(node: Node | None = None) -> _Draft:
             """The call that is to run a node, or to give what one on the host reads."""
             overtaken: Names = frozenset()
             for last in reversed(found):
@@ -196,7 +196,7 @@ class Regions:
                     return last
                 if node is None or not self._commute(last, node):
                     break
-                overtaken |= self._flow.touched(last)
+                overtaken |= self._flow.accessed(last)
             new = _Draft()
             found.append(new)
             return new
@@ -204,7 +204,7 @@ class Regions:
         for node in _flat(nodes):
             if isinstance(node, Execute) and self._has_host_work(node):
                 if node.guard is None and self._flow.statements.of_op(node.op_id).operands:
-                    last = draft()
+                    last = call_draft_for()
                     last.asked, last.closed = node, True
                 found.append(node)
                 if node.guard is None and self._live_writes(node):
@@ -214,7 +214,7 @@ class Regions:
             elif not counters and is_repeated(node, self._fuse):
                 found.append(_Draft(nodes=[node], closed=True))
             else:
-                draft(node).nodes.append(node)
+                call_draft_for(node).nodes.append(node)
         return found
 
     def _commute(self, last: Node, node: Node) -> bool:
@@ -223,7 +223,7 @@ class Regions:
             return False
         flow = self._flow
         return not (
-            flow.writes(last) & flow.touched(node) or flow.touched(last) & flow.writes(node)
+            flow.writes(last) & flow.accessed(node) or flow.accessed(last) & flow.writes(node)
         )
 
     def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
@@ -241,9 +241,9 @@ class Regions:
         if isinstance(node, Loop):
             turn: set[str] | None = None if counters else set()
             inner = (*counters, node.counter)
-            return Around(node, counters, self._parts([node.body], inner, turn))
-        other = () if node.other is None else self._parts([node.other], counters, None)
-        return Around(node, counters, self._parts([node.then], counters, None), other)
+            return Around(node, counters, self._divide_nodes([node.body], inner, turn))
+        other = () if node.other is None else self._divide_nodes([node.other], counters, None)
+        return Around(node, counters, self._divide_nodes([node.then], counters, None), other)
 
     def _call(self, draft: _Draft, counters: tuple[str, ...], seen: set[str] | None) -> Call:
         flow, nodes = self._flow, draft.nodes
@@ -252,7 +252,7 @@ class Regions:
         before, after = self._live_before(draft), self._live_after(draft)
         if not counters and is_repeated(node, self._fuse):
             assert isinstance(node, Loop)
-            kept = flow.carried(node)
+            kept = flow.loop_carried(node)
             call = Call(number, node, kept, before - kept, kept, fuse=self._fuse)
         else:
             writes, touched = self._accessed_buffers(draft)
@@ -267,23 +267,23 @@ class Regions:
 
     def _live_before(self, draft: _Draft) -> Names:
         if draft.given is not None:
-            return self._flow.between(draft.given)
+            return self._flow.live_between(draft.given)
         first = draft.nodes[0] if draft.nodes else draft.asked
         assert first is not None
-        return self._flow.before(first)
+        return self._flow.live_in(first)
 
     def _live_after(self, draft: _Draft) -> Names:
         if draft.asked is not None:
-            return self._flow.between(draft.asked)
+            return self._flow.live_between(draft.asked)
         last = draft.nodes[-1] if draft.nodes else draft.given
         assert last is not None
-        return self._flow.behind(last)
+        return self._flow.live_out(last)
 
     def _accessed_buffers(self, draft: _Draft) -> tuple[Names, Names]:
         """The buffers that a call may change, and those that it may look into besides."""
         flow = self._flow
         writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
-        touched: Names = frozenset({LENGTHS}).union(*map(flow.touched, draft.nodes))
+        touched: Names = frozenset({LENGTHS}).union(*map(flow.accessed, draft.nodes))
         if draft.given is not None:
             writes |= self._live_writes(draft.given)
         if draft.asked is not None:
@@ -292,14 +292,14 @@ class Regions:
 
     def _live_writes(self, node: Execute) -> Names:
         """The buffers in which what the host makes is looked for."""
-        return self._flow.writes(node) & self._flow.behind(node)
+        return self._flow.writes(node) & self._flow.live_out(node)
 
     def _has_host_work(self, node: Node) -> bool:
         """Whether a node is, or contains, something that the host does."""
         if isinstance(node, Execute):
             return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
         if isinstance(node, Deallocate):
-            return node.lifetime in self._flow.plan.swaps.away
+            return node.lifetime in self._flow.plan.swaps.absences
         if isinstance(node, Offload | Fetch):
             return True
         return any(map(self._has_host_work, children(node)))

@@ -60,8 +60,8 @@ class Flow:
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
-        found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
-        given = {layout.home(tensor).buffer.name for tensor in layout.given}
+        found = (within[loop.counter] & self.accessed(loop) for loop in self._outer)
+        given = {layout.home_of(tensor).buffer.name for tensor in layout.input_arrays}
         self.local = _NONE.union(*found) - self._shared_buffers(outer) - given
         if layout.nbytes <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
@@ -73,7 +73,7 @@ class Flow:
         found: set[str] = set()
         seen: set[str] = set()
         for part in outer:
-            touched = self.touched(part)
+            touched = self.accessed(part)
             found |= touched & seen if isinstance(part, Loop) else touched
             seen |= touched
         return frozenset(found)
@@ -85,32 +85,32 @@ class Flow:
             self._writes[id(node)] = self._written_buffers(node)
         return self._writes[id(node)]
 
-    def carried(self, loop: Loop) -> Names:
+    def loop_carried(self, loop: Loop) -> Names:
         """The buffers that a loop hands from turn to turn, and leaves behind."""
         return self._carried[id(loop)]
 
-    def before(self, node: Node) -> Names:
+    def live_in(self, node: Node) -> Names:
         """The buffers whose contents matter when a part of the nest begins."""
         return self._live[id(node)]
 
-    def behind(self, node: Node) -> Names:
+    def live_out(self, node: Node) -> Names:
         """The buffers whose contents matter when a part of the nest has ended."""
         return self._next[id(node)]
 
-    def between(self, node: Execute) -> Names:
+    def live_between(self, node: Execute) -> Names:
         """The buffers whose contents matter once an operation has its operands, before it writes."""
-        after = self.behind(node)
+        after = self.live_out(node)
         return (
             after
             if node.guard is not None
             else after - self._overwritten_buffers(self.pdg[node.op_id])
         )
 
-    def touched(self, node: Node) -> Names:
+    def accessed(self, node: Node) -> Names:
         """The buffers that a node may look into or change."""
         if id(node) not in self._touched:
             self._nodes.append(node)
-            found = self.writes(node).union(*map(self.touched, children(node)))
+            found = self.writes(node).union(*map(self.accessed, children(node)))
             if isinstance(node, Execute):
                 found |= self.reads(self.pdg[node.op_id])
             if isinstance(node, Offload):
@@ -126,12 +126,12 @@ class Flow:
             if isinstance(op.attrs, BoundAttrs):
                 return frozenset({LENGTHS})
             outs = ((op.id, k) for k in range(len(op.outputs)))
-            made = (tensor for tensor in outs if tensor not in self.layout.given)
+            made = (tensor for tensor in outs if tensor not in self.layout.input_arrays)
             homes = (home for tensor in made for home in self.layout.homes[tensor])
             return frozenset(home.buffer.name for home in homes)
         if isinstance(node, Deallocate):
             return frozenset(
-                self.layout.home(t).buffer.name
+                self.layout.home_of(t).buffer.name
                 for t in self.plan.lifetimes[node.lifetime].tensors
                 if self.pdg[t[0]].outputs[t[1]].reduce is not None
             )
@@ -141,8 +141,8 @@ class Flow:
 
     def _moved_buffers(self, node: Offload | Fetch) -> Names:
         """The buffers of what goes to the host or comes back."""
-        moved = self.plan.moved(node.lifetime)
-        return frozenset(self.layout.home(tensor).buffer.name for tensor in moved)
+        moved = self.plan.swapped_tensors(node.lifetime)
+        return frozenset(self.layout.home_of(tensor).buffer.name for tensor in moved)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -155,14 +155,14 @@ class Flow:
             found |= {latest[n].buffer.name if n in latest else n for n in behind}
         for k, output in enumerate(op.outputs):
             if output.reduce is not None:
-                found.add(self.layout.home((op.id, k)).buffer.name)
-        if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.know(op.domain):
+                found.add(self.layout.home_of((op.id, k)).buffer.name)
+        if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.is_bound_known(op.domain):
             found.add(LENGTHS)
         return frozenset(found)
 
     def _operand_buffers(self, operand: Operand) -> set[str]:
         found = tensors(self.pdg, operand.read, self.layout.merges)
-        homes = (self.layout.merges.get(k) or self.layout.home((k, out)) for k, out in found)
+        homes = (self.layout.merges.get(k) or self.layout.home_of((k, out)) for k, out in found)
         return {home.buffer.name for home in homes}
 
     def _output_buffers(self) -> Names:
@@ -221,7 +221,7 @@ class Flow:
         homes = [
             home
             for k, output in enumerate(op.outputs)
-            if output.reduce is None and (op.id, k) not in self.layout.given
+            if output.reduce is None and (op.id, k) not in self.layout.input_arrays
             for home in self.layout.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
@@ -244,7 +244,7 @@ def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
             turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
 
     @cache  # many tensors live alike
-    def inside(lives: Lives) -> bool:
+    def is_inside(lives: Lives) -> bool:
         born, last = lives.born, lives.last
         same = (loop[born] == loop[last]) & (turn[born] == turn[last])
         return bool((same & (loop[last] >= 0)).all())
@@ -253,4 +253,4 @@ def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
     for tensor, homes in layout.homes.items():
         for home in homes:
             held.setdefault(home.buffer.name, []).append(plan.spans[tensor].lives)
-    return frozenset(name for name, lives in held.items() if all(map(inside, lives)))
+    return frozenset(name for name, lives in held.items() if all(map(is_inside, lives)))

@@ -81,7 +81,7 @@ class Lowered:
     @cached_property
     def nbytes(self) -> int:
         """The bytes of all buffers, and of what is on its way between them and the host."""
-        return self.layout.nbytes + self.plan.moving
+        return self.layout.nbytes + self.plan.bytes_in_transfer
 
     @cached_property
     def temporaries(self) -> int:
@@ -95,34 +95,34 @@ class Lowered:
         return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries_each)
 
     @property
-    def stated(self) -> int | None:
+    def stated_temporaries(self) -> int | None:
         """What `temporaries` is once XLA has compiled all calls, whose figures are kept; else None.
 
         It waits for nothing.
         """
-        known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.ready)
+        known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.callables)
         return self.temporaries if known or "temporaries" in self.__dict__ else None
 
     def _temporary_bytes(self, call: Call) -> int | None:
         """Bytes of temporaries that XLA states for a call; None where it states none."""
-        ready = self.ready[call.number - 1]
+        ready = self.callables[call.number - 1]
         if isinstance(ready, CompiledCall):
             return ready.temporaries
-        return stated_by(self.compiled(call.number)) if self._is_alike(call) else None
+        return stated_by(self.xla_executable(call.number)) if self._is_alike(call) else None
 
     @property
-    def needed(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of each device in all, with what XLA states, but for what every call takes of its own."""
         return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
 
     def _begin(self) -> None:
         """Load all calls, or compile them, at once."""
-        CompiledCall.begin(ready for ready in self.ready if isinstance(ready, CompiledCall))
+        CompiledCall.begin(ready for ready in self.callables if isinstance(ready, CompiledCall))
 
     def _local_bytes(self, call: Call) -> int:
         """The bytes of the buffers that only a call knows of."""
         known = call.changed | call.constant | call.made | {LENGTHS}
-        names = self.flow.touched(call.node) - known
+        names = self.flow.accessed(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
 
     @property
@@ -169,7 +169,7 @@ class Lowered:
         return known[id(tile.loop)]
 
     @cached_property
-    def hosted(self) -> Mapping[str, str]:
+    def host_operations(self) -> Mapping[str, str]:
         """The operations that run on the host, by name: why they do."""
         pdg, names = self.plan.pdg, self.ast.names
         ids = dict.fromkeys(node.op_id for node in self.ast if isinstance(node, Execute))
@@ -188,11 +188,11 @@ class Lowered:
         return tuple(self._function(call) for call in self.calls)
 
     @cached_property
-    def ready(self) -> tuple[Callable[..., Any], ...]:
+    def callables(self) -> tuple[Callable[..., Any], ...]:
         """The functions as runs call them: loaded, where an earlier process has compiled them."""
-        return tuple(map(self._ready, self.calls, self.functions))
+        return tuple(map(self._make_callable, self.calls, self.functions))
 
-    def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _make_callable(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
         if self._compiled is None or not self._is_alike(call):
             return function
         name = f"{call.number} of\n{self}"
@@ -207,8 +207,8 @@ class Lowered:
     def _function(self, call: Call) -> Callable[..., Any]:
         lowering = self._lowering
 
-        def made(state: State) -> State:
-            return {n: state[n] if n in state else lowering.fresh(n) for n in call.made}
+        def run_call(state: State) -> State:
+            return {n: state[n] if n in state else lowering.fresh_buffer(n) for n in call.made}
 
         def region(
             changed: State, constant: State, seed: Any, counters: Seq[Any], given: Mapping[int, Any]
@@ -218,8 +218,8 @@ class Lowered:
             if call.given is not None:
                 lowering.give(call.given, given, state, env)
             lowering.run(call.node, state, env, seed)
-            asked = () if call.asked is None else lowering.asked(call.asked, state, env)
-            return made(state), asked
+            asked = () if call.asked is None else lowering.host_operands(call.asked, state, env)
+            return run_call(state), asked
 
         loop = call.loop
         placed = self._placements(call.made)
@@ -232,7 +232,7 @@ class Lowered:
         def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
             state = {**constant, **changed}
             lowering.run(loop.body, state, {loop.counter: counter}, seed)
-            return made(state)
+            return run_call(state)
 
         def turns(changed: State, constant: State, seed: Any, first: Any, count: Any) -> State:
             def one(k: Any, state: State) -> State:
@@ -250,21 +250,21 @@ class Lowered:
         buffers = self.layout.buffers
         return {name: self.shards.placement(buffers.get(name)) for name in sorted(names)}
 
-    def fresh(self, name: str) -> Any:
+    def fresh_buffer(self, name: str) -> Any:
         """A buffer before anything is written to it."""
         given = self.given_buffers()
-        return given[name] if name in given else self._lowering.fresh(name)
+        return given[name] if name in given else self._lowering.fresh_buffer(name)
 
-    def placed(self, name: str, array: Array) -> Any:
+    def place_on_device(self, name: str, array: Array) -> Any:
         """A buffer with given contents, which nobody else has, where it lies."""
         if self.shards is None:
             return backend.copied(array)
         placement = self.shards.placement(self.layout.buffers.get(name))
         return backend.copied(jax.device_put(array, placement))
 
-    def taken(self, array: Any) -> Any:
+    def to_call_argument(self, array: Any) -> Any:
         """What the host made, as calls take it."""
-        return array if self.shards is None else self.shards.everywhere(array)
+        return array if self.shards is None else self.shards.replicate(array)
 
     def arrays(self) -> State:
         """The given arrays, where this thread's programs run."""
@@ -272,7 +272,7 @@ class Lowered:
 
     @cached_property
     def _arrays(self) -> Callable[[Any], State]:
-        place = jax.device_put if self.shards is None else self.shards.everywhere
+        place = jax.device_put if self.shards is None else self.shards.replicate
 
         return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
 
@@ -282,12 +282,12 @@ class Lowered:
 
     @cached_property
     def _given_buffers(self) -> Callable[[Any], State]:
-        return cache(lambda _: dict(starmap(self._given_buffer, self.layout.given.items())))
+        return cache(lambda _: dict(starmap(self._given_buffer, self.layout.input_arrays.items())))
 
     def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
         """A buffer's name and contents: the array itself where kernels compute with it, too."""
         buffer, attrs = (
-            self.layout.home(tensor).buffer,
+            self.layout.home_of(tensor).buffer,
             passed_on(self.plan.pdg[tensor[0]], tensor[1]),
         )
         if self.shards is not None:
@@ -317,7 +317,7 @@ class Lowered:
         """What makes buffers, many in one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
-            made = jax.jit(lambda: {name: self._lowering.fresh(name) for name in names})
+            made = jax.jit(lambda: {name: self._lowering.fresh_buffer(name) for name in names})
             if self._compiled is None or self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
@@ -325,14 +325,14 @@ class Lowered:
         return cache(making)
 
     @cached_property
-    def given(self) -> tuple[tuple[int, ...], ...]:
+    def host_outputs(self) -> tuple[tuple[int, ...], ...]:
         """By call, the outputs of the host's operation that it puts into its buffers."""
         return tuple(self._needed_host_outputs(call) for call in self.calls)
 
     def _needed_host_outputs(self, call: Call) -> tuple[int, ...]:
         if call.given is None:
             return ()
-        op, needed = self.plan.pdg[call.given.op_id], self.flow.behind(call.given)
+        op, needed = self.plan.pdg[call.given.op_id], self.flow.live_out(call.given)
         return tuple(
             k
             for k in range(len(op.outputs))
@@ -369,13 +369,13 @@ class Lowered:
                 for line, about in self._call_lines(part):
                     yield f"{pad}{line}", about
             elif isinstance(part, OnHost):
-                why = self.hosted[self.ast.names[part.node.op_id]]
+                why = self.host_operations[self.ast.names[part.node.op_id]]
                 for line, about in self.ast.found_in(part.node):
                     yield f"{pad}on the host ({why}): {line}", about
             elif isinstance(part, Move):
                 yield f"{pad}{self.ast.line(part.node)}", ()
             else:
-                yield f"{pad}{self._head(part)}", ()
+                yield f"{pad}{self._head_line(part)}", ()
                 yield from (
                     self._lines(part.parts, depth + 1) if part.parts else [(f"{pad}  pass", ())]
                 )
@@ -383,10 +383,10 @@ class Lowered:
                     yield f"{pad}else:", ()
                     yield from self._lines(part.other, depth + 1)
 
-    def _head(self, part: Around) -> str:
+    def _head_line(self, part: Around) -> str:
         """The line of a loop or a condition that the host runs."""
         if isinstance(part.node, Guard):
-            return f"if {self.ast.shown(part.node)}:"
+            return f"if {self.ast.display_node(part.node)}:"
         return self.ast.line(part.node)
 
     def _call_lines(self, call: Call) -> Iterable[tuple[str, Seq[str]]]:
@@ -396,7 +396,7 @@ class Lowered:
             turns = (call.loop.last.const - call.loop.first.const) // call.loop.step + 1
             each = f"every {self.fuse} turns of" if self.fuse > 1 else "each of"
             what = "" if self.fuse > 1 else " turns"
-            times = f", for {each} {turns}{what} of {self.ast.shown(call.loop).counter}"
+            times = f", for {each} {turns}{what} of {self.ast.display_node(call.loop).counter}"
         yield f"call {call.number}{times}:", ()
         if call.given is not None:
             yield f"  put away what {names[call.given.op_id]} made", ()
@@ -417,12 +417,12 @@ class Lowered:
                 found.append({"runs": "xla", "call": part.number, "lines": lines})
             elif isinstance(part, OnHost):
                 name = self.ast.names[part.node.op_id]
-                found.append({"runs": "host", "name": name, "why": self.hosted[name]})
+                found.append({"runs": "host", "name": name, "why": self.host_operations[name]})
             elif isinstance(part, Move):
                 found.append({"runs": "host", "line": self.ast.line(part.node)})
             else:
                 inner = {"parts": self._json(part.parts), "else": self._json(part.other)}
-                found.append({"runs": "host", "line": self._head(part), **inner})
+                found.append({"runs": "host", "line": self._head_line(part), **inner})
         return found
 
     def jaxpr(self, call: int = 1) -> str:
@@ -432,12 +432,12 @@ class Lowered:
 
     def hlo(self, call: int = 1) -> str:
         """What XLA made of a call, counted from 1."""
-        return self.compiled(call).as_text()
+        return self.xla_executable(call).as_text()
 
-    def compiled(self, call: int = 1) -> Any:
+    def xla_executable(self, call: int = 1) -> Any:
         """XLA's executable of a call, counted from 1, as JAX has it; compiles it anew where JAX alone keeps it."""
         arguments = self._arguments(call)
-        ready = self.ready[call - 1]
+        ready = self.callables[call - 1]
         if isinstance(ready, CompiledCall):
             return ready.executable
         return self.functions[call - 1].lower(*arguments).compile()
@@ -458,7 +458,7 @@ class Lowered:
                 *([1] if self.fuse > 1 else []),
             )
         given: dict[int, Any] = {}
-        for k in self.given[call - 1]:
+        for k in self.host_outputs[call - 1]:
             assert one.given is not None
             op = self.plan.pdg[one.given.op_id]
             kind = op.outputs[k].type
@@ -473,7 +473,9 @@ class Lowered:
 
     def _types(self, names: Names) -> dict[str, Any]:
         """The types of buffers, and where they lie."""
-        types = jax.eval_shape(lambda: {name: self._lowering.fresh(name) for name in sorted(names)})
+        types = jax.eval_shape(
+            lambda: {name: self._lowering.fresh_buffer(name) for name in sorted(names)}
+        )
         placed = self._placements(names)
         if placed is None:
             return types
@@ -491,15 +493,15 @@ def why_not(plan: MemoryPlan) -> str | None:
 
 def too_little(lowered: Lowered) -> str | None:
     """Why it is not worthwhile, where hardly anything runs between operations on the host."""
-    if not lowered.hosted:
+    if not lowered.host_operations:
         return None
     for call in lowered.calls:
         nodes = subtree_nodes(call.node)
         launches = sum(isinstance(node, Execute) for node in nodes)
         if launches > 1 or any(isinstance(node, Loop) for node in nodes):
             return None
-    names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
-    run = "runs" if len(lowered.hosted) == 1 else "run"
+    names = ", ".join(f"{name} ({why})" for name, why in lowered.host_operations.items())
+    run = "runs" if len(lowered.host_operations) == 1 else "run"
     return f"{names} {run} on the host, and nothing between is a loop or two operations"
 
 

@@ -37,7 +37,7 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Home, Layout
 from timerl_nb.compiler.memory.placement.passed_data import is_free
-from timerl_nb.compiler.memory.placement.slice_reads import Part, is_picked, split
+from timerl_nb.compiler.memory.placement.slice_reads import PointRange, is_picked, split
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import (
@@ -93,7 +93,7 @@ class Lowering:
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
-        free = [k for k in kernels if is_free(self.pdg[k], layout.given)]
+        free = [k for k in kernels if is_free(self.pdg[k], layout.input_arrays)]
         self.free = frozenset(free)  # operations whose results are given arrays
         used = (kernel for k, kernel in kernels.items() if k not in self.free)
         found = {value: None for kernel in used for value in kernel.arrays}
@@ -111,7 +111,7 @@ class Lowering:
             if tile is None:
                 self._loop(node, state, env, seed)
             else:
-                names = sorted(self.flow.carried(node))
+                names = sorted(self.flow.loop_carried(node))
                 state |= {name: self._buffer(name, state) for name in names}
                 state |= self.blocks.run(tile, state, env, seed)
         elif isinstance(node, If):
@@ -121,7 +121,7 @@ class Lowering:
         elif isinstance(node, Deallocate) and self.flow.writes(node):
             self._run_guarded(node, state, env, lambda s: self._clear(node, s, env))
 
-    def fresh(self, name: str) -> JaxArray:
+    def fresh_buffer(self, name: str) -> JaxArray:
         """A buffer before anything is written to it."""
         if name == LENGTHS:
             dim = self.pdg.dims.dynamic
@@ -130,26 +130,26 @@ class Lowering:
             return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
         buffer = self.layout.buffers[name]
         block = self.blocks.now
-        here = buffer if block is None else block.begun(buffer)
-        array = jnp.full(here.whole, buffer.fill, NUMPY[buffer.dtype])
-        shards = self._dividing
+        here = buffer if block is None else block.output_buffer(buffer)
+        array = jnp.full(here.array_shape, buffer.fill, NUMPY[buffer.dtype])
+        shards = self._sharding
         if shards is None:
             return array
         return lax.with_sharding_constraint(array, shards.placement(buffer))
 
     def _buffer(self, name: str, state: State) -> JaxArray:
         """A buffer as it is; nothing need have been written to it."""
-        return state[name] if name in state else self.fresh(name)
+        return state[name] if name in state else self.fresh_buffer(name)
 
     @property
-    def _dividing(self) -> Shards | None:
+    def _sharding(self) -> Shards | None:
         """What divides arrays among devices; None where a device is by itself."""
         now = self.blocks.now
         return None if now is not None and now.is_apart else self.shards
 
     def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """A buffer with the values that a block has, and where they are if the buffer is whole."""
-        return (buffer, None) if self.blocks.now is None else self.blocks.now.seen(buffer)
+        return (buffer, None) if self.blocks.now is None else self.blocks.now.buffer_in_tile(buffer)
 
     def _constants(self, node: Node) -> set[str]:
         """The given arrays that operations of a node know, by name."""
@@ -174,7 +174,7 @@ class Lowering:
 
     def _loop(self, node: Loop, state: State, env: Env, seed: Any) -> None:
         first, last = values(node.first, env, jnp), values(node.last, env, jnp)
-        names = self.flow.carried(node)
+        names = self.flow.loop_carried(node)
         counter: list[Any] = [None]
 
         def body(inner: State) -> None:
@@ -195,13 +195,13 @@ class Lowering:
             first = jnp.maximum(first, self._begins(node, turns, state, env))
         if turns is not None and not node.late:
 
-            def going(pair: tuple[Any, State]) -> JaxArray:
+            def is_unfinished(pair: tuple[Any, State]) -> JaxArray:
                 at = {**env, node.counter: pair[0]}
-                return (pair[0] <= last) & self._asks(turns, {**state, **pair[1]}, at)
+                return (pair[0] <= last) & self._evaluate_guard(turns, {**state, **pair[1]}, at)
 
             begin = (jnp.asarray(first, jnp.int32), carry)
             step = lambda pair: (pair[0] + node.step, turn(*pair))  # noqa: E731
-            _, carry = lax.while_loop(going, step, begin)
+            _, carry = lax.while_loop(is_unfinished, step, begin)
         elif node.step == 1:
             carry = lax.fori_loop(first, last + 1, turn, carry)
         else:
@@ -229,7 +229,7 @@ class Lowering:
         if node.guard is None or node.guard.cond is TRUE:
             run(state)
         else:
-            asked = self._asks(node.guard, state, env)
+            asked = self._evaluate_guard(node.guard, state, env)
             self._choose(asked, self.flow.writes(node), state, run, lambda _: None)
 
     def _choose(self, cond: Any, names: Names, state: State, then: Change, other: Change) -> None:
@@ -242,7 +242,7 @@ class Lowering:
 
     # --- dynamic bounds --------------------------------------------------------------------------
 
-    def _asks(self, guard: Guard, state: State, env: Env) -> Any:
+    def _evaluate_guard(self, guard: Guard, state: State, env: Env) -> Any:
         return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
 
     def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
@@ -266,11 +266,11 @@ class Lowering:
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
             given = {value: state[self.arrays[value]] for value in kernel.arrays}
-            division = None if self._dividing is None else self._dividing.division
+            division = None if self._sharding is None else self._sharding.division
             scope = replace(scope, division=division, once=not self._loops, given=given)
             if self.blocks.now is not None:
                 block = self.blocks.now.block
-                scope = replace(scope, block=block, capacity=block.within(scope.capacity))
+                scope = replace(scope, block=block, capacity=block.static_sizes(scope.capacity))
             for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
 
@@ -279,11 +279,11 @@ class Lowering:
         op = self.pdg[node.op_id]
         at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
         dim = self.pdg.dims.dynamic
-        if dim is not None and self.pdg.dims.know(op.domain):
+        if dim is not None and self.pdg.dims.is_bound_known(op.domain):
             at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
         return {**self.plan.bounds, **at}
 
-    def asked(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
+    def host_operands(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
         """The operands of an operation that runs on the host, arbitrary beyond their true lengths."""
         op, at = self.pdg[node.op_id], self._point(node, state, env)
         count = len(self.plan.statements.of_op(op.id).operands)
@@ -303,7 +303,7 @@ class Lowering:
         state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
 
     def _write(self, tensor: Tensor, value: JaxArray, state: State, at: Env) -> None:
-        if tensor in self.layout.given:
+        if tensor in self.layout.input_arrays:
             return
         op = self.pdg[tensor[0]]
         reduce = op.outputs[tensor[1]].reduce
@@ -322,7 +322,7 @@ class Lowering:
         for tensor in self.plan.lifetimes[node.lifetime].tensors:
             if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
                 continue
-            home = self.layout.home(tensor)
+            home = self.layout.home_of(tensor)
             at, inside = self._range(tensor, node, state, env)
             coordinates = [values(e, {**self.plan.bounds, **at}, jnp) for e in home.coordinates]
             array = state.get(home.buffer.name, None)
@@ -360,27 +360,27 @@ class Lowering:
             latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
         if self.blocks.now is None and is_picked(op, slot):
-            return self._picks(op, read, state, at)
-        if self.plan.parts(op, slot) and not self._home(read):
+            return self._make_picks(op, read, state, at)
+        if self.plan.operand_parts(op, slot) and not self._home_of(read):
             # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
             parts = split(self.pdg, self.plan.bounds, read, self.layout.merges)
             if not isinstance(parts, str):
-                return jnp.concatenate([self._part(op, part, state, at) for part in parts])
+                return jnp.concatenate([self._read_part(op, part, state, at) for part in parts])
         return self._slice(op, read, state, at)
 
-    def _picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
+    def _make_picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
         """A slice of which what stands at some positions is looked up where it lies."""
         ((along, entry),) = [(d, e) for d, e in self._entries(read).items() if isinstance(e, Slice)]
         value = self._point_shape(read)
         whole = self.plan.sizes.capacity(op, entry.length), *value
 
-        def look(position: JaxArray, elements: Mapping[int, JaxArray]) -> JaxArray:
+        def look_up(position: JaxArray, elements: Mapping[int, JaxArray]) -> JaxArray:
             index = {**self._indices(read, at), along: values(entry.lo, at, jnp) + position}
             rest = [n for k, n in enumerate(value) if k not in elements]
             found = self._points(read, index, state, elements=elements)
             return jnp.broadcast_to(found, (*position.shape, *rest))
 
-        return Picks(whole, NUMPY[self.pdg.output(read).type.dtype], look)
+        return Picks(whole, NUMPY[self.pdg.output(read).type.dtype], look_up)
 
     def _indices(self, read: Read, at: Env) -> dict[str, Any]:
         """By dimension of what is read, the index at a point."""
@@ -390,11 +390,11 @@ class Lowering:
         domain = self.pdg[read.source].outputs[read.out].domain
         return dict(zip(domain, read.index, strict=True))
 
-    def _home(self, read: Read) -> Home | None:
+    def _home_of(self, read: Read) -> Home | None:
         """Where a tensor or a merge is found without a choice."""
         if self.pdg[read.source].kind == "merge":
             return self.layout.merges.get(read.source)
-        return self.layout.home(read.tensor)
+        return self.layout.home_of(read.tensor)
 
     def _points(
         self,
@@ -411,14 +411,16 @@ class Lowering:
             elements: what of each value (`look_up`).
         """
         env = {**self.plan.bounds, **at}
-        home = self._home(read)
+        home = self._home_of(read)
         if home is not None:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             buffer, within = self._block_view(home.buffer)
             return look_up(self._array(home, state), buffer, coordinates, within, elements)
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
-        if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
+        if dim is not None and self.pdg.dims.is_bound_known(
+            merge.domain
+        ):  # its branches may ask for it
             env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
         found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
@@ -451,7 +453,7 @@ class Lowering:
     def _array(self, home: Home, state: State) -> JaxArray:
         return self._buffer(home.buffer.name, state)
 
-    def _part(self, op: Op, part: Part, state: State, at: Env) -> JaxArray:
+    def _read_part(self, op: Op, part: PointRange, state: State, at: Env) -> JaxArray:
         """One of the runs of values that a slice consists of."""
         if part.along is None:
             read = Read(*part.tensor, part.index)
@@ -470,11 +472,11 @@ class Lowering:
         whole = (*sizes.values(), *value)
         if not prod(sizes.values()):
             return jnp.zeros(whole, NUMPY[self.pdg.output(read).type.dtype])
-        home = self._home(read)
+        home = self._home_of(read)
         if home is not None:
             starts = self._starts(op, home, entries, sizes)
             if starts is not None:
-                return self._cut(home, starts, sizes, state, at).reshape(whole)
+                return self._slice_buffer(home, starts, sizes, state, at).reshape(whole)
         index = self._indices(read, at)
         for axis, (d, entry) in enumerate(sliced.items()):
             along = [-1 if k == axis else 1 for k in range(len(sizes))]
@@ -506,13 +508,13 @@ class Lowering:
                     start = start % axis.size
             elif along is not None:
                 shifted = len(runs) == 1 and (coordinate - sym(along)).is_const
-                if not shifted or not self._fits(op, start, sizes[along], axis.size):
+                if not shifted or not self._is_within_axis(op, start, sizes[along], axis.size):
                     return None
             found.append((start, along))
         runs = [along for _, along in found if along is not None]
         return found if runs == list(sizes) else None
 
-    def _fits(self, op: Op, start: Lin, count: int, size: int) -> bool:
+    def _is_within_axis(self, op: Op, start: Lin, count: int, size: int) -> bool:
         """Whether a run of places lies within an axis at every point of an operation."""
         if start.symbols <= self.plan.bounds.keys() - self._unknown():
             low = evaluate(start, self.plan.bounds)
@@ -529,7 +531,7 @@ class Lowering:
         dim = self.pdg.dims.dynamic
         return set() if dim is None else {dim.bound}
 
-    def _cut(
+    def _slice_buffer(
         self,
         home: Home,
         starts: list[tuple[Lin, str | None]],

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import InPlace
-from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import InCells, Place, scalar
+from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import InCells, LaneReference, scalar
 
 State = dict[str, Any]
 # From where a block starts, its parts and what all share to its parts after all turns.
@@ -100,10 +100,10 @@ class TileKernel:
         whole = {name: parts[k] for k, name in enumerate(names) if name not in self.tile.in_place}
 
         def kernel(*refs: Any) -> None:
-            places = [Place(ref, axis) for ref, axis in zip(refs, axes, strict=False)]
+            places = [LaneReference(ref, axis) for ref, axis in zip(refs, axes, strict=False)]
             by_name = dict(zip(names, places, strict=False))
             outputs = zip(made, refs[len(taken) :], strict=True)
-            changed = {n: Place(ref, self.axes.get(n)) for n, ref in outputs}
+            changed = {n: LaneReference(ref, self.axes.get(n)) for n, ref in outputs}
             by_name |= {n: place for n, place in changed.items() if n in self.tile.in_place}
             in_place = {n: InPlace(by_name[n].ref) for n in names if n not in whole}
 
@@ -121,7 +121,7 @@ class TileKernel:
                 like=[start, whole, leaves],
             )
             for name, value in found.items():
-                changed[name].put_all(cells.along(value, self.axes.get(name)))
+                changed[name].put_all(cells.move_to_lane(value, self.axes.get(name)))
 
         call = pl.pallas_call(
             kernel,

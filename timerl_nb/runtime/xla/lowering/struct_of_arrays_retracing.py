@@ -65,7 +65,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Place:
+class LaneReference:
     """A reference of Pallas', whose elements along `lane` are read and written together."""
 
     ref: Any
@@ -79,15 +79,15 @@ class Place:
         kept = [k for k, at in enumerate(index) if at is None]
         shape = [1 if k == self.lane else self.ref.shape[k] for k in kept]
         _refuse_many(prod(shape))
-        cells = [self.ref[at] for at in self._places(index, shape)]
+        cells = [self.ref[at] for at in self._positions(index, shape)]
         return Cells(_array(cells, shape), self.lane_of(index))
 
-    def put(self, value: Cells, index: Sequence[Any]) -> None:
+    def write(self, value: Cells, index: Sequence[Any]) -> None:
         """
         Args:
             value: with the lane that is written.
         """
-        for at, cell in zip(self._places(index, value.each.shape), value.each.flat, strict=True):
+        for at, cell in zip(self._positions(index, value.each.shape), value.each.flat, strict=True):
             self.ref[at] = cell
 
     def all(self, shape: Sequence[int]) -> Cells:
@@ -95,13 +95,13 @@ class Place:
         return self.get([None] * len(shape) if shape else [0])
 
     def put_all(self, value: Cells) -> None:
-        self.put(value, [None] * value.each.ndim if value.each.ndim else [0])
+        self.write(value, [None] * value.each.ndim if value.each.ndim else [0])
 
     def lane_of(self, index: Sequence[Any]) -> int | None:
         """The axis of what is there that is the lane."""
         return None if self.lane is None else sum(at is None for at in index[: self.lane])
 
-    def _places(self, index: Sequence[Any], shape: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+    def _positions(self, index: Sequence[Any], shape: Sequence[int]) -> Iterable[tuple[Any, ...]]:
         for found in product(*map(range, shape)):
             rest = iter(found)
             places = [next(rest) if at is None else at for at in index]
@@ -118,7 +118,7 @@ class InCells:
             where they meet points: a function whose values have other axes of this size, too, may take many more operations.
     """
 
-    def __init__(self, size: int, places: Iterable[Place], *, guess: bool) -> None:
+    def __init__(self, size: int, places: Iterable[LaneReference], *, guess: bool) -> None:
         self._size, self._places, self._guess = size, [*places], guess
 
     def call(self, function: Callable[..., Any], *args: Any, like: Sequence[Any]) -> Any:
@@ -150,7 +150,7 @@ class InCells:
             known.update(zip(equation.outvars, many, strict=True))
         return [value(x) for x in jaxpr.outvars]
 
-    def _resolve_constant(self, const: Any) -> Cells | Place:
+    def _resolve_constant(self, const: Any) -> Cells | LaneReference:
         """What a function closes over."""
         place = next((x for x in self._places if x.ref is const), None)
         if place is None and isinstance(const, jax.core.Tracer):
@@ -171,7 +171,7 @@ class InCells:
         return rule(self, equation, *taken)
 
     def _elementwise(self, bind: Any, shape: Sequence[int], taken: Sequence[Cells]) -> Cells:
-        lane = self._common(taken)
+        lane = self._common_lane(taken)
         cores = [_core(self.with_lane(x, lane) if x.each.ndim else x.each) for x in taken]
         small = np.broadcast_shapes(*(x.shape for x in cores))
         rows = [np.broadcast_to(x, small).flat for x in cores]
@@ -184,13 +184,13 @@ class InCells:
             with jax.ensure_compile_time_eval(), jax.default_device(cpu):
                 return np.asarray(bind(*cells))[()]
         if any(jnp.ndim(x) for x in cells):
-            cells = [self._spread(x) for x in cells]
+            cells = [self._broadcast_cell(x) for x in cells]
         return bind(*cells)
 
-    def _spread(self, cell: Any) -> Any:
+    def _broadcast_cell(self, cell: Any) -> Any:
         return cell if jnp.ndim(cell) else jnp.full((self._size,), cell)
 
-    def _common(self, values: Sequence[Cells]) -> int | None:
+    def _common_lane(self, values: Sequence[Cells]) -> int | None:
         """The axis that values of one rank have together."""
         lanes = {x.lane for x in values if x.lane is not None}
         if len(lanes) > 1:
@@ -202,15 +202,15 @@ class InCells:
         if lane is None or x.each.shape[lane] == 1:
             return x.each
         rows = np.moveaxis(x.each, lane, -1).reshape(-1, self._size)
-        return _array([*map(self._together, rows)], _collapse_axis(x.each.shape, lane))
+        return _array([*map(self._combine_cells, rows)], _collapse_axis(x.each.shape, lane))
 
-    def _together(self, cells: Sequence[Any]) -> Any:
+    def _combine_cells(self, cells: Sequence[Any]) -> Any:
         first, *others = cells
         if all(x is first or _is_same_number(x, first) for x in others):
             return first
         if self._guess:
             raise NotImplementedError(f"an axis of {self._size} elements that are not points")
-        point, made = lax.iota(np.int32, self._size), self._spread(first)
+        point, made = lax.iota(np.int32, self._size), self._broadcast_cell(first)
         for k, x in enumerate(others, 1):
             made = jnp.where(point < k, made, x)
         return made
@@ -256,13 +256,13 @@ class InCells:
         return Cells(x.each.transpose(order), None if x.lane is None else order.index(x.lane))
 
     def _join(self, equation: Any, *xs: Cells) -> Cells:
-        axis, lane = equation.params["dimension"], self._common(xs)
+        axis, lane = equation.params["dimension"], self._common_lane(xs)
         if axis == lane:
             raise NotImplementedError("points are joined with others")
         return Cells(np.concatenate([self.with_lane(x, lane) for x in xs], axis), lane)
 
     def _stack(self, equation: Any, *xs: Cells) -> Cells:
-        axis, lane = equation.params["axis"], self._common(xs)
+        axis, lane = equation.params["axis"], self._common_lane(xs)
         made = np.stack([self.with_lane(x, lane) for x in xs], axis)
         return Cells(made, None if lane is None else lane + (axis <= lane))
 
@@ -329,30 +329,32 @@ class InCells:
                 return Cells(_array([count + at for at in first.flat], first.shape), axis)
         return Cells(_array([*x.flat], x.shape))
 
-    def _get(self, equation: Any, place: Place, *flat: Cells) -> Cells:
+    def _get(self, equation: Any, place: LaneReference, *flat: Cells) -> Cells:
         return place.get(_index(equation, flat, place))
 
-    def _swap(self, equation: Any, place: Place, value: Cells, *flat: Cells) -> Cells | None:
+    def _swap(
+        self, equation: Any, place: LaneReference, value: Cells, *flat: Cells
+    ) -> Cells | None:
         index = _index(equation, flat, place)
         [was] = equation.outvars
         old = None if isinstance(was, DropVar) else place.get(index)
-        place.put(self.along(value, place.lane_of(index)), index)
+        place.write(self.move_to_lane(value, place.lane_of(index)), index)
         return old
 
-    def along(self, x: Cells, lane: int | None) -> Cells:
+    def move_to_lane(self, x: Cells, lane: int | None) -> Cells:
         """The value, whose elements along an axis are arrays."""
         if lane is None:
             if x.lane is not None:
                 raise NotImplementedError("points are written where there is no place for each")
             return x
         each = self.with_lane(x, lane)
-        return Cells(_array([*map(self._spread, each.flat)], each.shape), lane)
+        return Cells(_array([*map(self._broadcast_cell, each.flat)], each.shape), lane)
 
     def _handed_on(self, x: Cells) -> Cells:
         """The same, in the form in which it goes from turn to turn: what is equal in one turn need not be in the next."""
         free = x.lane is None and self._guess
         lanes = (k for k, n in enumerate(x.each.shape) if free and n == self._size)
-        return self.along(x, next(lanes, x.lane))
+        return self.move_to_lane(x, next(lanes, x.lane))
 
     def _scan(self, equation: Any, *taken: Any) -> list[Cells]:
         """Turns of a loop that hands on values, and has none of its own."""
@@ -364,18 +366,18 @@ class InCells:
         forms = [*map(self._handed_on, begun)]
         made: list[Cells] = []
 
-        def shaped(flat: list[list[Any]]) -> list[Cells]:
+        def unflatten(flat: list[list[Any]]) -> list[Cells]:
             parts = zip(flat, forms, strict=True)
             return [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
 
         def flat(values: Sequence[Cells]) -> list[list[Any]]:
             parts = zip(values, forms, inner.out_avals, strict=True)
-            along = [(self.along(x, form.lane), aval.dtype) for x, form, aval in parts]
+            along = [(self.move_to_lane(x, form.lane), aval.dtype) for x, form, aval in parts]
             return [[jnp.asarray(cell, dtype) for cell in x.each.flat] for x, dtype in along]
 
         def body(carry: list[list[Any]]) -> None:
             consts = [*map(self._resolve_constant, inner.consts)]
-            made[:] = self._run(inner.jaxpr, consts, [*fixed, *shaped(carry)])
+            made[:] = self._run(inner.jaxpr, consts, [*fixed, *unflatten(carry)])
 
         def turn(_: Any, carry: list[list[Any]]) -> list[list[Any]]:
             body(carry)
@@ -386,10 +388,10 @@ class InCells:
         while not is_known:
             jax.eval_shape(body, flat(forms))
             pairs = zip(forms, made, strict=True)
-            after = [self.along(x, y.lane) if x.lane is None else x for x, y in pairs]
+            after = [self.move_to_lane(x, y.lane) if x.lane is None else x for x, y in pairs]
             is_known = [x.lane for x in after] == [x.lane for x in forms]
             forms[:] = after
-        return shaped(lax.fori_loop(0, equation.params["length"], turn, flat(forms)))
+        return unflatten(lax.fori_loop(0, equation.params["length"], turn, flat(forms)))
 
 
 _RULES: Final[dict[str, Callable[..., Any]]] = {
@@ -439,7 +441,7 @@ def _shift_axis(lane: int | None, gone: Sequence[int]) -> int | None:
     return None if lane is None else lane - sum(axis < lane for axis in gone)
 
 
-def _index(equation: Any, flat: Sequence[Cells], place: Place) -> list[Any]:
+def _index(equation: Any, flat: Sequence[Cells], place: LaneReference) -> list[Any]:
     """By axis of a reference, a scalar, or None for all of it."""
     [found] = jax.tree.unflatten(equation.params["tree"], [x.each[()] for x in flat])
     for k, (at, n) in enumerate(zip(found.indices, place.ref.shape, strict=True)):

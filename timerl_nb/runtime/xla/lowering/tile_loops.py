@@ -15,7 +15,7 @@ from timerl_nb.compiler.loops.loop_nodes import Loop
 from timerl_nb.compiler.loops.tileable_loops import Tile
 from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
-from timerl_nb.runtime.jax_backend.trace_context_and_masks import Block, JaxArray
+from timerl_nb.runtime.jax_backend.trace_context_and_masks import AxisBlock, JaxArray
 from timerl_nb.runtime.xla.lowering.buffer_access import Within
 from timerl_nb.runtime.xla.lowering.device_sharding import Shards
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import Flow
@@ -44,16 +44,16 @@ class Inside:
     size: int
 
     @property
-    def block(self) -> Block:
+    def block(self) -> AxisBlock:
         """As kernels know it: by where it starts among all points."""
-        return Block(self.tile.dim, self.first + self.start, self.size)
+        return AxisBlock(self.tile.dim, self.first + self.start, self.size)
 
     @property
     def is_apart(self) -> bool:
         """Whether a device runs it by itself."""
         return self.tile.devices > 1
 
-    def seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+    def buffer_in_tile(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """A buffer with the values that the block has, and where they are if the buffer is whole."""
         axis = self.tile.axes.get(buffer.name)
         if axis is None:
@@ -63,10 +63,14 @@ class Inside:
             within = Within(axis, self.start, self.size)
         return _resize_axis(buffer, axis, self.size), within
 
-    def begun(self, buffer: Buffer) -> Buffer:
+    def output_buffer(self, buffer: Buffer) -> Buffer:
         """A buffer that the block makes: one in place has all points of the device."""
-        part, within = self.seen(buffer)
-        return part if within is None else _resize_axis(buffer, within.axis, self.tile.each)
+        part, within = self.buffer_in_tile(buffer)
+        return (
+            part
+            if within is None
+            else _resize_axis(buffer, within.axis, self.tile.points_per_device)
+        )
 
 
 class Blocks:
@@ -102,18 +106,20 @@ class Blocks:
     def run(self, tile: Tile, state: State, env: Env, seed: Any) -> State:
         """What a loop changes of a state, which has all that it hands from turn to turn."""
         if tile.devices == 1:
-            return self._all(tile, 0, state, env, seed)
+            return self._run_tile(tile, 0, state, env, seed)
         assert self._shards is not None
         shared = _select_arrays(env), seed
 
         def run(parts: State, shared: Any, device: JaxArray) -> State:
             symbols, words = shared
-            return self._all(tile, device * tile.each, parts, {**env, **symbols}, words)
+            return self._run_tile(
+                tile, device * tile.points_per_device, parts, {**env, **symbols}, words
+            )
 
-        made, arrays = self._flow.carried(tile.loop), self._accessed_buffers(tile, state)
-        return self._shards.apart(run, self._axes(tile), made, arrays, shared)
+        made, arrays = self._flow.loop_carried(tile.loop), self._accessed_buffers(tile, state)
+        return self._shards.map_per_device(run, self._axes(tile), made, arrays, shared)
 
-    def _all(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
+    def _run_tile(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
         """What the loop changes, where buffers have the points from `first` on alone.
 
         The last block, where it is shorter, is a program of its own: none computes a point twice.
@@ -124,15 +130,17 @@ class Blocks:
         def block(start: Any, size: int, carry: State) -> State:
             whole = {**state, **carry}
             parts = {name: Within(tile.axes[name], start, size) for name in apart}
-            inner = {n: parts[n].of(x, places[n]) if n in apart else x for n, x in whole.items()}
+            inner = {
+                n: parts[n].read_part(x, places[n]) if n in apart else x for n, x in whole.items()
+            }
             self._turns(Inside(tile, first, start, size), inner, env, seed)
             return {
-                n: parts[n].put(x, inner[n], places[n]) if n in apart else inner[n]
+                n: parts[n].write_part(x, inner[n], places[n]) if n in apart else inner[n]
                 for n, x in carry.items()
             }
 
-        carry = {name: state[name] for name in sorted(self._flow.carried(tile.loop))}
-        full, rest = divmod(tile.each, tile.size)
+        carry = {name: state[name] for name in sorted(self._flow.loop_carried(tile.loop))}
+        full, rest = divmod(tile.points_per_device, tile.size)
         made = self._in_kernel(tile, full, first, state, env, seed)
         if made is None:
             each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
@@ -153,7 +161,7 @@ class Blocks:
             self._turns(Inside(one, first, start, tile.size), inner, {**env, **symbols}, words)
             return inner
 
-        changed, interpret = self._flow.carried(tile.loop), self._kernel == "interpret"
+        changed, interpret = self._flow.loop_carried(tile.loop), self._kernel == "interpret"
         kernel = TileKernel(tile, count, self._axes(tile), changed, run, interpret)
         arrays, shared = (
             self._accessed_buffers(tile, state),
@@ -173,7 +181,7 @@ class Blocks:
 
     def _accessed_buffers(self, tile: Tile, state: State) -> State:
         """What a tile looks into or changes, of what there is."""
-        known = self._flow.touched(tile.loop) | self._constants(tile.loop)
+        known = self._flow.accessed(tile.loop) | self._constants(tile.loop)
         return {name: x for name, x in state.items() if name in known}
 
     def _axes(self, tile: Tile) -> dict[str, int]:
