@@ -44,7 +44,10 @@ def page(title: str, module: ModuleType) -> str:
         value = getattr(module, name)
         kind = "Classes" if inspect.isclass(value) else "Functions" if callable(value) else "Values"
         groups[kind].append(name)
-    parts = [f"{title}\n{'=' * len(title)}\n", f".. automodule:: {module.__name__}\n   :no-members:\n"]
+    parts = [
+        f"{title}\n{'=' * len(title)}\n",
+        f".. automodule:: {module.__name__}\n   :no-members:\n",
+    ]
     for heading, names in groups.items():
         if names:
             parts.append(f"{heading}\n{'-' * len(heading)}\n")
