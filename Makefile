@@ -83,6 +83,7 @@ collected: setup
 format: setup
 	$(BIN)/python widgets/models.py
 	$(BIN)/python -m docs.generate_map
+	$(BIN)/python -m docs.generate_messages
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python widgets/bundle.py format

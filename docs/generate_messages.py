@@ -1,0 +1,107 @@
+"""Write `docs/reference/messages.md`: every error and warning of the library, with its remedy.
+
+The page is read from the sources, so that no message is missing. `…` is a value that a message inserts.
+
+Usage: python -m docs.generate_messages (part of `make format`)
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from timerl_nb.base import errors
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference" / "messages.md"
+WARNING = "TimeRLWarning"
+KINDS = {
+    name: value
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and issubclass(value, (errors.TimeRLError, errors.TimeRLWarning))
+}
+INTRODUCTION = """# Errors and warnings
+
+Every error is a `trl.errors.TimeRLError`. Its text has four parts: the problem, the line of your program, the evidence
+(a sample point, the shapes or the legal values), and a remedy after "What to do". This page lists the problem and the
+remedy of each message by its class. An ellipsis (…) is a value from your program.
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """One message of the library: its class, text, remedy and module."""
+
+    kind: str
+    text: str
+    remedy: str
+    module: str
+
+
+def template(node: ast.expr | None) -> str:
+    """Return the text of a message's expression, with `…` for inserted values."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(template(part) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return template(node.left) + template(node.right)
+    if isinstance(node, ast.IfExp):
+        choices = [template(node.body), template(node.orelse)]
+        return " / ".join(choice for choice in choices if choice)
+    return "" if node is None else "…"
+
+
+def messages() -> Iterator[Message]:
+    """Yield the messages with a literal text, in the order of the sources."""
+    for path in sorted((ROOT / "timerl_nb").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            function = node.func
+            name = getattr(function, "id", getattr(function, "attr", ""))
+            kind = WARNING if name == "warn" else name
+            if kind not in KINDS:
+                continue
+            text = template(node.args[0])
+            hint = next((template(k.value) for k in node.keywords if k.arg == "hint"), "")
+            if re.search(r"[a-z]{3}", text):
+                yield Message(kind, text, hint, str(path.relative_to(ROOT)))
+
+
+def page() -> str:
+    """Return the page's Markdown."""
+    kinds = defaultdict[str, set[Message]](set)
+    for message in messages():
+        kinds[message.kind].add(message)
+    parts = [INTRODUCTION]
+    for kind in sorted(kinds):
+        summary = (inspect.getdoc(KINDS[kind]) or "").split("\n\n")[0].replace("\n", " ")
+        parts.append(f"## {kind}\n\n{summary}\n")
+        seen: set[str] = set()
+        for message in sorted(kinds[kind]):
+            line = f"- {escape(message.text)}"
+            if message.remedy.strip("… "):
+                line += f"\n  *What to do:* {escape(message.remedy)}"
+            if line not in seen:
+                seen.add(line)
+                parts.append(line)
+        parts.append("")
+    return "\n".join(parts)
+
+
+def escape(text: str) -> str:
+    """Return a message as one line of Markdown; code in backticks stays as it is."""
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(
+        p if p.startswith("`") else re.sub(r"([*_<>\[\]{}$|\\])", r"\\\1", p) for p in pieces
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
