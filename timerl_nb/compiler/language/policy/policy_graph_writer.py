@@ -209,7 +209,7 @@ class PolicyWriter(GraphBuilder):
             return self._add_given_input(op, node)
         if op.kind == "udf" or not op.outputs:
             raise self._unsupported_error(op, "runs on the host")
-        symbols = {s for e in op.attrs.exprs for s in e.symbols} - set(op.attrs.own)
+        symbols = {s for e in op.attrs.exprs for s in e.symbols} - set(op.attrs.bound_dims)
         if symbols or any(isinstance(n, Lin) for n in op.shape):
             raise self._unsupported_error(
                 op,
