@@ -324,7 +324,7 @@ def liftable(d: Drawn) -> None:
     var, bound = d.symbols[name]
     way = d.pick(("forward", "next", "backward", "anew", "both"))
     kind = d.pick(("sum", "decay", "mask", "gate", "free", "max", "product"))
-    # an infinity that is taken from itself is not promised to be NaN (docs/numbers.md)
+    # an infinity that is taken from itself is not promised to be NaN (docs/reference/special-values.md)
     more = 0.25 if "odd" in d.kinds else -0.25
     rule = {
         "sum": lambda y: y + x,

@@ -40,7 +40,7 @@ def test_types_meet_as_in_jax(left: str) -> None:
 
 
 def test_the_table_of_types_is_that_of_the_code() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "functions.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "element-types.md").read_text()
     rows = re.findall(r"^\| \*\*(\w+)\*\* \| (.+) \|$", page, re.M)
     found = {name: cells.split(" | ") for name, cells in rows}
     assert found == {a: [promote((a, b)) for b in NUMPY] for a in NUMPY}

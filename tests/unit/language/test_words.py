@@ -1,7 +1,7 @@
 """Every word of the language, as NumPy has it: values, types, odd numbers, gradients, no gaps.
 
 `WORDS` has a row for each public function and method that computes something; `ELSEWHERE` says which
-test has those that do not, and `docs/functions.md` a line for each of both.
+test has those that do not, and `docs/reference/operations.md` a line for each of both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from timerl_nb.base.errors import TimeRLError
 from timerl_nb.compiler.ir.reference.evaluator import Reference
 
 BOUNDS = {"B": 2, "T": 3}
-PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "operations.md"
 
 
 @dataclass(frozen=True)
@@ -532,7 +532,7 @@ def _table() -> str:
     words = [
         _line(name, what) for name, what in sorted(_public().items(), key=lambda kv: kv[0].lower())
     ]
-    return "\n".join(["| | |", "|---|---|", *words, *draws])
+    return "\n".join(["| name | meaning |", "|---|---|", *words, *draws])
 
 
 def test_the_page_has_a_line_for_each_word(request: pytest.FixtureRequest) -> None:

@@ -114,7 +114,7 @@ def is_integer(dtype: DType) -> bool:
 def promote(dtypes: Iterable[DType]) -> DType:
     """The element type in which operands meet: the least that is above all of them.
 
-    bool < u8, i8 < i16, u32 < i32 < i64 < bf16, f16 < f32 < f64; docs/functions.md shows all pairs.
+    bool < u8, i8 < i16, u32 < i32 < i64 < bf16, f16 < f32 < f64; docs/reference/element-types.md shows all pairs.
     """
     return reduce(_meet, dtypes)
 
