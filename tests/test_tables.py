@@ -60,9 +60,11 @@ def test_each_kind_that_combines_elements_says_what_it_does_with_padding() -> No
 
 
 def test_options_and_variables_are_documented() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "options.md").read_text()
+    reference = Path(__file__).parent.parent / "docs" / "reference"
+    page = (reference / "options.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", page, re.M))
     assert rows == {f.name: repr(f.default).replace("'", '"') for f in fields(Options)}
+    page = (reference / "environment-variables.md").read_text().split("\n## ")[0]
     assert dict(re.findall(r"^\| `([A-Z_]+)` \| (.*) \|$", page, re.M)) == ENVIRONMENT
 
 

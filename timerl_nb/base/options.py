@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, Self
 from timerl_nb.base.errors import OptionError, one_of
 
 ENVIRONMENT: Final = {
-    "TIMERL_PROGRESS": "0 switches progress bars off everywhere",
-    "TIMERL_EXECUTOR": "the executor where options do not name one",
-    "TIMERL_CACHE": "the folder of what XLA has compiled, which later processes load; 0 keeps nothing",
-    "XLA_FLAGS": "XLA's own settings; what was compiled under others is not loaded",
-    "XDG_CACHE_HOME": "the folder of all caches, ours as `timerl-nb` in it; `~/.cache` where it is not set",
+    "TIMERL_PROGRESS": "0 switches off all progress bars",
+    "TIMERL_EXECUTOR": "the executor, unless an option names one: `xla` or `interpret`",
+    "TIMERL_CACHE": "the folder for compiled XLA programs; 0 disables it",
+    "XLA_FLAGS": "settings of XLA; programs compiled under other settings are not loaded",
+    "XDG_CACHE_HOME": "the folder of all caches, `~/.cache` by default; ours is `timerl-nb` in it",
 }
 
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -3,7 +3,7 @@
 A view-model, and whatever is in it, is a dataclass: its JSON is its public fields, and what is marked
 `shown`. So are the types that the page has of it (`widgets/models.py`). Items that can be selected carry
 `op_ids`, the ids of operations of any stage; what belongs together follows from the `Lineage`.
-`docs/view-models.md` has a table for each.
+`docs/reference/view-models.md` has a table for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// A dependence graph as `GraphView` describes it (docs/view-models.md), with its picture.
+// A dependence graph as `GraphView` describes it (docs/reference/view-models.md), with its picture.
 import type { Edge, GraphView, Node, OpenCluster, Value } from "../models";
 
 export type { OpenCluster as GraphCluster, Edge as GraphEdge, Node as GraphNode } from "../models";
