@@ -206,7 +206,7 @@ def sweeps() -> str:
         }
         panels[title] = lines, {how: middle for how, (middle, _) in says.items()}
     picture.PATH.write_text(picture.draw(panels))
-    return f"![Speedups over the work per operation](pictures/{picture.PATH.name})"
+    return f"![Speedups over the work per operation](../pictures/{picture.PATH.name})"
 
 
 def each(names: Sequence[str], operation: float) -> str:

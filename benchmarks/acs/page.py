@@ -1,4 +1,4 @@
-"""Write the figures into `docs/acs.md`: `python -m benchmarks acs`."""
+"""Write the figures into `docs/explanation/acs-figures.md`: `python -m benchmarks acs`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.acs import on_gpu
 from benchmarks.acs.figures import FIGURES
 
-PAGE = Path(__file__).parents[2] / "docs" / "acs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "acs-figures.md"
 _PLACE = re.compile(r"<!-- ([^>]+) -->\n.*?<!-- / -->", re.S)
 
 

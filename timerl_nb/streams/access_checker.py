@@ -23,7 +23,7 @@ class CheckError(ExecutionError):
 def run_checked(kernel: Kernel) -> None:
     """Run a kernel, and compare the memory that it can reach before and after.
 
-    The cost is linear in that memory. `docs/acs.md` lists undetected accesses.
+    The cost is linear in that memory. `docs/explanation/concurrent-kernels.md` lists undetected accesses.
 
     Raises:
         CheckError: the kernel is given or names memory outside `reads` and `writes`; it changes bytes

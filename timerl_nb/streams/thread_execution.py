@@ -436,7 +436,7 @@ def window(
         deps: who finds out which wait for which: "auto", "buffers", "ranges", "pairwise"; or "printed", the
             paper's Algorithm 1 to the letter, which gives wrong results.
         check: run kernels one by one and in order, and refuse one that accesses memory that it does not declare: an
-            array that it is given or names, or a change outside of its `writes`. `docs/acs.md` lists the limits. For
+            array that it is given or names, or a change outside of its `writes`. `docs/explanation/concurrent-kernels.md` lists the limits. For
             kernels in main memory.
         record: how many kernels the report remembers, the last ones.
 

@@ -1,4 +1,4 @@
-"""Streams of the kinds that paper 004 evaluates (section V), recorded; docs/acs.md says what each could not take from the paper."""
+"""Streams of the kinds that paper 004 evaluates (section V), recorded; docs/explanation/acs-figures.md says what each could not take from the paper."""
 
 from __future__ import annotations
 
