@@ -101,7 +101,7 @@ mutants: setup  ## COUNT mistakes of the seed SEED in the compiler: which does n
 	@test -d build/mutants/site || $(BIN)/uv pip install --quiet --python $(BIN)/python --target build/mutants/site coverage==7.17.3
 	@$(BIN)/python -m tests.mutants $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only $(ONLY))
 
-torture: setup  ## kill runs, fill disks, compile a thousand times: the PARTS of docs/reliability.md
+torture: setup  ## kill runs, fill disks, compile a thousand times: the PARTS of docs/explanation/reliability.md
 	@$(BIN)/python -m tests.torture $(PARTS) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)

@@ -1,1 +1,1 @@
-"""`make torture`: what is promised of long runs, tried again and again (docs/reliability.md)."""
+"""`make torture`: what is promised of long runs, tried again and again (docs/explanation/reliability.md)."""

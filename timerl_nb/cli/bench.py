@@ -19,7 +19,7 @@ _EXAMPLES: Final = """  timerl bench                 three works against hand-wr
 def main(words: Sequence[str]) -> int:
     """Bench: see the module."""
     parser = Parser(
-        "bench", "Run the benchmarks; docs/benchmarks.md says what they are.", _EXAMPLES
+        "bench", "Run the benchmarks; docs/explanation/benchmarks.md says what they are.", _EXAMPLES
     )
     parser.add_argument("words", nargs="*", help="which of them; all words are the benchmarks' own")
     given = parser.parse_words(words)

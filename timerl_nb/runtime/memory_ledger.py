@@ -1,6 +1,6 @@
 """The memory ledger of a run: bytes owned by stores, operands gathered for an Execute, outputs.
 
-The engine's own temporaries inside a kernel are not in it (reliability.md).
+The engine's own temporaries inside a kernel are not in it.
 """
 
 from __future__ import annotations

@@ -257,5 +257,5 @@ def test_parts_say_what_they_are() -> None:
     assert {kills, faults, writers, clock, cycles, toggles, turns} < set(PARTS.values())
     for part in PARTS.values():
         assert part.ABOUT and part.COUNT >= 0 and part.MINUTES > 0 and callable(part.run)
-    text = (Path(__file__).parents[3] / "docs" / "reliability.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "explanation" / "reliability.md").read_text()
     assert all(f"`{name}`" in text for name in PARTS)

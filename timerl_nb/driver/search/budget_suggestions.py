@@ -1,4 +1,4 @@
-"""What would make a program fit, found by trying, when a budget cannot be met (reliability.md)."""
+"""What would make a program fit, found by trying, when a budget cannot be met."""
 
 from __future__ import annotations
 
