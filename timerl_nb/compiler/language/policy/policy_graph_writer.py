@@ -476,7 +476,7 @@ class PolicyWriter(GraphBuilder):
     def _weight(self, read: Read, op: Op) -> RecurrentTensor:
         p = self.source.parameters[read.source]
         entries = dict(zip(op.outputs[0].domain, read.index, strict=True))
-        along = [entries[d] for d in p.along if d in entries]
+        along = [entries[d] for d in p.update_dims if d in entries]
         if any(isinstance(e, Slice) for e in entries.values()):
             raise self._unsupported_error(
                 op, f"is read at {', '.join(map(str, read.index))}, at several iterations"
