@@ -1,14 +1,24 @@
-"""Draws the README's picture and those of single views anew: `make pictures`."""
+"""Pictures of the README and the documentation, drawn by `make pictures`.
+
+The pictures of the explorer are photographs of its page, so they need a Chromium.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+from playwright.sync_api import Browser, sync_playwright
 from timerl_widgets import RunMonitor
+from timerl_widgets.explorer import Explorer
 
 import timerl_nb as trl
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from tests.browser.alone import Alone  # noqa: E402
+from tests.browser.conftest import FLAGS, find_chromium  # noqa: E402
 
 
 def reinforce(window: int | None) -> trl.Program:
@@ -31,6 +41,25 @@ def reinforce(window: int | None) -> trl.Program:
     return ctx.compile({B: 64, I: 3, T: 40})
 
 
+def photograph(browser: Browser, explorer: Explorer, selector: str, path: Path) -> None:
+    """Save the part of the explorer's page that a CSS selector chooses as a PNG file."""
+    alone = Alone(browser, explorer)
+    alone.page.wait_for_timeout(500)
+    alone.page.locator(selector).first.screenshot(path=path)
+
+
+def photograph_explorer(whole: trl.Program, five: trl.Program) -> None:
+    """Write `explorer.png` and `comparison.png`."""
+    explorer, compared = Explorer(five, ahead=False), Explorer(five, whole, ahead=False)
+    explorer.selected = [op.id for op in five.fused if op.label.endswith("acting")]
+    explorer.instant = 40
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        photograph(browser, explorer, ".trl-explorer", HERE / "explorer.png")
+        photograph(browser, compared, ".trl-compare", HERE / "comparison.png")
+        browser.close()
+
+
 def main() -> None:
     whole, five = reinforce(None), reinforce(5)
     schedules = {"r[b, i, t:T]": whole, "r[b, i, t:trl.min(t + 5, T)]": five}
@@ -44,6 +73,7 @@ def main() -> None:
     monitor.start().result()
     bundle, _ = monitor._repr_mimebundle_()
     (HERE / "run.svg").write_text(bundle["image/svg+xml"], encoding="utf-8")
+    photograph_explorer(whole, five)
 
 
 if __name__ == "__main__":
