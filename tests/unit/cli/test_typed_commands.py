@@ -208,7 +208,7 @@ def examples_in(text: str) -> list[str]:
 
 
 def test_commands_are_found_in_all_places() -> None:
-    assert {"README.md", "docs/running.md", "timerl train --help"} <= set(TEXTS)
+    assert {"README.md", "docs/guides/seeds-and-sweeps.md", "timerl train --help"} <= set(TEXTS)
     text = "$ timerl train a  # why\n  timerl resume r   goes on\nthe `timerl scope\n  show r` of"
     assert typed_in(text) == ["timerl train a", "timerl resume r", "timerl scope show r"]
     assert len({command for text in TEXTS.values() for command in typed_in(text)}) > 30
