@@ -64,7 +64,7 @@ def _plain(text: str) -> str:
 
 def _sentences(markdown: str) -> Iterator[str]:
     """Yield all sentences with a result."""
-    results = re.split(r"^## Try", markdown, flags=re.MULTILINE)[0]
+    results = re.split(r"^## (?:Try|Exercises)", markdown, flags=re.MULTILINE)[0]
     blocks = re.split(
         r"\n\s*\n|\n(?=[-|#])", re.sub(r"^\*\*\d\. ", "", results, flags=re.MULTILINE)
     )
