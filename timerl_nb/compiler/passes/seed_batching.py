@@ -3,7 +3,7 @@
 At its point s all is as in a run of the program alone whose seed is s greater: what depends on chance
 varies over it, directly or not, and what is returned or written. The rest, such as constants and
 given data, is there once. It is no pass of the pipeline: the program that is compiled is the one it
-makes (docs/decisions/046-seeds-are-a-dimension.md).
+makes (docs/decisions/046-seeds-as-a-dimension.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiler of one source graph: runs the stages, and caches each for other options and bounds.
 
 Graphs, schedules and plans are frozen values and serve as keys. Switching an option back costs nothing. An
-option of one pass costs that pass and the later stages (docs/decisions/019-what-is-cached.md).
+option of one pass costs that pass and the later stages (docs/decisions/019-cache-keys.md).
 """
 
 from __future__ import annotations
