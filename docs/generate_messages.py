@@ -97,7 +97,7 @@ def page() -> str:
 
 def escape(text: str) -> str:
     """Return a message as one line of Markdown; code in backticks stays as it is."""
-    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()).replace("](", "] ("))
     return "".join(
         p if p.startswith("`") else re.sub(r"([*_<>\[\]{}$|\\])", r"\\\1", p) for p in pieces
     )
