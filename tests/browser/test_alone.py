@@ -214,7 +214,7 @@ def test_what_keeps_a_peak_down_stands_beside_it(browser: Browser, program: trl.
     blocks = whole.with_options(rematerialize=True, incrementalize={"t": 5})
     badges = Alone(browser, MemoryTimeline(blocks)).page.locator(".trl-badge")
     expect(badges).to_have_text(list(blocks.memory.saved_by))
-    expect(badges.last).to_have_attribute("title", "the options say so")
+    expect(badges.last).to_have_attribute("title", "the options require it")
     expect(Alone(browser, MemoryTimeline(program)).page.locator(".trl-badge")).to_have_count(0)
 
 

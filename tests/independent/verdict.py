@@ -322,7 +322,7 @@ LIMITS: tuple[tuple[str, str, str], ...] = (
     ("GradientError", "of an indexed tensor", "the gradient of an indexed tensor"),
     ("ScheduleError", "none that is affine in the indices", "no affine order"),
     ("BudgetError", "", "a budget that does not suffice"),
-    ("ReadError", "of nothing at", "a reduction of what a dynamic bound may leave nothing of"),
+    ("ReadError", "of an empty set at", "a reduction of what a dynamic bound may leave nothing of"),
 )
 
 

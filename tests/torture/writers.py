@@ -132,7 +132,10 @@ def write(seed: int, asked: dict[str, Any]) -> str:
         else:
             result = program.execute(seed=seed, checkpoint=folder, every=1)
     except ExecutionError as error:
-        said = {"another run saves in": "refused", "there is a run in": "refused as there is a run"}
+        said = {
+            "another run saves in": "refused",
+            "contains another run": "refused as there is a run",
+        }
         found = [end for text, end in said.items() if error.what.startswith(text) and error.hint]
         return found[0] if found and folder in error.what else f"fails: {error}"
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The type of NumPy arrays in annotations, and the conversion of arrays from and to the host."""
+"""Array type for annotations, and checked conversion of user values to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def convert_array(
     hint: str = "",
     origin: Origin | None = None,
 ) -> Array:
-    """Return values as an array of an element type, none of which may become another value.
+    """Return values as an array of an element type, and refuse any conversion that would change a value.
 
-    Booleans fit into all types, integers into integers that hold them and into floats, floats into floats;
-    zeros and ones fit into booleans. Rounding to a narrower float is silent. A warning tells of finite
-    numbers that become infinite.
+    Booleans fit into all types. Integers fit into floats, and into integer types with their range. Floats
+    fit into floats: rounding to a narrower float is silent, but a finite number that becomes infinite
+    causes a warning. Zeros and ones fit into booleans.
 
     Args:
         what: the name of the values in messages.
-        x: any array-like value of NumPy.
+        x: any array-like value.
         kind: the element type.
-        error: the class of the error.
-        hint: the remedy for a type that does not fit.
-        origin: the line that errors name; by default the current one.
+        error: the class of errors.
+        hint: the remedy for values of a wrong type.
+        origin: the user's line for errors; by default the current one.
 
     Raises:
-        TimeRLError: `x` is no array of numbers, or its type or values do not fit.
+        TimeRLError: `x` is not an array of numbers, or its type or values do not fit.
     """
     if x.__class__ is np.ndarray and x.dtype == kind:
         return x
@@ -43,7 +43,7 @@ def convert_array(
     if wrong := misfit(array, kind):
         raise error(
             f"{what}: {wrong}.",
-            hint=hint or f"{kind.name} is needed: convert the values, or choose a wider type.",
+            hint=hint or f"convert the values to {kind.name}, or choose a wider type.",
             origin=origin,
         )
     return narrow_array(what, array, kind, origin=origin)
@@ -52,10 +52,10 @@ def convert_array(
 def numbers_of(
     what: str, x: Any, *, error: type[TimeRLError] = ShapeError, origin: Origin | None = None
 ) -> Array:
-    """Return a real array of anything that NumPy takes as one.
+    """Return an array-like value as an array of real numbers.
 
     Raises:
-        TimeRLError: it is ragged, or of text, times, objects or complex numbers.
+        TimeRLError: it is ragged, or contains text, times, objects or complex numbers.
     """
     array = as_array(x)
     if not is_real(array.dtype):
@@ -64,14 +64,14 @@ def numbers_of(
             name = "integers of more than 64 bits"
         raise error(
             f"{what} must be an array of numbers, not {name}.",
-            hint="give an array of booleans, integers or floating-point numbers.",
+            hint="pass an array of booleans, integers or floating-point numbers.",
             origin=origin,
         )
     return array
 
 
 def as_array(x: Any) -> Array:
-    """Return anything as an array, PyTorch's tensors among it; an empty one of objects if it is ragged."""
+    """Return a value, or a PyTorch tensor, as a NumPy array; ragged values give an empty object array."""
     try:
         return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
     except (TypeError, ValueError, OverflowError):
@@ -79,45 +79,50 @@ def as_array(x: Any) -> Array:
 
 
 def indices(what: str, x: Any, size: int | None = None) -> Array:
-    """Return positions as i64; booleans are masks, not positions, and fractions are refused.
+    """Return integer positions as int64.
 
     Args:
-        size: the number of positions, if they are to be checked.
+        what: the name of the positions in messages.
+        x: positions. Boolean masks and fractions are refused.
+        size: the number of valid positions; None for no check.
 
     Raises:
-        ShapeError: they are of another type, or lie outside.
+        ShapeError: the element type is not an integer type, or a position is out of range.
     """
     array = x if x.__class__ is np.ndarray else numbers_of(what, x)
     if array.dtype == np.int64:
         found = array
     elif array.dtype.kind in "iu":
         if wrong := misfit(array, np.dtype(np.int64)):
-            raise ShapeError(f"{what}: {wrong}.", hint="positions count from 0 on.")
+            raise ShapeError(f"{what}: {wrong}.", hint="pass positions from 0 to the size minus 1.")
         found = array.astype(np.int64)
     elif not array.size and array.dtype == np.float64 and x.__class__ is not np.ndarray:
         found = array.astype(np.int64)  # an empty list
     else:
         raise ShapeError(
             f"{what} must be integers, not {array.dtype.name}.",
-            hint="np.flatnonzero(mask) makes indices of booleans."
+            hint="convert a mask to indices by np.flatnonzero(mask)."
             if array.dtype == np.bool_
-            else "x.astype(np.int64) rounds fractions towards zero.",
+            else "convert them by x.astype(np.int64), which rounds towards zero.",
         )
     if size is not None and found.size and not (found.min() >= 0 and found.max() < size):
         wrong = int(found[(found < 0) | (found >= size)].flat[0])
-        raise ShapeError(f"{what}: {wrong} is outside the range 0 to {size - 1}.")
+        raise ShapeError(
+            f"{what}: {wrong} is outside the range 0 to {size - 1}.",
+            hint=f"pass positions from 0 to {size - 1}.",
+        )
     return found
 
 
 def is_real(kind: np.dtype[Any]) -> bool:
-    """Whether an element type is of booleans, integers or floats, bfloat16 among them."""
+    """Whether the element type is boolean, integer or floating-point; bfloat16 counts as floating-point."""
     return kind.kind in "biuf" or (kind.kind == "V" and np.can_cast(kind, np.float32))
 
 
 def misfit(x: Any, kind: np.dtype[Any]) -> str:
-    """Return why values do not fit into an element type; "" if they do.
+    """Return the reason why values do not fit into an element type, or "".
 
-    Types decide where they can. Values are looked at only if the target is narrower.
+    Values are read only if the target type is narrower.
     """
     if x.dtype == kind or np.can_cast(x.dtype, kind):
         return ""
@@ -134,9 +139,9 @@ def misfit(x: Any, kind: np.dtype[Any]) -> str:
 
 
 def narrow_array(what: str, x: Any, kind: np.dtype[Any], origin: Origin | None = None) -> Any:
-    """Return values as another element type that they fit; warn of finite ones that become infinite.
+    """Convert values that fit to another element type; JAX arrays stay JAX arrays.
 
-    Arrays of JAX stay arrays of JAX.
+    A warning reports finite numbers that become infinite.
     """
     if x.dtype == kind or np.can_cast(x.dtype, kind):
         return x if x.dtype == kind else x.astype(kind)
@@ -145,8 +150,8 @@ def narrow_array(what: str, x: Any, kind: np.dtype[Any], origin: Origin | None =
     if kind.kind not in "biu":
         infinite = np.isinf(np.asarray(made))
         if infinite.any() and np.isfinite(np.asarray(x)[infinite]).any():
-            warn(  # without the number, so a loop is warned of once
-                f"{what}: there are numbers that {kind.name} does not hold: they become infinite.",
+            warn(  # The message has no number, so a loop causes one warning only.
+                f"{what}: some numbers are too large for {kind.name}, and become infinite.",
                 hint="scale the values, or take their logarithm.",
                 origin=origin,
             )

@@ -1,4 +1,7 @@
-"""Files that are written whole or not at all: beside their place first, and then moved there."""
+"""Files for several processes: atomic writes, file locks, and reads that cannot block.
+
+An atomic write fills a temporary file (a draft) next to the target, and then renames it.
+"""
 
 from __future__ import annotations
 
@@ -26,30 +29,30 @@ except ImportError:  # on Windows
 
     fcntl = None
 
-# the same place for all who ask, behind what is written: Windows lets nobody read one that is held
+# Windows locks a range of bytes, unreadable for others. This byte lies behind the content.
 _BEYOND: Final = 2**31 - 2
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
 def user_path(given: str | os.PathLike[str]) -> Path:
-    """Return a path as the user means it: `~` is the home folder, `~name` another user's.
+    """Return a path, with `~` and `~name` expanded to home folders.
 
     Raises:
-        CallError: it is no path.
+        CallError: the value is not a path.
     """
     if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
         raise CallError(
-            f"{given!r} is no path.", hint='pass a string or a pathlib.Path: "runs/first".'
+            f"{given!r} is not a path.", hint='pass a string or a pathlib.Path: "runs/first".'
         )
     path = Path(os.fspath(given))
     try:
         return path.expanduser()
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # the user has no home folder
         return path
 
 
-LONGEST_TEXT: Final = 256 << 20  # bytes of a file of names and numbers
+LONGEST_TEXT: Final = 256 << 20  # bytes; limit for files of names and numbers
 
 
 def read_regular(
@@ -57,15 +60,16 @@ def read_regular(
 ) -> bytes:
     """Return the content of a regular file.
 
-    A device or a pipe is refused: reading it might never end.
+    Devices and pipes are refused, since reading one might never end.
 
     Args:
-        most: the file's largest size in bytes.
-        first: read no more than so many bytes, from the file's beginning.
-        links: whether the name may be a symbolic link.
+        path: the file.
+        most: the largest accepted file size in bytes.
+        first: the number of bytes to read from the beginning; None for all.
+        links: whether the path may be a symbolic link.
 
     Raises:
-        OSError: the file is no regular one, is larger than `most` or the memory, or cannot be read.
+        OSError: the file is not regular, is larger than `most` or the memory, or cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = _open(path, flags if links else flags | _NO_LINK)
@@ -76,7 +80,7 @@ def read_regular(
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is a device or a pipe", str(path))
         if most is not None and found.st_size > most:
-            said = f"it has {found.st_size:,} bytes, of which {most:,} are expected at most"
+            said = f"it has {found.st_size:,} bytes, more than the limit of {most:,}"
             raise OSError(errno.EFBIG, said, str(path))
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(found.st_size if first is None else min(first, found.st_size))
@@ -87,7 +91,7 @@ def read_regular(
 
 
 def _open(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Open a file as `os.open` does, and name a refused link."""
+    """Open a file by `os.open`; the error for a refused link says so."""
     try:
         return os.open(path, flags, mode)
     except OSError as error:
@@ -97,10 +101,10 @@ def _open(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
 
 
 def unpack_gzip(content: bytes, most: int) -> bytes:
-    """Return gzip's contents.
+    """Return the content of gzip data.
 
     Raises:
-        OSError: it is damaged, or unpacks to more than `most` bytes.
+        OSError: the data are damaged, or unpack to more than `most` bytes.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         found = file.read(most + 1)
@@ -113,7 +117,7 @@ def parse_json(text: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: the text is not JSON, or its nesting is too deep.
     """
     try:
         return json.loads(text)
@@ -124,16 +128,17 @@ def parse_json(text: bytes | str) -> Any:
 def write_whole(
     path: Path, content: bytes | Iterable[bytes], *, private: bool = False, synced: bool = True
 ) -> None:
-    """Write a file at once: whoever reads it finds the old content or the new, never a part.
+    """Write a file atomically: a reader sees either the old content or the new content.
 
     Args:
-        content: all of it, or its parts in order.
-        private: nobody but the user may read or write it; otherwise the process's mask says who.
-        synced: it is on the disk before it takes its place, so that no power cut leaves it empty, and
-            its place in the folder is before this returns.
+        path: the file.
+        content: all bytes, or their parts in order.
+        private: whether only the user may read and write the file; otherwise the umask decides.
+        synced: whether content and folder entry are flushed to disk, so that no power cut leaves an empty
+            file.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: the file cannot be written. The old content remains.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     mode = 0o600 if private else 0o666
@@ -153,8 +158,8 @@ def write_whole(
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can."""
-    if os.name == "nt":  # where folders are not opened
+    """Flush the entries of a folder to disk, if the system supports it."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -164,11 +169,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock(file: IO[bytes]) -> None:
-    """Hold a file until it is closed, or the process ends.
+    """Lock a file until it is closed or the process ends.
 
     Raises:
-        BlockingIOError: somebody else holds it.
-        OSError: files cannot be held here.
+        BlockingIOError: another process holds the lock.
+        OSError: the file system has no locks.
     """
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,24 +182,24 @@ def lock(file: IO[bytes]) -> None:
     file.seek(_BEYOND)
     try:
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyrefly: ignore[missing-attribute]
-    except PermissionError as error:  # what Windows says of a place that is held
+    except PermissionError as error:  # Windows reports a held lock as PermissionError
         raise BlockingIOError(error.errno, error.strerror) from None
     finally:
         file.seek(at)
 
 
-# open lock files; a set of weak references, since a lock ends with its file object
+# Open lock files. The references are weak, since a lock ends with its file object.
 _HELD: Final = WeakSet[IO[bytes]]()
 
 
 def hold(path: Path, mode: str = "ab") -> IO[bytes]:
-    """Open a file, made if need be, and hold it until it is closed or the process ends.
+    """Open a file, create it if necessary, and lock it until it is closed or the process ends.
 
-    A process forked later does not hold it: there the file is closed.
+    A forked child does not inherit the lock: the file is closed there.
 
     Raises:
-        BlockingIOError: somebody else holds it.
-        OSError: it cannot be made, or files cannot be held here.
+        BlockingIOError: another process holds the lock.
+        OSError: the file cannot be created, or the file system has no locks.
     """
     file: IO[bytes] | None = None
     try:
@@ -209,12 +214,12 @@ def hold(path: Path, mode: str = "ab") -> IO[bytes]:
 
 
 def _open_at_once(name: str, flags: int) -> int:
-    """Open a file for `open`; a link is refused, and a pipe without a reader."""
+    """Open a file without waiting; symbolic links, and pipes without a reader, are refused."""
     return _open(name, flags | getattr(os, "O_NONBLOCK", 0) | _NO_LINK)
 
 
 def _close_inherited() -> None:
-    """Close inherited lock files in a forked child, so a lock ends with its own process."""
+    """Close the lock files of the parent process in a forked child."""
     for file in [*_HELD]:
         file.close()
 
@@ -224,15 +229,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def clear_drafts(folder: Path, idle: float = 0.0) -> None:
-    """Take away what was being written when somebody was cut off.
+    """Remove drafts of interrupted writes.
 
     Args:
-        idle: seconds for which nothing was written to it, where others may be writing now.
+        folder: the folder of the drafts.
+        idle: age in seconds since the last write; younger drafts stay, since a writer may be active.
     """
     for path in folder.iterdir():
         if _DRAFT.fullmatch(path.name):
-            with suppress(
-                FileNotFoundError
-            ):  # its writer has moved it into place, or another was here
+            with suppress(FileNotFoundError):  # another process may have moved or removed it
                 if not idle or time.time() - path.stat().st_mtime > idle:
                     path.unlink()

@@ -1,4 +1,4 @@
-"""Chrome's trace format: JSON that chrome://tracing and Perfetto draw, times in microseconds."""
+"""Files in Chrome's trace format: JSON for chrome://tracing and Perfetto, with times in microseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import user_path, write_whole
 from timerl_nb.base.errors import explain_os_errors
 
-_GZIP: Final = 31  # zlib's word for the format, with its largest window
+_GZIP: Final = 31  # window size argument of zlib for the gzip format
 
 
 def event(
@@ -23,18 +23,22 @@ def event(
     duration: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """One event of a trace.
+    """Return one event of a trace.
 
     Args:
-        phase: of the format: "X" a slice, "C" a counter, "M" metadata, "s" and "f" the ends of a flow.
-        place: a process and a track of it.
+        phase: "X" for a slice, "C" for a counter, "M" for metadata, "s" and "f" for the ends of a flow.
+        name: the label.
+        place: process and track numbers.
+        ts: start in microseconds.
+        duration: in microseconds; None for phases without one.
+        more: further fields of the format.
     """
     found = {"ph": phase, "name": name, "pid": place[0], "tid": place[1], "ts": ts}
     return {**found, **({} if duration is None else {"dur": duration}), **more}
 
 
 def lanes(process: int, name: str, tracks: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """What names a process and its tracks, which count from 1."""
+    """Yield the events with the names of a process and its tracks; tracks count from 1."""
     yield event("M", "process_name", (process, 0), args={"name": name})
     for track, said in enumerate(tracks, 1):
         yield event("M", "thread_name", (process, track), args={"name": said})
@@ -45,10 +49,12 @@ def write_events(
     events: Iterable[Mapping[str, Any]],
     about: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a trace, whole or not at all; packed where the name ends in `.gz`.
+    """Write a trace file atomically, compressed if its name ends in `.gz`.
 
     Args:
-        about: what the file says of itself.
+        path: the file.
+        events: events as dictionaries.
+        about: metadata of the file.
 
     Raises:
         ExecutionError: the file cannot be written.

@@ -1,8 +1,7 @@
-"""The one way artifacts show themselves.
+"""Base classes of displayed values, and the registry of functions that draw them.
 
-An artifact has a text, a DOT graph, a JSON value and `find`; this mix-in adds the notebook
-representation, drawn by whoever registered a picture for the type (`show/` does). A picture that
-fails never breaks a cell: the text remains.
+An artifact has a text, a DOT graph, a JSON value and `find`. `show` registers a drawing function per type.
+If drawing fails, a notebook shows the text alone.
 """
 
 from __future__ import annotations
@@ -18,38 +17,38 @@ _PICTURES: dict[type, Picture] = {}
 
 
 def register_picture(artifact: type, picture: Picture) -> None:
-    """Draw every instance of `artifact` with `picture`, a function from the value to SVG text."""
+    """Register the function that draws instances of `artifact` as SVG text."""
     _PICTURES[artifact] = picture
 
 
 def finder(what: str | int) -> Callable[[str], bool]:
-    """Whether a text in lower case has something to do with `what`: an id, or any text."""
+    """Return a predicate for lower-case texts that contain `what`: an operation's id, or any text."""
     text = f"%{what}" if isinstance(what, int) else str(what).lower()
-    if re.fullmatch(r"%\d+", text):  # %1 is not found in %12
+    if re.fullmatch(r"%\d+", text):  # %1 must not match %12
         pattern = re.compile(rf"{text}(?!\d)")
         return lambda part: pattern.search(part) is not None
     return lambda part: text in part
 
 
 def bundle(shown: object, text: str, draw: Callable[[], str]) -> dict[str, object]:
-    """What a notebook shows: a text, and its picture, if it can be drawn."""
+    """Return the notebook representation: a text, and a picture if drawing succeeds."""
     found: dict[str, object] = {"text/plain": text}
     try:
         found["image/svg+xml"] = draw()
-    except Exception as error:  # a failure to draw must leave the text
+    except Exception as error:  # a failed drawing must not hide the text
         warnings.warn(f"{type(shown).__name__} could not be drawn: {error!r}", stacklevel=3)
     return found
 
 
 class Displayed(ABC):
-    """A value that a notebook shows as a text and a picture."""
+    """A value with a text and a picture for notebooks."""
 
     @abstractmethod
     def __str__(self) -> str: ...
 
     @abstractmethod
     def to_svg(self) -> str:
-        """The picture."""
+        """Return the picture as SVG text."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -61,26 +60,26 @@ class Displayed(ABC):
 
 
 class Inspectable(Displayed):
-    """A value that prints, draws, serialises and can be searched."""
+    """A compiler artifact with a text, a picture, a JSON value and a search."""
 
     @abstractmethod
     def to_dot(self) -> str:
-        """A Graphviz graph of the artifact."""
+        """Return a Graphviz graph of the artifact."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The artifact as plain JSON values; ids are the same in every stage."""
+        """Return the artifact as plain JSON values; operation ids are equal in every stage."""
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
-        """Each line of the text, with what it can be found by besides."""
+        """Yield each line of the text, with further search keys of the line."""
         return ((line, ()) for line in str(self).splitlines())
 
     def find(self, what: str | int) -> Sequence[str]:
-        """The lines of the text that contain something or have to do with it, ignoring case.
+        """Return the matching lines of the text; upper and lower case are equal.
 
         Args:
-            what: any text; or of an operation its id (`12` or `"%12"`), kind, name, region, place
-                (`"train.py:12"`) or line of the program.
+            what: any text, or a property of an operation: id (`12` or `"%12"`), kind, name, region, source
+                location (`"train.py:12"`) or source line.
         """
         has = finder(what)
         return [
@@ -90,7 +89,7 @@ class Inspectable(Displayed):
         ]
 
     def to_svg(self) -> str:
-        """The artifact's picture, as it appears in a notebook."""
+        """Return the artifact's picture, as a notebook shows it."""
         for cls in type(self).__mro__:
             if cls in _PICTURES:
                 return _PICTURES[cls](self)

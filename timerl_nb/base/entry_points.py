@@ -1,6 +1,6 @@
-"""Methods of a program or a recording that parts above them implement: the one table of these functions.
+"""Methods of public objects with an implementation in a higher layer, imported at the first call.
 
-`program.explore()` calls `timerl_widgets.Explorer`. A part is imported when it is first called.
+For example, `program.explore()` calls `timerl_widgets.Explorer`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FUNCTIONS: Final[Mapping[str, str]] = {
 
 
 def entry_point(name: str) -> Any:
-    """Return the function behind a name of the table. Its module is imported if need be.
+    """Import and return a function of the table.
 
     Raises:
-        MissingPartError: that part is not installed, or cannot be imported.
+        MissingPartError: the package is not installed, or its import fails.
     """
     part, _, function = _FUNCTIONS[name].partition(":")
     try:
@@ -43,12 +43,12 @@ def entry_point(name: str) -> Any:
     except ImportError as error:
         raise MissingPartError(
             f"{name}() needs {part}, which cannot be imported: {error}.",
-            hint=f"install the project with its widgets, and try `import {part}`.",
+            hint=f"install the project with its widgets, and check `import {part}`.",
         ) from error
     try:
         return attrgetter(function)(module)
     except AttributeError:
         raise MissingPartError(
-            f"{part} as it is installed has no {name}().",
-            hint="install the project and its widgets at the same version.",
+            f"the installed version of {part} has no {name}().",
+            hint="install the same version of the project and its widgets.",
         ) from None

@@ -1,7 +1,7 @@
-"""Errors that answer at the user's own line.
+"""Errors and warnings of the library.
 
-Every error a user can get is a `TimeRLError`: it says what is wrong, where (the line of the user's
-program), the evidence (a sample point, the shapes, the legal values) and what to do next.
+Every error is a `TimeRLError`. Its message has the problem, the line of your program, evidence such as a
+sample point, and a remedy.
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ from types import FrameType
 from typing import Any
 
 _BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
-# whose functions ask arguments for their values
+# these call methods of their arguments
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
 _WIDGETS = f"{os.sep}timerl_widgets{os.sep}"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_COMMANDS = f"{_PACKAGE}cli{os.sep}"  # which use the library as users do
-# where functions of tensors are: what they make says more than they do
+_COMMANDS = f"{_PACKAGE}cli{os.sep}"  # commands use the library as users do
+# Tensor operations: their results are more telling than their names.
 _TENSORS = (f"{_PACKAGE}compiler{os.sep}language{os.sep}", f"{_PACKAGE}random.py")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The line of the user's program that wrote something, and what it called to do so.
+    """A line of the user's program, the origin of an operation or an error.
 
-    `call` is the name of a function of ours that does more than make a tensor, such as `backward`.
-    What belongs to a gradient knows the line `gradient_of` whose gradient it is.
+    Attributes:
+        file: the path of the file.
+        line: the line number; 0 if it is unknown.
+        call: the called function, if it makes more than one tensor, such as `backward`.
+        gradient_of: for operations of a gradient, the line of the differentiated operation.
+
+    Example:
+        >>> trl.errors.Origin("train.py", 12).place
+        'train.py:12'
     """
 
     file: str = "<unknown>"
@@ -46,12 +53,12 @@ class Origin:
 
     @property
     def text(self) -> str:
-        """The source line itself, stripped; empty where the source cannot be read."""
+        """The source line without indentation; empty if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
     @property
     def place(self) -> str:
-        """`train.py:12`, or `In[3]:2` for a notebook cell."""
+        """File name and line: `train.py:12`, or `In[3]:2` for a notebook cell."""
         return f"{_display_name(self.file)}:{self.line}" if self.line else self.file
 
     def __str__(self) -> str:
@@ -59,7 +66,7 @@ class Origin:
 
 
 def _display_name(file: str) -> str:
-    # ipykernel compiles each cell under a temporary file name; IPython knows the cell's number.
+    # ipykernel compiles each cell under a temporary file name. IPython knows the cell's number.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None:
@@ -70,7 +77,7 @@ def _display_name(file: str) -> str:
 
 
 def user_origin() -> Origin:
-    """The innermost stack frame outside this package."""
+    """Return the line of the innermost stack frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
     call = ""
     while frame is not None and _is_ours(frame):
@@ -86,7 +93,7 @@ def user_origin() -> Origin:
 
 
 def user_variables() -> dict[str, Any]:
-    """The variables of the block that the caller ends, but for private ones."""
+    """Return the local variables of the block that ends in the caller, without private names."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
@@ -95,10 +102,12 @@ def user_variables() -> dict[str, Any]:
 
 
 def warn(what: str, *, hint: str = "", origin: Origin | None = None) -> None:
-    """Warn at the user's own line of a program that is sound, but probably not what was meant.
+    """Warn, at the user's line, about a legal program that is probably a mistake.
 
     Args:
-        origin: the line, where it is not the one that runs.
+        what: the problem.
+        hint: the remedy.
+        origin: the line; by default the current one.
     """
     text = f"{what}\n  What to do: {hint}" if hint else what
     if origin is not None and origin.line:
@@ -110,33 +119,51 @@ def warn(what: str, *, hint: str = "", origin: Origin | None = None) -> None:
     warnings.warn(text, TimeRLWarning, stacklevel=level)
 
 
-_WARNED: dict[Any, Any] = {}  # lines that have been warned of, as modules keep theirs
+_WARNED: dict[Any, Any] = {}  # registry of shown warnings, in the format of the module `warnings`
 
 
 def _is_ours(frame: FrameType) -> bool:
     code = frame.f_code
-    if code.co_filename == "<string>":  # what dataclasses write
+    if code.co_filename == "<string>":  # code generated by dataclasses
         return code.co_name == "__init__"
     return _is_our_file(code.co_filename)
 
 
-@functools.cache  # every operation asks for some dozen frames
+@functools.cache  # every operation checks some dozen frames
 def _is_our_file(file: str) -> bool:
-    # and what stands between: context managers, cached properties, frozen mix-ins
     between = file in _BETWEEN or any(part in file for part in (*_LIBRARIES, _WIDGETS))
     ours = file.startswith((_PACKAGE, "<frozen ")) and not file.startswith(_COMMANDS)
     return between or ours
 
 
 class TimeRLWarning(UserWarning):
-    """Something that is accepted, and probably not what was meant; or that costs more than it need.
+    """A legal but probably unintended part of a program, or an avoidable cost.
 
-    `warnings.filterwarnings("ignore", category=trl.errors.TimeRLWarning)` silences all of them.
+    Silence all warnings by `warnings.filterwarnings("ignore", category=trl.errors.TimeRLWarning)`.
+
+    Example:
+        >>> issubclass(trl.errors.TimeRLWarning, UserWarning)
+        True
     """
 
 
 class TimeRLError(Exception):
-    """Base of all errors: `what`, `origins` (label and line), `evidence`, `hint`."""
+    """Base class of all errors. Catch it to handle every error of the library.
+
+    Attributes:
+        what: the problem, in one sentence.
+        origin: the line of your program.
+        others: further lines, by label.
+        evidence: lines of evidence, such as a sample point.
+        hint: the remedy.
+
+    Example:
+        >>> try:
+        ...     trl.Options(fuse="yes")
+        ... except trl.errors.TimeRLError as error:
+        ...     print(error.what, error.hint)
+        fuse='yes' is not possible. fuse is True or False.
+    """
 
     def __init__(
         self,
@@ -155,7 +182,7 @@ class TimeRLError(Exception):
         super().__init__(what)
 
     def __reduce__(self) -> Any:
-        # pickled and copied as what it is: some kinds have arguments of their own
+        # Subclasses may have other constructor arguments, so pickling bypasses the constructor.
         return copyreg.__newobj__, (type(self), self.what), vars(self)  # pyrefly: ignore[missing-attribute]
 
     def __str__(self) -> str:
@@ -170,71 +197,202 @@ class TimeRLError(Exception):
         return "\n".join(lines)
 
     def _render_traceback_(self) -> list[str]:
-        # IPython shows this in place of the stack of compiler frames.
+        # IPython shows this text instead of the traceback.
         return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 class CallError(TimeRLError, TypeError):
-    """A call with arguments that it does not take, or a use that tensors do not allow."""
+    """An unsupported argument of a function.
+
+    Raised when you call a function or a method. Correct the arguments as the hint shows.
+
+    Example:
+        >>> trl.zeros((2,), shape=(3,))
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.CallError: ...
+    """
 
 
 class MissingNameError(TimeRLError, AttributeError):
-    """A name that a tensor, an index or a module does not have; the hint says what does the work.
+    """A missing attribute of a tensor, an index or a module.
 
-    Also an `AttributeError`, so that `hasattr` and `getattr` with a default work.
+    Raised when you use a name from another library. The hint names the equivalent. This error is an
+    `AttributeError`, so `hasattr` and `getattr` with a default work.
+
+    Example:
+        >>> x = trl.data(np.arange(3.0), domain=t)
+        >>> hasattr(x, "detach_")
+        False
     """
 
 
 class IndexExpressionError(TimeRLError):
-    """An index that is not quasi-affine, of another context, or not an index at all."""
+    """An invalid index expression.
+
+    Raised when you index a tensor with an expression that is not quasi-affine, belongs to another context,
+    or is no index. Use sums of dimensions and integers, and products, quotients and remainders with
+    integers.
+
+    Example:
+        >>> t * i
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.IndexExpressionError: ...
+    """
 
 
 class DomainError(TimeRLError):
-    """A symbolic dimension where it cannot be, or missing where it must be."""
+    """A wrong domain: a missing, repeated or unknown dimension.
+
+    Raised when you declare a tensor, or when you compile. Correct `domain=`, or the index of the tensor.
+
+    Example:
+        >>> trl.data(np.arange(3.0), domain=(t, t))
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.DomainError: ...
+    """
 
 
 class ShapeError(TimeRLError):
-    """Shapes or dtypes that do not go together."""
+    """Incompatible shapes or element types.
+
+    Raised when you combine tensors, or pass arrays to a program. Reshape or cast the operands.
+
+    Example:
+        >>> trl.data(np.ones((5, 3)), domain=t) + trl.data(np.ones((5, 2)), domain=t)
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.ShapeError: ...
+    """
 
 
 class BranchError(TimeRLError):
-    """A tensor defined by branches that leave points out, overlap, or come too late."""
+    """An invalid definition of a tensor by branches.
+
+    Raised if branches leave points undefined, overlap, or come after a read. Define every point exactly
+    once.
+
+    Example:
+        >>> x = trl.tensor((), domain=t)
+        >>> x[0] = 0.0
+        >>> ctx.output("x", x)
+        >>> ctx.compile({"B": 1, "I": 1, "T": 3})
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.BranchError: ...
+    """
 
 
 class ReadError(TimeRLError):
-    """A read of a tensor where it is not defined."""
+    """A read of a tensor at a point outside its domain.
+
+    Raised at `compile`, with a sample point. Restrict the index, or add a branch for the missing points.
+
+    Example:
+        >>> x = trl.data(np.arange(3.0), domain=t)
+        >>> ctx.output("y", x[t + 1])
+        >>> ctx.compile({"B": 1, "I": 1, "T": 3})
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.ReadError: ...
+    """
 
 
 class GradientError(TimeRLError):
-    """A derivative that does not exist or is not supported."""
+    """An unsupported derivative.
+
+    Raised by `backward` and `trl.grad`. Differentiate a scalar loss with respect to floating-point tensors,
+    or detach the operation without a derivative.
+
+    Example:
+        >>> trl.data(np.arange(3), domain=t).backward()
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.GradientError: ...
+    """
 
 
 class BoundsError(TimeRLError):
-    """A bound that is missing, unknown, or not a positive integer."""
+    """A missing, unknown or non-positive bound.
+
+    Raised at `compile`. Pass one positive integer for every dimension of the context.
+
+    Example:
+        >>> ctx.output("x", trl.data(np.arange(3.0), domain=t))
+        >>> ctx.compile({"B": 1, "I": 1, "T": 0})
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.BoundsError: ...
+    """
 
 
 class OptionError(TimeRLError, KeyError):
-    """An unknown option, or a value that an option does not take.
+    """An unknown name, or an invalid value of an option.
 
-    Also a `KeyError`, for unknown names in mappings: `"x" in result` and `result.get("x")` work.
+    Raised for names of options, outputs, stages and operations. The hint lists the valid names. This error
+    is a `KeyError`, so `"x" in result` and `result.get("x")` work.
+
+    Example:
+        >>> trl.Options(fusion=True)
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.OptionError: ...
     """
 
 
 class ScheduleError(TimeRLError):
-    """A program that no order of execution can satisfy, or one beyond the ceiling on isl's work.
+    """A program without a valid order of execution.
 
-    `circle` has the points that need each other, if some do.
+    Raised at `compile` if points depend on each other in a cycle. Remove one of the reads in the message.
+
+    Attributes:
+        circle: the points of the cycle, or None.
+
+    Example:
+        >>> x, y = trl.tensor((), domain=t), trl.tensor((), domain=t)
+        >>> x[t] = y + 1.0
+        >>> y[t] = x + 1.0
+        >>> ctx.output("x", x)
+        >>> ctx.compile({"B": 1, "I": 1, "T": 3})
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.ScheduleError: ...
     """
 
     circle: Any = None
 
 
 class CeilingError(ScheduleError):
-    """A program that isl cannot schedule with the work that it is allowed."""
+    """A program beyond the work limit of isl.
+
+    Raised at `compile`. Raise the option `isl_operations`, or simplify the program.
+
+    Example:
+        >>> issubclass(trl.errors.CeilingError, trl.errors.ScheduleError)
+        True
+    """
 
 
 class BudgetError(TimeRLError):
-    """A program that needs more memory at once than there is; `needed` says how much."""
+    """A program that needs more memory than the budget.
+
+    Raised at `compile`, or when XLA has compiled the program. Raise `device_memory` to `needed`, or reduce
+    bounds.
+
+    Attributes:
+        needed: the required number of bytes.
+
+    Example:
+        >>> x = trl.data(np.ones((64, 1024), np.float32), domain=t)
+        >>> ctx.output("y", trl.exp(x))
+        >>> try:
+        ...     ctx.compile({"B": 1, "I": 1, "T": 64}, trl.Options(device_memory="1kB"))
+        ... except trl.errors.BudgetError as error:
+        ...     print(error.needed > 1000)
+        True
+    """
 
     def __init__(self, what: str, *, needed: int, **parts: Any) -> None:
         super().__init__(what, **parts)
@@ -242,16 +400,25 @@ class BudgetError(TimeRLError):
 
 
 class ExecutionError(TimeRLError):
-    """A failure while a program runs."""
+    """A failure of a running program, or of a file that it reads or writes.
+
+    Raised by `execute`, and by functions that save or load. The message has the cause and the remedy.
+
+    Example:
+        >>> trl.load("missing.npz")
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.ExecutionError: ...
+    """
 
 
 class explain_os_errors:  # used as a function
-    """Turn an `OSError` of a block into an `ExecutionError` with the system's reason.
+    """Context manager that turns an `OSError` into an `ExecutionError` with the system's reason.
 
-    It is no generator, since the frames of `contextlib` would pass for the user's line.
+    It is not a generator: the frames of `contextlib` would count as the user's line.
 
     Args:
-        what: a sentence without its end: "the picture p.svg cannot be written".
+        what: a sentence without a full stop, such as "the picture p.svg cannot be written".
         hint: the remedy.
         origin: the user's line; by default that of the caller.
     """
@@ -270,23 +437,53 @@ class explain_os_errors:  # used as a function
 
 
 class MissingPartError(TimeRLError):
-    """A part of the project that is not installed, or cannot be imported."""
+    """An optional package that is not installed or cannot be imported.
+
+    Raised at the first use of the package. Install it as the hint says.
+
+    Example:
+        >>> issubclass(trl.errors.MissingPartError, trl.errors.TimeRLError)
+        True
+    """
 
 
 class EnvError(TimeRLError):
-    """An environment that does not exist, or is used in a way it does not allow."""
+    """An unknown environment, or an unsupported use of one.
+
+    Raised by `trl.env.make` and by methods of environments. The hint lists the alternatives.
+
+    Example:
+        >>> trl.env.make("NoSuchTask-v0")
+        Traceback (most recent call last):
+        ...
+        timerl_nb.base.errors.EnvError: ...
+    """
 
 
 class DrawingError(TimeRLError):
-    """A picture that cannot be drawn."""
+    """A picture that cannot be drawn.
+
+    Raised by `show` and by notebook displays. Reduce the size of the picture as the hint says.
+
+    Example:
+        >>> issubclass(trl.errors.DrawingError, trl.errors.TimeRLError)
+        True
+    """
 
 
 class VerificationError(TimeRLError):
-    """A graph that breaks an invariant: a fault of the compiler, not of the program."""
+    """A graph that violates an invariant after a pass.
+
+    This is a bug of the compiler. Please report it, with the message and your program.
+
+    Example:
+        >>> issubclass(trl.errors.VerificationError, trl.errors.TimeRLError)
+        True
+    """
 
 
 def one_of(name: str, legal: Sequence[str]) -> str:
-    """The legal values as a hint, the closest to `name` first named."""
+    """Return the legal values as a hint, with the closest match to `name` first."""
     import difflib
 
     close = difflib.get_close_matches(str(name), legal, n=1)
@@ -295,5 +492,30 @@ def one_of(name: str, legal: Sequence[str]) -> str:
 
 
 def point_text(point: Mapping[str, int]) -> str:
-    """`i = 0, t = 9`."""
+    """Return a point as text: `i = 0, t = 9`."""
     return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+__all__ = [
+    "BoundsError",
+    "BranchError",
+    "BudgetError",
+    "CallError",
+    "CeilingError",
+    "DomainError",
+    "DrawingError",
+    "EnvError",
+    "ExecutionError",
+    "GradientError",
+    "IndexExpressionError",
+    "MissingNameError",
+    "MissingPartError",
+    "OptionError",
+    "Origin",
+    "ReadError",
+    "ScheduleError",
+    "ShapeError",
+    "TimeRLError",
+    "TimeRLWarning",
+    "VerificationError",
+]

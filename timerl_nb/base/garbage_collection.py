@@ -1,7 +1,7 @@
-"""No garbage is looked for while a program is compiled.
+"""Suspension of Python's cyclic garbage collector during compilations.
 
-What compiling makes is freed by reference counts, but for some hundred objects, in a search within a budget some
-thousand; to look for these among the objects of all imported libraries takes a tenth of its time.
+Compilation frees almost all of its objects by reference counts. Searching all imported libraries for the
+few cycles would take a tenth of the compile time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def disable_gc() -> Iterator[None]:
-    """Let Python's collector of cycles rest, unless it does already."""
+    """Suspend the cyclic garbage collector within the block; a collector that is already off stays off."""
     was = gc.isenabled()
     gc.disable()
     try:

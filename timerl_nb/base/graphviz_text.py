@@ -1,21 +1,25 @@
-"""Graphviz text with the project's look: one place for fonts, shapes, colours and escaping."""
+"""Writer of Graphviz text with the fonts, shapes and colours of the project."""
 
 from __future__ import annotations
 
 from graphviz import Digraph, escape
 
-FONT = "DejaVu Sans"  # Graphviz knows its widths; it is wide, so that other fonts fit
-# Okabe-Ito colours, lightened; what they tell apart is told apart by shape as well.
+FONT = "DejaVu Sans"  # Graphviz knows its widths, and its wide glyphs leave space for other fonts.
+# Okabe-Ito colours, lightened. Shapes differ too, so colour is never the only distinction.
 SOURCE, CONTROL, SINK, FUSED, PLAIN = "#dfeef8", "#fbe9c6", "#f6d3c1", "#d3ecdf", "#f2f2f2"
 STROKE = "#777777"
 _QUICK = {"nslimit": "2", "nslimit1": "2", "mclimit": "0.5", "splines": "polyline"}
 
 
 class Dot:
-    """A directed graph being written; labels are text, never markup.
+    """A directed graph under construction. Labels are plain text, without markup.
 
-    `level` ranks all nodes alike, in clusters or not: few nodes on cycles are then clearer, and many
-    higher. `many` gives up some beauty for a layout in a third of the time.
+    Args:
+        name: the graph's name.
+        rankdir: the direction of edges: "TB" is top to bottom.
+        level: rank the nodes of all clusters together. Cycles of few nodes become clearer; large graphs
+            become higher.
+        many: use a layout of lower quality in a third of the time.
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class Dot:
     def node(
         self, key: str, label: str, *, fill: str = PLAIN, shape: str = "box", element: str = ""
     ) -> None:
-        """A node; `element` is the id of its element in pictures."""
+        """Add a node; `element` is the id of its SVG element."""
         named = {"id": element} if element else {}
         self._open[-1].node(key, escape(label), fillcolor=fill, shape=shape, **named)
 
@@ -52,9 +56,12 @@ class Dot:
         self._root.edge(tail, head, label=escape(beside), **named)
 
     def open_cluster(self, label: str, *, style: str = "", element: str = "") -> None:
-        """Let the nodes that follow stand in a box of that name, until `close_cluster`.
+        """Open a box around the nodes that follow, until `close_cluster`.
 
-        `style` is that of its outline: `bold`, `dashed` or, if none is given, a thin line.
+        Args:
+            label: the title of the box.
+            style: outline: "bold", "dashed", or "" for a thin line.
+            element: the id of its SVG element.
         """
         self._clusters += 1
         look = {"label": escape(label), "color": STROKE} | ({"id": element} if element else {})

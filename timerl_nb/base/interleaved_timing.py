@@ -1,7 +1,6 @@
-"""Timing of calls: the shortest of a few repeats, and candidates that are timed in interleaved rounds.
+"""Timing of calls: the shortest of some repeats, and interleaved rounds of several candidates.
 
-Interleaving spreads a disturbance of the machine over all candidates. All functions accept a clock, so that
-tests can replace the time.
+Interleaved rounds spread a disturbance of the machine over all candidates. Tests pass a fake clock.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Final
 
 Clock = Callable[[], float]
 
-_SHORTEST: Final = 1e-9  # seconds, the least that a clock can tell apart
+_SHORTEST: Final = 1e-9  # resolution of the clock in seconds
 
 
 def time_call(call: Callable[[], object], clock: Clock = perf_counter) -> float:
-    """Return the seconds of one call."""
+    """Return the duration of one call in seconds."""
     begun = clock()
     call()
     return clock() - begun
@@ -27,12 +26,12 @@ def time_call(call: Callable[[], object], clock: Clock = perf_counter) -> float:
 def time_shortest_call(
     call: Callable[[], object], times: int, *, warm_ups: int = 0, clock: Clock = perf_counter
 ) -> float:
-    """Return the least seconds of some calls.
+    """Return the shortest duration of several calls in seconds.
 
     Args:
         call: the function to time. It waits for its results.
-        times: timed calls.
-        warm_ups: calls before the timed ones, for instance one that compiles.
+        times: the number of timed calls.
+        warm_ups: the number of calls before the timed ones, for example to compile.
         clock: returns seconds.
     """
     for _ in range(warm_ups):
@@ -45,12 +44,12 @@ class Limits:
     """Limits of interleaved rounds.
 
     Attributes:
-        rounds: the least number of rounds before a candidate can win early.
-        most_rounds: the greatest number of rounds.
-        each: seconds of one candidate, after which it runs no more.
-        all: seconds of all candidates together.
-        lost: a candidate is dropped if another one is this many times as fast.
-        few: repeats below which a candidate has no spread.
+        rounds: the fewest rounds before an early decision.
+        most_rounds: the largest number of rounds.
+        each: time limit of one candidate in seconds.
+        all: time limit of all candidates together in seconds.
+        lost: a candidate is dropped if another one is faster by this factor.
+        few: the fewest repeats for a measured spread.
     """
 
     rounds: int
@@ -63,13 +62,14 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Candidate:
-    """A function in the comparison, and its measured speeds.
+    """A function in the comparison, with its measured speeds.
 
     Attributes:
-        run: one repeat; returns the units of work that it did.
-        seconds: durations of the repeats, and of untimed preparations that count towards the limit.
+        run: runs one repeat, and returns the units of work done.
+        limits: the limits of the rounds.
+        seconds: durations of repeats, and of untimed preparations; both count towards the time limit.
         speeds: units of work per second, by repeat.
-        is_lost: whether another candidate is so much faster that this one is dropped.
+        is_lost: whether the candidate is dropped, since another one is much faster.
     """
 
     run: Callable[[], float]
@@ -79,7 +79,7 @@ class Candidate:
     is_lost: bool = False
 
     def measure(self, clock: Clock) -> None:
-        """Run one repeat, and record its speed."""
+        """Run one repeat and record its speed."""
         begun = clock()
         work = self.run()
         self.seconds.append(max(clock() - begun, _SHORTEST))
@@ -87,7 +87,7 @@ class Candidate:
 
     @property
     def is_over(self) -> bool:
-        """Whether its time is used up."""
+        """Whether the candidate's time limit is reached."""
         return sum(self.seconds) > self.limits.each
 
     def is_clearly_faster(self, other: Candidate) -> bool:
@@ -101,14 +101,14 @@ class Candidate:
 def measure_in_rounds(
     candidates: Sequence[Candidate], limits: Limits, began: float, clock: Clock = perf_counter
 ) -> None:
-    """Measure candidates in interleaved rounds until one leads, or the time is over.
+    """Measure candidates in interleaved rounds until one leads clearly or time is up.
 
     Every candidate runs at least once, even beyond the limits.
 
     Args:
-        candidates: at least one.
-        limits: those of the rounds.
-        began: the clock's time from which the seconds of all count.
+        candidates: one or more candidates.
+        limits: the limits of the rounds.
+        began: start of the total time, by the same clock.
         clock: returns seconds.
     """
     for k in range(limits.most_rounds):
@@ -119,7 +119,7 @@ def measure_in_rounds(
 
 
 def _run_round(candidates: Sequence[Candidate], limits: Limits, began: float, clock: Clock) -> bool:
-    """Run one repeat of each candidate; return whether there is time for more."""
+    """Run one repeat of each candidate, and return whether time is left."""
     for one in candidates:
         if one.seconds and (one.is_lost or one.is_over):
             continue

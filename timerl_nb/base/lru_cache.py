@@ -1,4 +1,4 @@
-"""The latest results by key, so that what is asked for again need not be found again."""
+"""Cache of results with a weight limit; the least recently used result is removed first."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Value = TypeVar("Value")
 
 
 class Lru(Generic[Key, Value]):
-    """Results of at most some weight in all; the one that was asked for longest ago leaves first.
+    """Thread-safe cache with a limit on the total weight of its results.
 
-    The latest stays whatever it weighs. Keys and results are kept alive, so that objects can be keys by
-    identity. Threads may share it: of what two make at once the first is kept, and both get that.
+    The latest result always stays, even above the limit. The cache holds references to its keys, so objects
+    can be keys by identity. If two threads compute the same result, both get the one stored first.
 
     Args:
-        most: the weight.
-        weigh: the weight of a result, which stays; 1 by default.
+        most: the largest total weight.
+        weigh: returns the weight of a result; by default every result weighs 1.
     """
 
     def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
         self._most, self._weigh = most, weigh
         self._held: OrderedDict[Key, Value] = OrderedDict()
-        self._weight = 0  # of all of them
-        self._lock = threading.Lock()  # not held while a result is made, which may ask for others
+        self._weight = 0
+        self._lock = threading.Lock()  # Not held during `make`, which may use the cache too.
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The result for a key, made where it is not known."""
+        """Return the result for a key; `make` computes a missing one."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
@@ -47,7 +47,7 @@ class Lru(Generic[Key, Value]):
         return value
 
     def lookup(self, key: Key) -> Value | None:
-        """The result for a key, if there is one."""
+        """Return the cached result for a key, or None."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)

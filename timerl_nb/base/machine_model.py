@@ -1,7 +1,7 @@
-"""What a machine can do, as a few numbers: the one that every estimate of time is made with.
+"""Machine model of the cost estimates: speeds of arithmetic, memory and launches.
 
-They are for comparing ways to go on, not for promising seconds. Those that stand here are of the order
-of two CPU cores; `trl.tune_machine()` measures those of the machine that is there.
+The estimates compare plans; they do not predict exact seconds. The defaults suit two CPU cores, and
+`trl.tune_machine()` measures the current machine.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import asdict, dataclass
 
 
 def cores() -> int:
-    """How many cores the process may run on."""
+    """Return the number of cores available to the process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A device.
+    """Speeds and sizes of a device.
 
     Attributes:
-        launch: seconds that a statement's point costs beside its work, where each is a call.
-        call: seconds that a contraction or reduction costs beside its work, within a program.
-        flops: multiplications and additions of contractions per second, of matrices in the cache.
-        elements: elements of other operations per second, of arrays in the cache.
+        launch: overhead of one call of a statement, in seconds.
+        call: overhead of one contraction or reduction inside a compiled program, in seconds.
+        flops: multiplications and additions per second in contractions of cached matrices.
+        elements: elements per second in other operations on cached arrays.
         bandwidth: bytes per second from and to memory.
         host: bytes per second between device and host.
-        near, far: arrays up to so many bytes stay in the cache, and those from so many on do not.
-        worth: batches whose arrays take fewer bytes stay whole: a simple loop nest is worth more.
+        near: arrays up to this size, in bytes, stay in the cache.
+        far: arrays from this size on, in bytes, do not stay in the cache.
+        worth: batches with smaller arrays, in bytes, are not tiled, for a simple loop nest.
     """
 
     launch: float = 40e-6

@@ -1,4 +1,4 @@
-"""Options, and the environment variables that are read (here alone)."""
+"""Compiler options, and all environment variables that the library reads."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def progress_by_default() -> bool:
-    """Whether `execute` shows a progress bar unless told."""
+    """Whether `execute` shows a progress bar by default."""
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
 
 
 def xla_flags() -> str:
-    """XLA's settings, as they were given to the process."""
+    """Return the XLA flags of the process."""
     return os.environ.get("XLA_FLAGS", "")
 
 
 def thread_settings() -> dict[str, str]:
-    """The environment variables that set the number of threads of libraries."""
+    """Return the environment variables that set the number of threads of libraries."""
     return {name: os.environ[name] for name in _THREADS if name in os.environ} | {
         "XLA_FLAGS": xla_flags()
     }
 
 
 def cache_folder() -> Path | None:
-    """Where what XLA has compiled is kept; None where it is not."""
+    """Return the folder of compiled XLA programs; None if the cache is disabled."""
     given = os.environ.get("TIMERL_CACHE", "")
     if given == "0":
         return None
@@ -51,7 +51,7 @@ def cache_folder() -> Path | None:
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (caches if caches.is_absolute() else Path.home() / ".cache") / "timerl-nb"
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # the user has no home folder
         return None
 
 
@@ -60,53 +60,39 @@ Blocks = tuple[tuple[str, int], ...]  # block sizes by dimension
 
 @dataclass(frozen=True)
 class Options:
-    """The decisions of a compilation; one field each.
+    """Options of a compilation.
+
+    Raises:
+        OptionError: an option does not exist, or does not take the value.
+
+    Example:
+        >>> options = trl.Options(vectorize=("b",), device_memory="64MiB")
+        >>> options.device_memory
+        67108864
 
     Attributes:
-        simplify: dead and duplicate code, constants, algebra, factors of sums.
-        vectorize: dimensions that become axes: True for all that can, False for none, or their
-            names. Over a dimension along which something runs one by one, operations stay that a
-            trial schedule runs in that very loop.
-        trial: decide by trial schedules what to vectorise and lift; False vectorises whatever can
-            be, as the paper does.
-        lift: recurrences and windows become batch operations where their loop is not acting's.
-        accumulate: sums over symbolic dimensions are added up point by point.
-        contract: sums of products become single contractions.
-        incrementalize: reductions over long axes run block by block: a block size, along the
-            dimension where that frees most, or block sizes by dimension (a warning says why one of them
-            has no effect); False never does. "auto"
-            does where the program would need more device memory than there is, and, run by XLA on a
-            CPU, where blocks stay in its cache.
-        tile: loops in which no point of a dimension reads another's run block by block, all turns for
-            some points before the next: the block size by dimension, such as {"b": 256}; False never
-            does. "auto" does where a block stays in the cache and all points together do not.
-        tile_kernel: on a GPU such a loop is one kernel of Pallas' with all turns inside, where Pallas
-            can; on an H100 2.3 to 6 times as fast. "interpret" runs the kernel as XLA's operations, for tests.
-        rematerialize: what acting made is computed again where learning runs in blocks, instead of
-            kept: "auto" where that saves memory in about the same time, True wherever it can be,
-            False never.
-        tune: measure a few ways of these two for a few turns, where the program has no effects on
-            the host, and take the fastest; it is remembered in the cache folder.
-        fuse: operations of one domain run as one kernel.
-        donate: kernels take over the memory of operands that die with them; False keeps them apart,
-            and slices are gathered.
-        stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
-            keeps every value by its point.
-        device_memory: how many bytes the device may hold at once (`program.memory.needed`), a number
-            or a text such as "64MiB", each of several devices as well; None for what it has. It is known before the first
-            step whether a program keeps to it.
-        swap: "auto" keeps values on the host between their uses where the program would need more
-            device memory than there is; False never does.
-        executor: "xla" runs the loop nest as XLA programs, loops and all, between what the host
-            must run; "interpret" runs it instruction by instruction. None is "xla", or what the
-            environment variable TIMERL_EXECUTOR says.
-        fuse_iterations: how many turns of an outermost loop are one call to XLA.
-        devices: among how many of JAX's devices the work is divided, along the outermost dimension
-            that vectorisation makes an axis of all that varies over it (environments, as a rule).
-        backend: the engine that compiles kernels.
-        isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
-        check_nan: stop at the first NaN, and name the operation, its point and your line; the
-            interpreter runs the program then, and looks at what every kernel makes.
+        simplify: remove dead and duplicate code, fold constants, and apply algebraic rules.
+        vectorize: dimensions to turn into array axes: True for all, False for none, or `("b",)`.
+        trial: let trial schedules decide on vectorisation and lifting; False vectorises as much as possible.
+        lift: turn recurrences and sliding windows into batch operations, except in the loop of acting.
+        accumulate: build sums over symbolic dimensions point by point.
+        contract: turn sums of products into single contractions.
+        incrementalize: block size of reductions over long axes: 64, `{"t": 64}`, "auto" or False.
+        tile: block size of loops over independent points: `{"b": 256}`, "auto" or False.
+        tile_kernel: run each tiled loop as one Pallas kernel on a GPU; "interpret" emulates it for tests.
+        rematerialize: recompute values of acting for learning: True, False, or "auto" if it is cheap.
+        tune: time some plans for `incrementalize` and `rematerialize`, and use the fastest.
+        fuse: run operations over the same domain as one kernel.
+        donate: let kernels reuse the memory of operands without later readers.
+        stores: "auto" for the smallest storage of each tensor; "point" stores every value separately.
+        device_memory: bytes available on each device: 67108864, "64MiB", or None for the device's memory.
+        swap: "auto" moves values to the host between uses, to meet `device_memory`; False never does.
+        executor: "xla" for compiled loops, "interpret" for single kernels; None reads TIMERL_EXECUTOR.
+        fuse_iterations: number of iterations of the outermost loop per XLA call.
+        devices: number of JAX devices to shard the outermost vectorised dimension over.
+        backend: compiler of the kernels; "jax" is the only one.
+        isl_operations: limit on the work of isl in one scheduling, in elementary operations.
+        check_nan: stop at the first NaN, and name its operation, point and line; implies the interpreter.
     """
 
     simplify: bool = True
@@ -135,8 +121,8 @@ class Options:
     def __new__(cls, *unnamed: object, **options: Any) -> Self:
         if unnamed:
             raise OptionError(
-                f"{unnamed[0]!r} is an option without a name.",
-                hint="write Options(vectorize=False), say.",
+                f"the option {unnamed[0]!r} has no name.",
+                hint="name every option, as in Options(vectorize=False).",
             )
         _check_names(options)
         return super().__new__(cls)
@@ -172,8 +158,8 @@ class Options:
             raise _wrong(
                 "swap",
                 self.swap,
-                '"auto" or False: "auto" swaps where the program needs more than device_memory, so '
-                'give that to make it swap, such as device_memory="64MiB"',
+                '"auto" or False. "auto" swaps values if the program needs more than device_memory; '
+                'to force swapping, set a limit such as device_memory="64MiB"',
             )
         if self.rematerialize not in ("auto", True, False):
             raise _wrong("rematerialize", self.rematerialize, '"auto", True or False')
@@ -183,7 +169,7 @@ class Options:
             raise _wrong("executor", self.executor, '"xla" or "interpret"')
         if self.backend == "torch":
             raise OptionError(
-                "PyTorch does not run programs yet.", hint='leave backend="jax", or leave it out.'
+                "there is no PyTorch backend.", hint='leave out backend, or pass backend="jax".'
             )
         if self.backend != "jax":
             raise _wrong("backend", self.backend, '"jax"')
@@ -194,7 +180,7 @@ class Options:
 
     @property
     def blocks(self) -> int | Blocks | None:
-        """The block sizes that `incrementalize` gives; None where it gives none."""
+        """The block sizes of `incrementalize`; None if it has none."""
         given = self.incrementalize
         if isinstance(given, Mapping) or given == "auto" or given is False:
             return None
@@ -202,26 +188,33 @@ class Options:
 
     @property
     def asks_for_interpreter(self) -> bool:
-        """Whether the options name the interpreter, and not the environment alone."""
+        """Whether the options themselves choose the interpreter, rather than the environment."""
         named = os.environ.get("TIMERL_EXECUTOR", "xla") != "interpret"
         return self.executor == "interpret" and named
 
     @property
     def tile_size(self) -> tuple[str, int] | None:
-        """The dimension, and the size of blocks, that `tile` gives; None where it gives none."""
+        """The dimension and block size of `tile`; None if it has none."""
         return self.tile[0] if isinstance(self.tile, tuple) else None
 
     @property
     def budget(self) -> int | None:
-        """`device_memory` in bytes; None where the device sets the limit."""
-        assert not isinstance(self.device_memory, str)  # read when the options were made
+        """`device_memory` in bytes; None for the memory of the device."""
+        assert not isinstance(self.device_memory, str)  # `__post_init__` has parsed texts
         return self.device_memory
 
     def with_(self, **changes: Any) -> Options:
-        """These options with some changed.
+        """Return a copy with some options changed.
+
+        Args:
+            changes: the changed options, by name.
 
         Raises:
-            OptionError: there is no option of that name, or it does not take that value.
+            OptionError: an option does not exist, or does not take the value.
+
+        Example:
+            >>> trl.Options().with_(fuse=False).fuse
+            False
         """
         _check_names(changes)
         return replace(self, **changes)
@@ -232,16 +225,16 @@ def _check_names(options: Mapping[str, object]) -> None:
     for name in options:
         if name == "precision":
             raise OptionError(
-                "there is no option 'precision' yet.",
-                hint='tensors have element types: x.cast("bf16"), say; f64 and i64 after '
-                'jax.config.update("jax_enable_x64", True).',
+                "there is no option 'precision'.",
+                hint='change the element types of tensors, as in x.cast("bf16"). For f64 and i64, '
+                'call jax.config.update("jax_enable_x64", True) first.',
             )
         if name not in known:
             raise OptionError(f"there is no option {name!r}.", hint=one_of(name, known))
 
 
 def _blocks(name: str, value: object) -> object:
-    """Block sizes by dimension as pairs; the other values as they are."""
+    """Return block sizes by dimension as pairs, and other values unchanged."""
     legal = '"auto", False, a block size such as 64, or block sizes such as {"t": 64}'
     if value == "auto" or value is False:
         return value
@@ -270,7 +263,7 @@ _UNITS: Final = {
 
 
 def _bytes(name: str, value: object) -> int | None:
-    """A number of bytes, given as an integer or as a text with a unit."""
+    """Return a number of bytes from an integer or a text with a unit."""
     legal = 'a positive number of bytes such as 67108864 or "64MiB"'
     found = value
     if isinstance(value, str):
@@ -294,7 +287,7 @@ def _wrong(name: str, value: object, legal: str) -> OptionError:
 
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for processes that start within the block."""
+    """Set an environment variable within the block, for processes that start there."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

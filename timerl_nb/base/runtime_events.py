@@ -1,6 +1,6 @@
-"""What a run reports: event records, and the protocol of whoever listens.
+"""Events of a run, and the protocol of their observers.
 
-The runtime emits; profilers, tests and live views listen. The runtime never imports them.
+The runtime emits events to profilers, tests and live views, without importing any of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened at instruction `step`.
+    """One event of an interpreted run.
 
-    `name` is the statement (execute, done, sink) or the tensor (all others); `nbytes` is the
-    change of live bytes on the device that the event makes (0 for reads). Those of an offload leave
-    when its copy is complete. `time` is in seconds since the run was made. What a statement makes is
-    waited for; then it is `done`, and `seconds` is what its kernel or host function took. Where nothing is
-    waited for it is a `launch`; there may be a `wait`, and there is an `end` of the run, however that comes.
+    If the run waits for results, a statement that makes values has the event "done". Otherwise it has the
+    event "launch", with a possible "wait" later. A run always ends with the event "end", even after an
+    error.
+
+    Attributes:
+        step: the number of the instruction.
+        kind: the sort of event.
+        name: the statement for "execute", "done" and "sink"; otherwise the tensor.
+        point: the coordinates.
+        nbytes: the change of live bytes on the device; 0 for reads. An offload frees its bytes after its
+            copy.
+        time: seconds since the creation of the run.
+        seconds: for "done", the duration of the kernel or host function.
     """
 
     step: int
@@ -34,6 +42,6 @@ class Event:
 
 
 class Recorder(Protocol):
-    """Anything that can be called with an event."""
+    """An observer: any callable that takes an event."""
 
     def __call__(self, event: Event, /) -> None: ...

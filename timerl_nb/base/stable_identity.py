@@ -1,8 +1,8 @@
 """Identity of objects across processes: equal objects have the same text in every process.
 
-The text names classes and functions by module and qualified name, arrays by a checksum, and has no address. A user's function
-adds a digest of its source, its closure, and its plain values, functions and classes. Code of the standard
-library, of installed packages and of this one counts by its name alone.
+The text contains no memory address. It names classes and functions by module and qualified name, and arrays
+by a checksum. For the user's own code, it also covers source code, closures, plain values and called
+functions. Code of the standard library, of installed packages and of this package counts by name only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from timerl_nb.base.errors import OptionError
 
-_LONGEST: Final = 200  # characters of text as it is; a digest stands for more
+_LONGEST: Final = 200  # characters; a longer text is cut and followed by a digest
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, type(...))
 _INSTALLED: Final = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
@@ -33,19 +33,19 @@ _INSTALLED: Final = tuple(
 
 
 def identity(value: Any) -> str:
-    """Return the text of a value.
+    """Return the identity text of a value.
 
     Raises:
-        OptionError: a part of it has no such text, as an open file or a lock.
+        OptionError: a part has no such text, such as an open file or a lock.
     """
     return _Writer().text(value)
 
 
 def parts_of(value: Any) -> dict[str, str]:
-    """Return the texts of an object's class and attributes, by name; the class is under the empty name.
+    """Return the identity texts of an object's attributes, by name; the key "" has the text of its class.
 
     Raises:
-        OptionError: an attribute has no such text.
+        OptionError: an attribute has no identity text.
     """
     writer = _Writer()
     made = writer.attributes(value)
@@ -53,7 +53,7 @@ def parts_of(value: Any) -> dict[str, str]:
 
 
 class _Writer:
-    """Writer of texts. A value within itself is written as its nesting depth."""
+    """Writer of identity texts. A reference to an enclosing value is written as its nesting depth."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
@@ -95,7 +95,7 @@ class _Writer:
             return f"{self.text(value.__self__)}.{value.__name__}"
         if isinstance(value, FunctionType):
             return _name(value) + self._code(value)
-        inner = getattr(value, "__wrapped__", None)  # of functools.wraps, jax.jit and others
+        inner = getattr(value, "__wrapped__", None)  # set by functools.wraps, jax.jit and others
         if callable(inner):
             return self.text(inner)
         if isinstance(value, BuiltinFunctionType) or hasattr(value, "__qualname__"):
@@ -110,13 +110,13 @@ class _Writer:
         """Return an object's attributes, or the arguments of its constructor.
 
         Raises:
-            OptionError: it says neither.
+            OptionError: the object has neither.
         """
         arguments = getattr(value, "__getnewargs_ex__", None)
         if arguments is not None:
             given, named = arguments()
             return {**{str(k): x for k, x in enumerate(given)}, **named}
-        # a subclass without the decorator may set more attributes than the fields
+        # a subclass without the decorator may have attributes beyond the fields
         if "__dataclass_fields__" in vars(type(value)):
             return {one.name: getattr(value, one.name) for one in fields(value)}
         slots = chain.from_iterable(vars(c).get("__slots__", ()) for c in type(value).__mro__)
@@ -129,8 +129,8 @@ class _Writer:
             _, arguments, *rest = value.__reduce_ex__(4)
         except (TypeError, ValueError):
             raise OptionError(
-                f"{type(value).__name__} has nothing that tells it from others of its class.",
-                hint="give the algorithm an attribute `identity`, a string that names it.",
+                f"objects of the class {type(value).__name__} cannot be distinguished.",
+                hint="add an attribute `identity` to the algorithm, with a string that names it.",
             ) from None
         state = [x for x in (*arguments, *rest[:1]) if x is not None and x is not type(value)]
         return {str(k): x for k, x in enumerate(state)}
@@ -138,7 +138,9 @@ class _Writer:
     # --- code ------------------------------------------------------------------------------------
 
     def _code(self, value: Any) -> str:
-        """Return "#" and a digest of a user's class or function; of an installed function, of its closure."""
+        """Return "#" and a digest of a user's class or function; for an installed function, of its closure
+        only.
+        """
         told: list[str] = []
         if isinstance(value, type):
             told += self._members(value) if _is_own(value) else ()
@@ -151,7 +153,7 @@ class _Writer:
         for cell in function.__closure__ or ():
             try:
                 yield self.text(cell.cell_contents)
-            except ValueError:  # it has no value yet
+            except ValueError:  # an empty cell
                 yield "nothing"
 
     def _members(self, kind: type) -> Iterable[str]:
@@ -179,7 +181,7 @@ class _Writer:
                 yield f"{name} = {self.text(used)}"
 
 
-# attributes of every class, without a meaning for its instances
+# present in every class, and irrelevant to its instances
 _OF_CLASSES: Final = frozenset(
     {"__doc__", "__module__", "__qualname__", "__annotations__", "__slots__", "__firstlineno__"}
     | {"__static_attributes__", "__dataclass_fields__", "__match_args__", "__abstractmethods__"}
@@ -187,7 +189,7 @@ _OF_CLASSES: Final = frozenset(
 
 
 def _functions(member: Any) -> Iterable[Any]:
-    """Return the functions in a member of a class."""
+    """Return the functions in a class member."""
     if isinstance(member, property):
         return [f for f in (member.fget, member.fset, member.fdel) if f is not None]
     if isinstance(member, staticmethod | classmethod):
@@ -200,7 +202,7 @@ def _functions(member: Any) -> Iterable[Any]:
 
 
 def _instructions(code: CodeType) -> Iterable[str]:
-    """Return the text of compiled code; sets among its constants are sorted."""
+    """Yield the text of compiled code; sets among the constants are sorted."""
     yield code.co_code.hex()
     yield repr((code.co_names, code.co_varnames, code.co_freevars))
     for one in code.co_consts:
@@ -216,7 +218,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _name(value: Any) -> str:
-    """Return the module and the qualified name, also for a program started by its file's name."""
+    """Return the module and qualified name; for code of the main script, the name of its file."""
     module = getattr(value, "__module__", None) or ""
     if module in ("__main__", "__mp_main__"):
         main = sys.modules["__main__"]
@@ -228,7 +230,7 @@ def _name(value: Any) -> str:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether code is the user's."""
+    """Whether code belongs to the user."""
     module = sys.modules.get(getattr(value, "__module__", None) or "builtins")
     if module is not None and module.__name__.partition(".")[0] == __name__.partition(".")[0]:
         return False

@@ -1,4 +1,4 @@
-"""Text of counts, bytes, durations and tables."""
+"""Text for counts, bytes, durations and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: "1 line", "2,000 lines", "3 processes".
 
     Args:
-        plural: the noun's plural; by default with "s" or "es".
+        count: the number.
+        noun: the singular.
+        plural: the plural; by default the noun with "s" or "es".
     """
     regular = f"{noun}es" if noun.endswith(_HISSING) else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural or regular}"
@@ -29,7 +31,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds with a unit by their size: "1.5 s", "20 ms", "3 µs"."""
+    """Return seconds with a suitable unit: "1.5 s", "20 ms", "3 µs"."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -37,21 +39,21 @@ def format_duration(seconds: float) -> str:
 
 
 def format_milliseconds(seconds: float, spec: str = ".1f") -> str:
-    """Return seconds as milliseconds with the unit: "12.3 ms"."""
+    """Return seconds as milliseconds with a unit: "12.3 ms"."""
     return f"{seconds * 1e3:{spec}} ms"
 
 
 def format_ns_as_ms(ns: float) -> str:
-    """Return nanoseconds as milliseconds without a unit, as columns have them: "1,234.567"."""
+    """Return nanoseconds as milliseconds without a unit, for table columns: "1,234.567"."""
     return f"{ns / 1e6:,.3f}"
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """Return rows of equally many cells as lines.
+    """Return the rows of a table as lines.
 
     Args:
-        rows: their cells.
-        left: the columns that are aligned to the left; all others are aligned to the right.
+        rows: the cells of each row; all rows have the same length.
+        left: columns with left alignment; all others are right-aligned.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

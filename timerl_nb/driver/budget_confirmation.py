@@ -1,4 +1,4 @@
-"""Memory budgets, checked with the figures that XLA states after it has compiled a program."""
+"""Confirmation of memory budgets by XLA's figures, which are exact after compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.driver.compile_request import CompileRequest
 from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stage
 
-_ROUNDS: Final = 4  # of searching again with XLA's figure
+_ROUNDS: Final = 4  # repeated searches with XLA's figure
 # A warning is due if memory exceeds the estimate by both this factor and this number of bytes.
 _PROMISED, _UNTOLD = 1.2, 1 << 20
 
@@ -24,13 +24,16 @@ def compile_within_budget(
     *,
     least: bool = True,
 ) -> Compilation:
-    """Compile a program as the options say, without tuning.
+    """Compile a program with the given options, without tuning.
 
     Args:
-        front, observer, least: as for `compile_stages`.
+        request: the input of the compilation.
+        front: as for `compile_stages`.
+        observer: as for `compile_stages`.
+        least: as for `compile_stages`.
 
     Raises:
-        BudgetError: nothing fits the budget; with `least`, it names a figure confirmed by XLA.
+        BudgetError: nothing fits the budget. With `least`, the error has a figure confirmed by XLA.
     """
     options = request.options
     source = request.compiler.source(request.bounds)
@@ -46,13 +49,13 @@ def compile_within_budget(
 
 
 def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
-    """Search again, a few times at most, if XLA's figure exceeds the estimate and the budget.
+    """Repeat the search, up to a few times, while XLA's figure exceeds the budget.
 
     Returns:
         the same compilation, or another one of the same request.
 
     Raises:
-        BudgetError: no decision keeps to the limit; it names a figure confirmed by XLA.
+        BudgetError: no decision fits the limit. The error has a figure confirmed by XLA.
     """
     for _ in range(_ROUNDS):
         if (stated := _note_excess(compiled, limit)) is None:
@@ -62,7 +65,7 @@ def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
         except BudgetError as error:
             request, source = compiled.request, compiled.source
             raise _confirm_budget(request, source, error, limit, stated) from error
-        warn(f"{stated}: the program is compiled again to keep to {limit:,} bytes.")
+        warn(f"{stated}: the program is compiled again, to fit into {limit:,} bytes.")
         compiled.issue_warnings()
     lowered = compiled.executable.xla_program
     if lowered is not None and (stated := _note_excess(compiled, limit)) is not None:
@@ -71,15 +74,15 @@ def keep_within_budget(compiled: Compilation, limit: int) -> Compilation:
 
 
 def warn_of_excess(compiled: Compilation) -> None:
-    """Warn if XLA takes much more memory than `program.memory.needed` has promised."""
+    """Warn if XLA uses much more memory than predicted by `program.memory.needed`."""
     lowered, promised = compiled.executable.xla_program, compiled.memory.needed
     if lowered is None or lowered.stated_temporaries is None:
         return
     if lowered.total_bytes > _PROMISED * promised + _UNTOLD:
         warn(
-            f"the program took {lowered.total_bytes:,} bytes on the device, where {promised:,} were "
-            f"expected: {stated_text(compiled.memory, lowered.temporaries)}.",
-            hint="give device_memory=, by which programs keep to what XLA states.",
+            f"the program needed {lowered.total_bytes:,} bytes on the device; the plan predicted "
+            f"{promised:,}: {stated_text(compiled.memory, lowered.temporaries)}.",
+            hint="set device_memory=, an upper limit that includes the figures of XLA.",
         )
 
 
@@ -97,7 +100,7 @@ def _compile_next_decision(compiled: Compilation) -> Compilation:
 
 
 def _note_excess(compiled: Compilation, limit: int) -> str | None:
-    """Note by how much XLA's figures exceed the estimate, if they exceed a limit; return the message."""
+    """If XLA's figure exceeds the limit, record its excess over the estimate and return a message."""
     lowered, memory, request = compiled.executable.xla_program, compiled.memory, compiled.request
     if lowered is None or lowered.total_bytes <= limit:
         return None
@@ -114,7 +117,7 @@ def _confirm_budget(
     stated: str = "",
     observer: CompileObserver = UNOBSERVED,
 ) -> BudgetError:
-    """Return a refusal with a larger figure, within which XLA compiles the program."""
+    """Return an error with a larger figure, within which XLA compiles the program."""
     needed = error.needed
     request.compiler.correct(None, request.options, request.bounds, 0)
     for _ in range(_ROUNDS):

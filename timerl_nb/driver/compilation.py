@@ -1,4 +1,4 @@
-"""A finished compilation: an immutable value with the request and every stage."""
+"""Finished compilation: an immutable value with the request and every stage."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Stage, Stages
 
 @dataclass(frozen=True, eq=False)
 class Compilation(StageArtifacts):
-    """The stages that a request was compiled to.
+    """The stages compiled from one request.
 
     Attributes:
-        request: the input, with the options from tuning if it ran.
+        request: the input, with the options found by tuning if it ran.
         front: the passes and the schedule.
         stages: all stages in order, by name.
-        tuning: the measurements that chose the options; None without `tune`.
+        tuning: the measurements behind the options; None without `tune`.
     """
 
     request: CompileRequest
@@ -44,7 +44,7 @@ class Compilation(StageArtifacts):
 
     @property
     def owner(self) -> Context:
-        """The context that has the graph's symbols."""
+        """The context of the graph's symbols."""
         return self.request.owner
 
     @property
@@ -60,7 +60,7 @@ class Compilation(StageArtifacts):
 
     @cached_property
     def warnings(self) -> list[tuple[str, Origin | None]]:
-        """Parts that are slower or larger than necessary, each with the user's line if there is one."""
+        """Avoidable costs of time or memory, each with the user's line if there is one."""
         return find_warnings(self, self.front, self.options)
 
     def issue_warnings(self) -> None:
@@ -79,14 +79,15 @@ def compile_stages(
     """Run all stages after the source.
 
     Args:
+        request: the input.
         source: the stages before the passes.
         front: passes and a schedule that also hold under these bounds; None to run the passes.
-        observer: gets every stage that is not reused, in order, as soon as it exists.
-        least: if nothing fits the budget, report the plan that needs the least memory.
+        observer: receives every new stage, in order.
+        least: if nothing fits the budget, report the plan with the lowest memory.
 
     Raises:
         BudgetError: nothing fits the budget.
-        ScheduleError: no order of execution exists.
+        ScheduleError: no valid order of execution exists.
     """
     compiler, options, bounds = request.compiler, request.options, request.bounds
     if front is None:

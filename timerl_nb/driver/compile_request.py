@@ -1,4 +1,4 @@
-"""Input of a compilation, and the refusal of options that have no effect."""
+"""Input of a compilation, with a check for options without effect."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CompileRequest:
     """Input of a compilation.
 
     Attributes:
-        compiler: the compiler of the graph, which caches the stages.
-        owner: the context that has the graph's symbols.
+        compiler: the compiler of the graph, with cached stages.
+        owner: the context of the graph's symbols.
         bounds: actual bounds, by name.
-        options: the decisions of the compilation.
+        options: the options.
 
     Raises:
-        OptionError: an option names no dimension of the graph, or has no effect.
+        OptionError: an option names an unknown dimension, or has no effect.
     """
 
     compiler: Compiler
@@ -56,13 +56,13 @@ def _check_dims(pdg: Pdg, options: Options) -> None:
             if name not in pdg.dims:
                 known = ", ".join(pdg.dims.names)
                 raise OptionError(
-                    f"{option} names {name!r}, which is no dimension of the program.",
-                    hint=f"the dimensions are {known}.",
+                    f"{option} contains {name!r}, which is not a dimension of the program.",
+                    hint=f"choose among the dimensions {known}.",
                 )
 
 
 def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
-    """Refuse options without effect alongside other options, or under the bounds."""
+    """Refuse options without effect under the bounds or the other options."""
     given = {
         "tile": options.tile is not False,
         "tile_kernel": options.tile_kernel is not False,
@@ -72,25 +72,25 @@ def _check_effect(options: Options, bounds: Mapping[str, int]) -> None:
     for name in (name for name in given if given[name]):
         if (
             options.asks_for_interpreter and not options.check_nan
-        ):  # a search for a NaN changes one option
-            why = 'the interpreter runs the program, as executor="interpret" says'
-            hint = f'leave out {name}, or let executor="xla" run the program.'
+        ):  # a search for a NaN changes the executor only
+            why = 'executor="interpret" ignores it'
+            hint = f'leave out {name}, or use executor="xla".'
         elif name == "tile_kernel" and options.tile is False:
-            why, hint = "no loop runs in blocks without tile", 'give a tile, such as tile="auto".'
+            why, hint = "no loop is tiled without tile", 'add a tile, such as tile="auto".'
         elif name == "fuse_iterations" and any(isinstance(n, Endless) for n in bounds.values()):
-            why = "a program without an end hands out values after each iteration"
+            why = "a program over an unbounded dimension returns values after each iteration"
             hint = "leave out fuse_iterations."
         if why:
             value: Any = getattr(options, name)
             value = dict(value) if isinstance(value, tuple) else value
-            raise OptionError(f"{name}={value!r} does nothing: {why}.", hint=hint)
+            raise OptionError(f"{name}={value!r} has no effect: {why}.", hint=hint)
     if options.tune and options.incrementalize != "auto" and options.rematerialize != "auto":
         raise OptionError(
-            "tune=True does nothing: incrementalize and rematerialize are given.",
+            "tune=True has no effect: both incrementalize and rematerialize are set.",
             hint='leave one of them at "auto", or leave out tune.',
         )
 
 
 def _block_dims(blocks: int | Blocks | None) -> tuple[str, ...]:
-    """The dimensions that block sizes are given for."""
+    """Return the dimensions with block sizes."""
     return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()

@@ -1,4 +1,6 @@
-"""The face: a context that compiles."""
+"""The public `Context`: the language's context with the methods `output`, `policy`, `evaluate` and
+`compile`.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,24 @@ from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
 @all_asked
 class Context(Frontend):
-    """Symbolic dimensions and the program written over them; `compile` makes it runnable.
+    """Symbolic dimensions, and a program over them.
+
+    Enter the context by `with`, write equations, declare outputs, and call `compile`.
 
     Args:
-        names: the dimensions' variables, outermost first; the bound of `t` is named `T`.
-        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+        names: variables of the dimensions, outermost first. The bound of `t` is `T`.
+        num_dims: alternative to names: the number of dimensions d0, d1, … with bounds D0, D1, ….
+
+    Example:
+        >>> with trl.Context("t") as ctx:
+        ...     ((t, T),) = ctx.dims
+        ...     x = trl.tensor((), domain=t)
+        ...     x[0] = 1.0
+        ...     x[t + 1] = 2.0 * x[t]
+        ...     ctx.output("x", x)
+        >>> program = ctx.compile({T: 4})
+        >>> program.execute(progress=False)["x"].tolist()
+        [1.0, 2.0, 4.0, 8.0]
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -59,37 +74,48 @@ class Context(Frontend):
     def __reduce_ex__(self, _: Any) -> NoReturn:
         raise CallError(
             "a context cannot be copied or pickled.",
-            hint="keep the code that writes the program; x.checkpoint saves values.",
+            hint="store the code of the program instead; ctx.checkpoint saves values.",
         )
 
     def output(self, name: str, x: Any) -> None:
-        """Return the values of the tensor `x`, stacked over its domain, as `name`.
+        """Declare a tensor as an output: a run returns its values, stacked over its domain.
 
-        Of a conditional tensor: its values one after the other, in the order of their points, which
-        `result.coordinates[name]` names.
+        The values of a conditional tensor are stacked in the order of their points.
+        `result.coordinates[name]` has the coordinates.
+
+        Args:
+            name: the name in the result.
+            x: a tensor of this context, or a number.
 
         Raises:
-            DomainError: an output of that name exists.
-            ShapeError: the values' lengths differ, so that they cannot be stacked.
+            DomainError: an output with this name exists, or the tensor belongs to another context.
+            ShapeError: the values have different lengths, so they cannot be stacked.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("double", 2.0 * x)
+            >>> result = ctx.compile({B: 1, I: 1, T: 3}).execute(progress=False)
+            >>> result["double"].tolist()
+            [0.0, 2.0, 4.0]
         """
         if checked_name(name) in self.outputs:
             raise DomainError(
                 f"there are two outputs named {name!r}.",
                 others={"the first is at": self.outputs[name]},
-                hint="give each output a name of its own.",
+                hint="give each output a different name.",
             )
         value = operand(self, x)
         if value.ctx is not self:
             raise DomainError(
                 f"the output {name!r} belongs to another context.",
-                hint="output a tensor of the context that is compiled.",
+                hint="output a tensor of this context.",
             )
         moving = [s for s in value.shape if isinstance(s, Lin) and s.symbols & set(value.domain)]
         if moving:
             raise ShapeError(
                 f"the output {name!r} has the length {moving[0]}, which varies over "
                 f"({', '.join(value.domain)}): its values cannot be stacked.",
-                hint="reduce it first, as in x[0:t + 1].sum(axis=0), or output what it is cut from.",
+                hint="reduce it first, as in x[0:t + 1].sum(axis=0), or output the tensor behind the slice.",
             )
         self.outputs[name] = user_origin()
         value.named_if_new(name)
@@ -98,41 +124,53 @@ class Context(Frontend):
     def policy(
         self, network: Any, o: Any = None, act: Callable[[Any, RecurrentTensor], Any] | None = None
     ) -> None:
-        """Say by what the program acts: `result.policy()` is that, with what was learnt.
+        """Declare the network that acts, so that `result.policy()` can return the trained policy.
 
-        The network that `trl.DNNBuilder` makes says so itself, where there is one alone.
+        A program with exactly one network from `trl.DNNBuilder` needs no declaration.
 
         Args:
-            network: a module; or a list or mapping of modules and parameters.
-            o: what an observation looks like: a tensor or a space; of a policy that an environment's
-                spaces made it is known.
-            act: from the network and an observation to a distribution, or to an action: for a network
-                of values `lambda q, o: q(o).argmax(-1)`. By default the network is called. It may use
-                what it is given alone.
+            network: a module, or a list or mapping of modules and parameters.
+            o: a tensor or space with the shape and type of an observation. It can be left out if the policy
+                was built from the spaces of an environment.
+            act: takes the network and an observation, and returns a distribution or an action. For action
+                values it is `lambda q, o: q(o).argmax(-1)`. The default calls the network. The function may
+                use its arguments only.
 
         Raises:
-            CallError: `o` is missing, or `act` is no function.
-            DomainError: the program has said so before.
+            CallError: `o` is missing, or `act` is not a function.
+            DomainError: the program has a declared policy already.
+
+        Example:
+            >>> net = trl.nn.Linear(4, 2)
+            >>> o = trl.data(np.ones((3, 4), np.float32), domain=t)
+            >>> ctx.policy(net, o, act=lambda net, o: net(o).argmax(-1))
+            >>> ctx.output("q", net(o))
+            >>> result = ctx.compile({B: 1, I: 1, T: 3}).execute(progress=False)
+            >>> type(result.policy()).__name__
+            'LearntPolicy'
         """
         before = next((one for one in self.policies if one.marked), None)
         if before is not None:
             raise DomainError(
-                "the program has said by what it acts.",
+                "ctx.policy was called before.",
                 others={"first at": before.origin},
                 hint="call ctx.policy once.",
             )
         if act is not None and not callable(act):
-            raise CallError(f"{act!r} is no function.", hint="act takes the network and o.")
+            raise CallError(
+                f"act={act!r} is not a function.", hint="pass a function of the network and o."
+            )
         known = next((one for one in self.policies if one.network is network), None)
         seen = known if o is None else o
         if seen is None or not hasattr(seen, "shape") or not hasattr(seen, "dtype"):
             raise CallError(
-                "an observation has a shape and an element type.",
-                hint="ctx.policy(network, o): o is the tensor, or the space, of observations.",
+                "the shape and element type of observations are unknown.",
+                hint="call ctx.policy(network, o) with a tensor or a space of observations as o.",
             )
         if not all(isinstance(n, int) for n in seen.shape):
             raise CallError(
-                f"observations have one length: {seen!r} is none.", hint="give what a point sees."
+                f"the observation {seen!r} has a symbolic length.",
+                hint="pass a tensor with a fixed shape as o: the observation of one point.",
             )
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or call_network
         self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
@@ -147,70 +185,89 @@ class Context(Frontend):
         explore: bool = False,
         max_steps: int | None = None,
     ) -> RecurrentTensor:
-        """The returns of episodes that are played after iterations, by the weights as these left them.
+        """Return the undiscounted returns of evaluation episodes, played between iterations.
 
-        `ctx.output("evaluation", ctx.evaluate(env, episodes=8, every=5).mean())` is their mean after every
-        fifth iteration. The environment is another one like `env`; what is drawn has streams of its own, so
-        that all else in the program is as without. All episodes are played side by side, for as many steps as
-        one may take at most; those that are over stand still.
+        The mean after every fifth iteration is `ctx.evaluate(env, episodes=8, every=5).mean()`. Evaluation
+        uses a copy of the environment and separate random streams, so it does not change training. The
+        episodes run in parallel up to the step limit; finished ones stand still.
 
         Args:
-            env: a name, or what `trl.env.make` returns.
-            episodes: how many.
-            every: after how many iterations, along the first dimension that the network changes along.
-            sample: draw actions, as the program does; the most likely ones otherwise.
-            explore: act with random actions and noise, too, as the program does.
-            max_steps: the longest that an episode may be; the environment's own by default.
+            env: a name, or the result of `trl.env.make`.
+            episodes: the number of episodes.
+            every: the number of iterations between evaluations, along the first dimension over which the
+                network changes.
+            sample: draw actions at random, as in training; by default the most likely action is taken.
+            explore: keep random actions and noise of training.
+            max_steps: the longest episode; by default the environment's own limit.
 
-        Returns an array of as many returns, over the iterations, where they are made.
+        Returns:
+            a conditional tensor over the iterations, with an array of `episodes` returns.
 
         Raises:
-            OptionError: the program does not say by what it acts, or that is not trained yet.
-            EnvError: the environment shows something else than the network sees, takes other actions, or its
-                episodes have no end.
+            OptionError: the program has no declared policy, or does not train it.
+            EnvError: the environment does not fit the network, or has no step limit.
+
+        Example:
+            >>> with trl.algorithms.reinforce(hidden=(8,)) as ctx:
+            ...     returns = ctx.evaluate("CartPole-v1", episodes=4, every=2, max_steps=20)
+            ...     ctx.output("evaluation", returns.mean())
+            >>> result = ctx.compile({"B": 2, "I": 4, "T": 5}).execute(progress=False)
+            >>> result["evaluation"].shape
+            (2,)
         """
         found = entry_point("program.evaluate")
         ways = {"sample": sample, "explore": explore}
         return found(self, env, episodes, every, **ways, max_steps=max_steps)
 
     def debug(self, *, nan: bool = True) -> None:
-        """Let programs compiled from here on stop at the first NaN that they make.
+        """Stop all programs compiled from now on at their first NaN.
 
-        The error names the operation, its point and the line that wrote it; of a gradient also the
-        line that it is the gradient of. The interpreter runs them, whatever `Options.executor` says,
-        and looks at what every kernel makes: several times slower. `Options(check_nan=True)` is the
-        same for one program.
+        The error names the operation, its point and your line. For a gradient, it also names the
+        differentiated line. These programs run on the interpreter, several times slower.
+        `Options(check_nan=True)` is the same for one program.
 
         Args:
-            nan: whether they do; False switches it off again.
+            nan: True to stop at a NaN; False to switch the check off.
+
+        Example:
+            >>> ctx.debug(nan=True)
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", trl.log(x - 1.0))
+            >>> ctx.compile({B: 1, I: 1, T: 3}).execute(progress=False)
+            Traceback (most recent call last):
+            ...
+            timerl_nb.base.errors.ExecutionError: ...
         """
         if not isinstance(nan, bool):
-            raise OptionError(f"nan={nan!r} is not possible.", hint="nan is True or False.")
+            raise OptionError(f"nan={nan!r} is not possible.", hint="pass True or False.")
         self._checks_nan = nan
 
     _checks_nan = False
 
     def _unbounded_dim(self, bounds: Mapping[str, int]) -> str | None:
-        """The dimension without an end."""
+        """Return the unbounded dimension, if there is one."""
         found = (dim.name for dim in self.space if isinstance(bounds[dim.bound], Endless))
         return next(found, None)
 
     def before(self, a: Any, b: Any) -> None:
-        """Run every point of `a` before the points of `b` that share its coordinates.
+        """Order two tensors: the points of `a` run before the points of `b` with equal coordinates.
 
-        Of a dimension that both vary over the points with the same coordinate are ordered; of one
-        that only one of them varies over, all points. Where `a` is indexed, the index says which of
-        its points come before a point of `b`: `ctx.before(a[b, i, t + 1], b)`; points outside `a`
-        order nothing. The order holds in every schedule, whatever the options: the two run in
-        separate kernels, and what is vectorised runs whole. It changes no value. Where nobody needs
-        one of the two, it says nothing (see the `order dropped` steps).
+        A dimension of only one of the tensors orders all of its points. An index selects the earlier
+        points: `ctx.before(a[b, i, t + 1], b)`. Points outside `a` order nothing. The order changes no
+        value, but it holds under all options: the two tensors run in separate kernels. It has no effect if
+        one of the tensors is not needed (step `order dropped`).
 
         Args:
             a: a tensor, or a read of one.
-            b: a tensor, not defined by branches.
+            b: a tensor without branches.
 
         Raises:
-            DomainError: `a` or `b` is no tensor of this context, or `b` is a read or a merge.
+            DomainError: `a` or `b` is not a tensor of this context, or `b` is a read or has branches.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> first, second = trl.exp(x), trl.sin(x)
+            >>> ctx.before(first, second)
         """
         self.add_order(order_of(self, a, b))
 
@@ -223,30 +280,41 @@ class Context(Frontend):
         observer: CompileObserver = UNOBSERVED,
         tell: bool = True,
     ) -> Program:
-        """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
+        """Compile the program under actual bounds.
 
         Args:
-            bounds: a positive integer for the bound of each dimension; for one of them
-                `trl.until(done, at_most=500)`: it ends where the tensor `done` holds; or, for that of
-                the outermost loop, `trl.endless`: it has no end, and `program.turns()` runs it.
-            options: the decisions of the compilation.
-            seeds: so many runs side by side, in one more dimension: outputs and parameters get a
-                leading axis, along which row s is what `execute(seed=base + s)` returns of the program
-                without it. It takes about as much memory as so many runs.
-            observer: gets every stage of the program, in order, as soon as it is there.
-            tell: issue the program's `warnings`.
+            bounds: a positive integer for each bound, as in `{B: 64, I: 20, T: 500}`. One bound may be
+                dynamic: `trl.until(done, at_most=500)` ends the dimension at the first point with a true
+                `done`. The outermost bound may be `trl.endless`; `program.turns()` runs such a program.
+            options: the options; by default `trl.Options()`.
+            seeds: run this many seeds side by side, as one more dimension. Outputs and parameters get a
+                leading axis; row s equals `execute(seed=base + s)` without `seeds`. Memory grows in
+                proportion.
+            observer: receives every stage of the compilation, in order.
+            tell: whether warnings are issued.
+
+        Returns:
+            the compiled program.
 
         Raises:
-            BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
-                that can end its dimension; or a dimension is to have no end, and something depends on it.
-            OptionError: `seeds` is no positive integer.
-            ReadError, BranchError: a tensor is read where it is not defined, has two values at a
-                point or none.
-            ScheduleError: no order of execution exists.
-            BudgetError: it needs more device memory at once than there is, even with swapping.
+            BoundsError: a bound is missing, unknown or invalid.
+            OptionError: `seeds` is not a positive integer, or an option is invalid.
+            ReadError: a tensor is read outside its domain.
+            BranchError: branches leave points undefined or overlap.
+            ScheduleError: no valid order of execution exists.
+            BudgetError: the program needs more memory than the device has, even with swapping.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3}, trl.Options(fuse=False))
+            >>> program.bounds
+            {'B': 1, 'I': 1, 'T': 3}
         """
         if options is not None and not isinstance(options, Options):
-            raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
+            raise OptionError(
+                f"options={options!r} is not an Options object.", hint="pass trl.Options(...)."
+            )
         if seeds is not None:
             _check_seeds(seeds)
         try:
@@ -257,8 +325,8 @@ class Context(Frontend):
             pdg = self.pdg(*late, frozen, endless=self._unbounded_dim(actual))
             if not pdg.sinks:
                 raise DomainError(
-                    "the program has no output: nothing of it would be computed.",
-                    hint='name what the run returns: ctx.output("y", x).',
+                    "the program has no output, so nothing would be computed.",
+                    hint='declare an output, as in ctx.output("y", x).',
                 )
 
             given = options or Options()
@@ -279,13 +347,16 @@ class Context(Frontend):
                         CompileRequest(compiler, self, under, given), observer=observer
                     )
                 except TimeRLError:
-                    Compiler(graph).source(actual)  # what is wrong without seeds is said so
+                    Compiler(graph).source(
+                        actual
+                    )  # errors of the program without seeds are clearer
                     raise
 
             try:
                 compiled = compile_graph(pdg)
             except ReadError as error:
-                # outside under such small bounds alone, and perhaps where nothing is needed
+                # The read may be outside under these small bounds only, at points without any effect on the
+                # outputs.
                 less = restrict_to_needed(pdg, under=actual)
                 if less is pdg:
                     raise
@@ -304,5 +375,5 @@ def _check_seeds(seeds: Any) -> None:
     if not is_whole(seeds) or seeds < 1:
         raise OptionError(
             f"seeds={seeds!r} is not possible.",
-            hint="seeds=8 is eight runs side by side; which they are, execute(seed=100) says.",
+            hint="pass the number of parallel runs, such as seeds=8; execute(seed=100) sets the first seed.",
         )

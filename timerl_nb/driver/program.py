@@ -1,4 +1,4 @@
-"""Compiled programs: their stages, and ways to run them, or to compile them differently."""
+"""The public `Program`: a compiled program with its stages, and methods to run or recompile it."""
 
 from __future__ import annotations
 
@@ -46,16 +46,30 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 
 @all_asked
 class Program(StageArtifacts):
-    """A compiled program: every stage a value, and ways to run it."""
+    """A compiled program, made by `ctx.compile`.
+
+    Every stage is a value with a text and a picture: `pdg`, `schedule`, `memory`, `ast` and `executable`.
+    `stages` contains all of them, with the passes.
+
+    Example:
+        >>> x = trl.data(np.arange(3.0), domain=t)
+        >>> ctx.output("y", x + 1.0)
+        >>> program = ctx.compile({B: 1, I: 1, T: 3})
+        >>> program.execute(progress=False)["y"].tolist()
+        [1.0, 2.0, 3.0]
+        >>> list(program.stages)[:3]
+        ['source', 'pdg', 'simplify']
+    """
 
     def __init__(self, compiled: Compilation) -> None:
         self._compiled = compiled
         self._stepped = SteppedRun()
-        self._longer: Program | None = None  # under a greater ceiling, once a run has reached ours
+        # compiled with a larger ceiling, after a run has reached this one
+        self._longer: Program | None = None
 
     @property
     def options(self) -> Options:
-        """The decisions of the compilation; with `tune`, the fastest ones."""
+        """The options; with `tune`, the fastest ones."""
         return self._compiled.options
 
     @property
@@ -65,7 +79,7 @@ class Program(StageArtifacts):
 
     @property
     def stages(self) -> Stages:
-        """Every stage of the compilation in order, by name."""
+        """All stages in order, by name."""
         return self._compiled.stages
 
     @property
@@ -74,11 +88,17 @@ class Program(StageArtifacts):
         return self._compiled.tuning
 
     def turn_seconds(self) -> float:
-        """The least time that a turn of the outermost loop takes, of a few turns that are run.
+        """Run a few iterations of the outermost loop, and return the shortest duration in seconds.
 
         Raises:
-            BudgetError: it needs more memory than the machine has.
-            OptionError: it has effects on the host, which a run to measure it would have, too.
+            BudgetError: the program needs more memory than the machine has.
+            OptionError: the program has effects on the host, which the measurement would repeat.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> ctx.compile({B: 1, I: 1, T: 3}).turn_seconds() > 0.0
+            True
         """
         self._compiled, seconds = measure_iteration(self._compiled)
         return seconds
@@ -87,37 +107,54 @@ class Program(StageArtifacts):
 
     @property
     def pipeline(self) -> Pipeline:
-        """The passes that ran, in order; prints as one line."""
+        """The executed passes, in order; prints as one line."""
         return self._compiled.pipeline
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the program slower or larger than it need be, and what to do about it."""
+        """Warnings about avoidable costs of time or memory, each with a remedy."""
         found = self._compiled.warnings
         return tuple(f"{at.place}: {text}" if at else text for text, at in found)
 
-    # --- again, differently ----------------------------------------------------------------------
+    # --- recompilation ---------------------------------------------------------------------------
 
     def with_options(self, **changes: Any) -> Program:
-        """The same program compiled again from its `pdg` stage, with some options changed.
+        """Compile the same program with some options changed.
+
+        Args:
+            changes: the changed options, by name; see `trl.Options`.
 
         Raises:
-            OptionError: there is no such option, or it does not take that value.
+            OptionError: an option does not exist, or does not take the value.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3})
+            >>> program.with_options(vectorize=False).options.vectorize
+            False
         """
         return self.again(options=changes)
 
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
-        """The same program under other bounds.
+        """Compile the same program under other bounds.
 
-        The passes and the schedule are kept, unless they were chosen by the bounds: for a budget,
-        for what fits a cache (with XLA), or because no order of execution holds for all bounds.
+        Passes and schedule are reused, unless they depend on the bounds: for a memory budget, for block
+        sizes that fit a CPU cache, or if no order of execution holds for all bounds.
 
         Args:
-            bounds: the bounds to change, by symbol or name. The ceiling of a dynamic bound changes
-                with `trl.until` of the same condition.
+            bounds: the changed bounds, by symbol or name. Change the ceiling of a dynamic bound by
+                `trl.until` with the same condition.
 
         Raises:
-            BoundsError: a bound is unknown, or not of the kind that it was.
+            BoundsError: a bound is unknown, or of another kind than before.
+
+        Example:
+            >>> x = trl.data(np.arange(8.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3})
+            >>> program.with_bounds({T: 5}).bounds["T"]
+            5
         """
         return self.again(bounds=bounds)
 
@@ -129,11 +166,20 @@ class Program(StageArtifacts):
         observer: CompileObserver = UNOBSERVED,
         tell: bool = True,
     ) -> Program:
-        """The same program under other bounds and options, as `with_bounds` and `with_options` say.
+        """Compile the same program under other bounds and options, like `with_bounds` and `with_options`.
 
         Args:
-            observer: gets every stage that is not kept, in order, as soon as it is there.
-            tell: issue the program's `warnings`.
+            bounds: the changed bounds, by symbol or name.
+            options: the changed options, by name.
+            observer: receives every new stage, in order.
+            tell: whether warnings are issued.
+
+        Example:
+            >>> x = trl.data(np.arange(8.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3})
+            >>> program.again(bounds={T: 5}, options={"fuse": False}).bounds["T"]
+            5
         """
         request, front = vary(self._compiled, bounds, options)
         compiled = compile_program(request, front, observer)
@@ -156,31 +202,39 @@ class Program(StageArtifacts):
         log: Any = None,
         given: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Run the program to its end.
+        """Run the program to its end, and return its outputs.
 
         Args:
-            seed: of all random streams; the same seed gives the same result. Of a program for several
-                seeds it is the first.
-            progress: show a progress bar over the outermost loop.
-            on_event: is called with every read, write, free and launch (slower).
-            outputs: the outputs to return; all by default.
-            checkpoint: a folder in which the run saves its state, from which it can be resumed.
-            every: how often: after so many turns of the outermost loop, or "5min", the default.
-            resume: a folder in which a run of this program was saved: go on with it, and save it
-                there as often as before.
-            log: a folder for `log.csv` and `log.jsonl`, to which the outputs that are one number per turn
-                of the outermost loop are written as they are made; or a function of a row, or what
-                `trl.logs` makes; or a list of these.
-            given: the values of `trl.given`, by name: arrays whose first axis counts the turns.
+            seed: the seed of all random streams. Equal seeds give equal results. For a program with several
+                seeds, it is the first one.
+            progress: whether to show a progress bar over the outermost loop; None for the default.
+            on_event: called with every read, write, deallocation and launch. Events require the
+                interpreter, which is slower.
+            outputs: names of the outputs to return; all by default.
+            checkpoint: a folder in which the run saves its state, for a later `resume`.
+            every: the interval of saving: a number of iterations, or a time; the default is "5min".
+            resume: a folder with a saved run of this program, to continue and to save as before.
+            log: the destination of outputs with one number per iteration: a folder for `log.csv` and
+                `log.jsonl`, a function of a row, a logger from `trl.logs`, or a list of these.
+            given: arrays for `trl.given`, by name, with iterations as the first axis.
+
+        Returns:
+            the outputs and final parameters.
 
         Raises:
-            BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
-                one, or ends nowhere.
-            BudgetError: it needs more memory than the machine has.
-            OptionError: an output of that name does not exist, an argument is of another kind, or
-                the run cannot be saved.
-            ExecutionError: a folder is in use, or cannot be written to; what was saved there is
-                damaged, or of another program; or there is another run's log.
+            BoundsError: a dynamic bound without a ceiling never ends, or its run cannot be repeated.
+            BudgetError: the program needs more memory than the machine has.
+            OptionError: an output does not exist, an argument is invalid, or the run cannot be saved.
+            ExecutionError: a folder is in use or not writable, or its content is damaged or belongs to
+                another program.
+
+        Example:
+            >>> x = trl.random.normal((), domain=t)
+            >>> ctx.output("x", x)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3})
+            >>> one, two = (program.execute(seed=7, progress=False) for _ in range(2))
+            >>> bool((one["x"] == two["x"]).all())
+            True
         """
         run_begins(self)
         request = RunRequest(
@@ -206,22 +260,39 @@ class Program(StageArtifacts):
         taken: Callable[[Any], Any] = np.asarray,
         repeatable: bool = False,
     ) -> Turns:
-        """Run a program without an end (`trl.endless`), turn by turn of its outermost loop.
+        """Run a program over an unbounded dimension (`trl.endless`), one iteration of the outermost loop at a
+        time.
 
         Args:
-            seed: of all random streams. So many turns are those of one run of so many turns, to the same bits.
-            given: for each turn the values of `trl.given`, by name; where they end, so does the run.
-            checkpoint, every, resume: as for `execute`.
-            taken: what is made of an array before it is handed out: by default NumPy's.
-            repeatable: an interrupt leaves the run open: after `hold()`, which copies what turns carry on,
-                `back()` has the next turn made anew. `given` is then asked again.
+            seed: the seed of all random streams. The first n iterations equal a run of n iterations, bit
+                for bit.
+            given: values of `trl.given` for each iteration, by name; the run ends with this iterable.
+            checkpoint: as for `execute`.
+            every: as for `execute`.
+            resume: as for `execute`.
+            taken: converts each output array; by default to NumPy.
+            repeatable: whether an interrupted iteration can be repeated: `hold()` copies the carried
+                values, and `back()` repeats the next iteration and reads `given` again.
 
-        Returns an iterator of what turns hand out, by name; `close()` frees all that the run holds.
+        Returns:
+            an iterator over the outputs of each iteration, by name. Its method `close()` frees the run.
 
         Raises:
-            OptionError: the program has an end, or an argument is of another kind.
-            BudgetError: it needs more memory than the machine has.
-            ExecutionError: as for `execute`; later, what is given has another shape or type.
+            OptionError: the program has no unbounded dimension, or an argument is invalid.
+            BudgetError: the program needs more memory than the machine has.
+            ExecutionError: as for `execute`; later, a value of `given` has another shape or type.
+
+        Example:
+            >>> with trl.Context("t") as ctx:
+            ...     ((t, T),) = ctx.dims
+            ...     x = trl.tensor((), domain=t)
+            ...     x[0] = 1.0
+            ...     x[t + 1] = 2.0 * x[t]
+            ...     ctx.output("x", x)
+            >>> turns = ctx.compile({T: trl.endless}).turns()
+            >>> [float(next(turns)["x"]) for _ in range(3)]
+            [1.0, 2.0, 4.0]
+            >>> turns.close()
         """
         run_begins(self)
         request = RunRequest(seed, checkpoint=checkpoint, every=every, resume=resume)
@@ -231,14 +302,25 @@ class Program(StageArtifacts):
 
     @property
     def why_not_repeatable(self) -> str | None:
-        """Why no turn can be made anew; None where each can."""
+        """The reason why no iteration can be repeated; None if all can."""
         return why_not_repeatable(self._compiled)
 
     def resume(self, folder: str | os.PathLike[str], **options: Any) -> Result:
-        """Go on with the run that was saved in a folder: `execute(resume=folder)`.
+        """Continue a saved run, like `execute(resume=folder)`.
 
         Args:
-            options: those of `execute`.
+            folder: the folder of the saved run.
+            options: further arguments of `execute`.
+
+        Example:
+            >>> i_total = trl.tensor((), domain=i)
+            >>> i_total[0] = 0.0
+            >>> i_total[i + 1] = i_total[i] + 1.0
+            >>> ctx.output("total", i_total)
+            >>> program = ctx.compile({B: 1, I: 4, T: 1}, trl.Options(executor="interpret", lift=False))
+            >>> saved = program.execute(checkpoint="run", every=2, progress=False)
+            >>> program.resume("run", progress=False)["total"].tolist()
+            [0.0, 1.0, 2.0, 3.0]
         """
         return self.execute(resume=folder, **options)
 
@@ -252,22 +334,28 @@ class Program(StageArtifacts):
         waits: bool = True,
         given: Mapping[str, Any] | None = None,
     ) -> RunProtocol:
-        """A run that has not begun, for who completes it, and looks at it, himself.
+        """Return a run that has not started, for callers that control and observe it.
 
         Args:
-            seed: of all random streams.
-            on_event: is called with every read, write, free and launch, by the interpreter.
-            on_call: is called with every call to XLA, and what runs on the host; where the
-                interpreter runs the program, with every event.
-            progress: is called at the end of every turn of the outermost loop, with the number of
-                turns made if they are several.
-            waits: whether what is reported, and turns, are waited for. Where not, calls and kernels are
-                reported as launches, and the wait at the end as one.
+            seed: the seed of all random streams.
+            on_event: called by the interpreter with every read, write, deallocation and launch.
+            on_call: called with every XLA call and host function; under the interpreter, with every event.
+            progress: called after every iteration of the outermost loop; for several iterations at once,
+                with their number.
+            waits: whether to wait for the end of every reported call. If False, calls and kernels are
+                reported as launches, and the final wait as one event.
+            given: as for `execute`.
 
         Raises:
-            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
-                again.
-            BudgetError: it needs more memory than the machine has.
+            BoundsError: a dynamic bound has no ceiling, so the run might have to be repeated.
+            BudgetError: the program needs more memory than the machine has.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> run = ctx.compile({B: 1, I: 1, T: 3}).begin()
+            >>> run.complete()
+            >>> freed = run.release()
         """
         run_begins(self)
         request = RunRequest(seed, on_event, given=given)
@@ -276,7 +364,7 @@ class Program(StageArtifacts):
         return make_run(compiled, first, progress, on_event, on_call, waits=waits, supply=supply)
 
     def _adopt_compilation(self, prepared: PreparedRun) -> PreparedRun:
-        """The same run; its compilation replaces ours if XLA's figure made another plan necessary."""
+        """Return the run, and adopt its compilation, which may have another plan because of XLA's figure."""
         self._compiled = prepared.compiled
         return prepared
 
@@ -294,23 +382,36 @@ class Program(StageArtifacts):
         log: Any = None,
         given: Mapping[str, Any] | None = None,
     ) -> Running:
-        """Run the program on a thread of its own; returns at once.
+        """Run the program on a background thread, and return a handle without waiting.
 
         Args:
-            seed: of all random streams; the same seed gives the same result as `execute`.
-            on_event: is called with every read, write, free and launch, on that thread (slower).
-            outputs: the outputs to return; all by default.
-            paused: wait before the first turn.
-            speed: turns of the outermost loop a second at most.
-            checkpoint, every, resume, log, given: as for `execute`.
+            seed: the seed of all random streams; results equal those of `execute`.
+            on_event: called on the background thread with every read, write, deallocation and launch
+                (slower).
+            outputs: names of the outputs to return; all by default.
+            paused: whether to wait before the first iteration.
+            speed: the largest number of iterations per second.
+            checkpoint: as for `execute`.
+            every: as for `execute`.
+            resume: as for `execute`.
+            log: as for `execute`.
+            given: as for `execute`.
+
+        Returns:
+            a handle with `pause()`, `stop()`, `wait()`, `frame` and `result()`.
 
         Raises:
-            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
-                again, and what is watched is one run alone.
-            BudgetError: it needs more memory than the machine has.
-            OptionError: an output of that name does not exist, an argument is of another kind, or
-                the run cannot be saved.
+            BoundsError: a dynamic bound has no ceiling, so the run might have to be repeated.
+            BudgetError: the program needs more memory than the machine has.
+            OptionError: an output does not exist, an argument is invalid, or the run cannot be saved.
             ExecutionError: as for `execute`.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> running = ctx.compile({B: 1, I: 1, T: 3}).start()
+            >>> running.result()["y"].tolist()
+            [1.0, 2.0, 3.0]
         """
         run_begins(self)
         request = RunRequest(seed, on_event, outputs, checkpoint, every, resume, log, given)
@@ -318,12 +419,20 @@ class Program(StageArtifacts):
         return start_run(prepared, paused=bool(paused), speed=speed)
 
     def step(self, seed: int = 0) -> Instruction | None:
-        """Run one instruction; None at the end of the program, after which it starts over.
+        """Run one instruction and return it; return None at the end of the program.
 
-        It does so after an instruction that failed, too; until then `stores` has what that left.
+        After the end, and after a failed instruction, the next step starts a new run. Until then, `stores`
+        shows the values.
 
         Args:
-            seed: of all random streams; counts at the first instruction.
+            seed: the seed of all random streams; read at the first instruction.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> program = ctx.compile({B: 1, I: 1, T: 3})
+            >>> program.step() is None
+            False
         """
         if not self._stepped.has_begun:
             run_begins(self)
@@ -331,10 +440,10 @@ class Program(StageArtifacts):
 
     @property
     def stores(self) -> dict[str, dict[Any, Any]]:
-        """What a stepped run holds now: by tensor, values by point."""
+        """The stored values of a stepped run, by tensor and point."""
         return self._stepped.stores
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- inspection ------------------------------------------------------------------------------
 
     def scope(
         self,
@@ -344,25 +453,32 @@ class Program(StageArtifacts):
         folder: str | os.PathLike[str] | None = None,
         devices: int = 0,
     ) -> Any:
-        """Run the program, and record what its time is spent on, as `trl.scope` does for any program.
+        """Run the program, and record its time by launch and by iteration.
 
-        Phases are turns of the outermost loop, operations are launches: kernels, or calls to XLA, and what
-        runs on the host. Nothing is waited for that `execute` does not wait for; what XLA does meanwhile is
-        seen as the wait at the end. `trl.profile` measures single kernels.
+        Phases are iterations of the outermost loop. Operations are launches of kernels, calls to XLA, and
+        host functions. The recording adds no waits, so XLA's asynchronous work appears as the wait at the
+        end. `trl.profile` measures single kernels.
 
         Args:
-            seed: of all random streams.
-            turns: stop after so many turns of the outermost loop; all by default.
-            folder: where it is recorded; None for a temporary one, which goes with what is returned.
-            devices: in so many turns, from the second one on, GPUs are traced, where there are any.
+            seed: the seed of all random streams.
+            turns: the number of iterations; None for all.
+            folder: the folder of the recording; None for a temporary one, removed with the returned object.
+            devices: the number of iterations with GPU traces, from the second one on.
 
         Returns:
-            the `trl.scope.record`: `.table()`, `.read()`, whose `op_ids` say what each launch runs.
+            a `trl.scope.record` with `.table()` and `.read()`; `op_ids` of the latter maps launches to
+            operations.
 
         Raises:
-            OptionError: `turns` is no positive number, or `devices` no number.
-            ExecutionError: nothing can be recorded there, or a recording goes on.
-            BoundsError, BudgetError: as `start`.
+            OptionError: `turns` or `devices` is not a number of iterations.
+            ExecutionError: the folder is not writable, or another recording is active.
+            BoundsError, BudgetError: as for `start`.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> recording = ctx.compile({B: 1, I: 1, T: 3}).scope(turns=1)
+            >>> table = recording.table()
         """
         scope = entry_point("program.scope")
         return scope(self, seed, turns, folder=folder, devices=devices)
@@ -376,47 +492,66 @@ class Program(StageArtifacts):
         env: Any = None,
         **options: Any,
     ) -> Any:
-        """The half of this program that acts, for a learner outside: its policy in its environment.
+        """Return a collector that runs the program's policy in its environment, for an external learner.
 
         Args:
-            params: the weights: a result, `result.policy()`, or arrays by name; by default those that the
-                program begins with.
-            envs, steps: how many environments, and steps of each in a batch; those of the program by
-                default.
-            env: another environment than that which the program resets first.
-            options: those of `trl.collect`, such as `seed` and `how`.
+            params: weights: a result, `result.policy()`, or arrays by name; by default the initial weights.
+            envs: the number of environments; by default the program's.
+            steps: the number of steps of each environment in a batch; by default the program's.
+            env: another environment than the first one of the program.
+            options: further arguments of `trl.collect`, such as `seed` and `how`.
 
         Returns:
-            a `Collector`, as `trl.collect` does.
+            a `Collector`, like `trl.collect`.
 
         Raises:
-            OptionError: the program does not say by what it acts, or has no environment.
-            ShapeError: the weights are not those of its policy.
+            OptionError: the program has no declared policy or no environment.
+            ShapeError: the weights do not fit the policy.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 1, "T": 5})
+            >>> with program.collector(how="scan") as collector:
+            ...     collector.next().reward.shape
+            (5, 2)
         """
         collector = entry_point("program.collector")
         return collector(self, self._compiled.owner, params, env, envs, steps, **options)
 
     def explore(self, other: Program | None = None, **options: Any) -> Any:
-        """The explorer of this program: a widget for a notebook.
+        """Return the explorer of this program, a notebook widget.
 
         Args:
-            other: a program to compare it with.
-            options: those of the explorer, such as the `stage` to begin with.
+            other: a program to compare with.
+            options: arguments of the explorer, such as the first `stage`.
 
         Raises:
             MissingPartError: the widgets are not installed.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> explorer = ctx.compile({B: 1, I: 1, T: 3}).explore(stage="memory")  # doctest: +SKIP
         """
         return entry_point("program.explore")(self, other, **options)
 
     def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
-        """Write the whole compilation as one HTML file, which needs nothing but a browser.
+        """Write the whole compilation as one HTML file, readable in any browser.
 
         Args:
-            path: the file; it is written whole or not at all.
-            title: the page's title; the bounds by default.
+            path: the file, written atomically.
+            title: the title of the page; by default the bounds.
+
+        Returns:
+            the path.
 
         Raises:
-            OptionError: the path is a folder, or names no HTML file.
+            OptionError: the path is a folder, or does not end in .html.
+
+        Example:
+            >>> x = trl.data(np.arange(3.0), domain=t)
+            >>> ctx.output("y", x + 1.0)
+            >>> ctx.compile({B: 1, I: 1, T: 3}).export_html("program.html").name
+            'program.html'
         """
         return entry_point("program.export_html")(self, path, title)
 
@@ -430,7 +565,7 @@ class Program(StageArtifacts):
 
 
 def a_program(program: Any) -> Program:
-    """The program itself.
+    """Return the argument if it is a program.
 
     Raises:
         CallError: it is something else.

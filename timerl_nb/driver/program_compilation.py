@@ -1,4 +1,4 @@
-"""Compilation of a request; with `tune` the options come from measurements."""
+"""Compilation of a request; with `tune`, the options come from measurements."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 def compile_program(
     request: CompileRequest, front: Front | None = None, observer: CompileObserver = UNOBSERVED
 ) -> Compilation:
-    """Compile a program; with `tune`, measure a few plans first and compile the fastest.
+    """Compile a program; with `tune`, measure a few plans and compile the fastest.
 
     Args:
+        request: the input.
         front: passes and a schedule that also hold for the request; None to run the passes.
-        observer: gets every stage that is not reused, in order, as soon as it exists.
+        observer: receives every new stage, in order.
 
     Raises:
         BudgetError: nothing fits the budget.
-        OptionError: an operation has effects on the host, so that no plan can be measured.
+        OptionError: an operation has effects on the host, so no plan can be measured.
     """
     if not request.options.tune:
         return compile_within_budget(request, front, observer)
-    request.compiler.source(request.bounds)  # refuses a wrong program before its plans are tried
+    request.compiler.source(request.bounds)  # refuses a wrong program before any plan is measured
     tuning = _tune(request, observer.of_candidates)
     tuned = request.with_options(tuning.options)
     return replace(compile_within_budget(tuned, front, observer), tuning=tuning)
@@ -40,15 +41,15 @@ def compile_program(
 def _tune(request: CompileRequest, observer: CompileObserver) -> Tuning:
     """Measure a few plans on this machine."""
     compiler, bounds = request.compiler, request.bounds
-    given = "leave tune off; incrementalize and rematerialize can be given."
-    refuse_host_effects(compiler.pdg, "tune=True runs the program to measure it", given)
+    given = "leave out tune, and set incrementalize and rematerialize yourself."
+    refuse_host_effects(compiler.pdg, "tune=True runs the program to measure plans", given)
     alone = request.options.with_(tune=False)
     whole = without_memory_budget(alone.with_(incrementalize=False))
     last = compiler.compile_front(whole, bounds).stages[-1].previous
     assert last is not None
 
     def measure(options: Options) -> float:
-        # only the refusal of the user's own options is shown
+        # only the error about the user's own options is shown
         tried, least = request.with_options(options), options == alone
         plan = compile_within_budget(tried, observer=observer, least=least)
         return measure_iteration(plan)[1]

@@ -1,4 +1,4 @@
-"""Families of programs: a function with some arguments given as lists, one program for each value."""
+"""Families of programs: one program for each value of the arguments of a function."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
-At = Mapping[str, int]  # by argument, the position of its value in its list
-# Arguments that count the steps of a return: without a number, the return is the whole episode's.
+At = Mapping[str, int]  # positions in the lists of values, by argument
+# Arguments for the number of steps in a return. None means a return over the whole episode.
 LOOKAHEADS: Final = frozenset({"steps", "n_steps", "n_step", "lookahead"})
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Family:
-    """The programs that a function writes for the values of its arguments.
+    """The programs that a function writes for several values of its arguments.
 
-    What the compiler would choose by itself, to compute again or in blocks, is for all what it is
-    for the `first`, where the function returns a context: two programs then differ by the
-    argument alone. A function that returns a program has chosen itself.
+    If the function returns a context, all programs adopt the compiler's choices for the first one
+    (rematerialisation and block sizes). Two programs then differ by the argument only.
 
     Attributes:
-        function: returns a context, or a program.
-        swept: by name, the values of the arguments that are given as lists; None comes last.
+        function: returns a context or a program.
+        swept: values of the list arguments, by name; None comes last.
         bounds: actual bounds, by name.
-        options: those that contexts are compiled with.
+        options: options for contexts.
         first: the program of the first values.
     """
 
@@ -46,8 +45,8 @@ class Family:
         """Compile the first program.
 
         Raises:
-            CallError: the function does not take such arguments, or returns neither.
-            OptionError: a list is empty, or has a value twice.
+            CallError: the function does not take the arguments, or returns neither a context nor a program.
+            OptionError: a list is empty, or contains a value twice.
             TimeRLError: the first program cannot be compiled.
         """
         if bounds is not None:
@@ -88,11 +87,13 @@ class Family:
         options: Mapping[str, Any] = _NONE,
         observer: CompileObserver = UNOBSERVED,
     ) -> Program:
-        """The program at a position; its `warnings` are values.
+        """Return the program at a position, without issuing its warnings.
 
         Args:
-            bounds, options: what is changed of the family's own.
-            observer: gets every stage that the family compiles, as soon as it is there.
+            at: a position for each swept argument.
+            bounds: changed bounds.
+            options: changed options.
+            observer: receives every new stage.
         """
         return self._compile(self._call_function(at), bounds, options, observer)
 
@@ -108,9 +109,9 @@ class Family:
             )
         if isinstance(made, Program) and self._given is not None:
             raise OptionError(
-                f"{self.name} returns a program, which has its options.",
+                f"{self.name} returns a compiled program, so options= has no effect.",
                 others=_place(self.function),
-                hint="return the context, or give the options where it is compiled.",
+                hint="return the context, or pass the options to ctx.compile in the function.",
             )
         return made
 
@@ -141,24 +142,32 @@ def explore(
     options: Options | None = None,
     **arguments: Any,
 ) -> Any:
-    """The explorer of a function's programs, with a slider for each argument that is given as a list.
+    """Return an explorer widget of a function's programs, with a slider for each list argument.
 
-    `trl.explore(reinforce, bounds={"B": 64, "I": 20, "T": 500}, steps=[1, 5, 20, None])`: None comes
-    last. It is labelled "Monte Carlo" for arguments named `steps`, `n_steps`, `n_step` or
-    `lookahead`, and "None" for all others.
+    None comes last in a list. The slider shows it as "Monte Carlo" for arguments named `steps`, `n_steps`,
+    `n_step` or `lookahead`.
 
     Args:
-        function: returns a context, or a program.
-        bounds: those that contexts are compiled under, or programs again, by name.
-        options: those that contexts are compiled with.
-        arguments: of the function: a list or range is swept, all else is passed on.
+        function: returns a context or a program.
+        bounds: bounds for contexts, or changed bounds of programs, by name.
+        options: options for contexts.
+        arguments: arguments of the function. Lists and ranges are swept; other values are passed unchanged.
 
     Raises:
-        CallError: the function does not take such arguments, or returns something else.
-        OptionError: a list is empty or has a value twice; the function returns programs, which
-            have options.
+        CallError: the function does not take the arguments, or returns neither a context nor a program.
+        OptionError: a list is empty or contains a value twice, or the function returns programs despite
+            `options`.
         MissingPartError: the widgets are not installed.
         TimeRLError: the first program cannot be compiled.
+
+    Example:
+        >>> def write(steps):
+        ...     with trl.Context("t") as ctx:
+        ...         ((t, T),) = ctx.dims
+        ...         x = trl.data(np.arange(8.0), domain=t)
+        ...         ctx.output("y", x[t : trl.min(t + (steps or T), T)].sum(axis=0))
+        ...     return ctx
+        >>> explorer = trl.explore(write, bounds={"T": 8}, steps=[1, 2, None])  # doctest: +SKIP
     """
     family = Family(function, arguments, bounds, options)
     return entry_point("program.explore")(family.first, family=family)
@@ -167,8 +176,8 @@ def explore(
 def _check_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     if not callable(function) or isinstance(function, type | Context | Program):
         raise CallError(
-            f"{type(function).__name__} is no function.",
-            hint="pass a function that returns a context; of a program, call program.explore().",
+            f"{type(function).__name__} is not a function.",
+            hint="pass a function that returns a context; for a program, call program.explore().",
         )
     signature = inspect.signature(function)
     try:
@@ -179,25 +188,25 @@ def _check_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> N
         raise CallError(
             f"{getattr(function, '__name__', 'the function')}: {error}.",
             others=_place(function),
-            hint=one_of(unknown, takes) if unknown else f"its arguments are {', '.join(takes)}.",
+            hint=one_of(unknown, takes) if unknown else f"pass the arguments {', '.join(takes)}.",
         ) from None
 
 
 def _values(name: str, given: list[Any] | range) -> tuple[Any, ...]:
     values = sorted(given, key=lambda value: value is None)
     if not values:
-        raise OptionError(f"{name} is an empty list.", hint="a list names the values to sweep.")
+        raise OptionError(f"{name} is an empty list.", hint="list the values to sweep.")
     twice = next((v for k, v in enumerate(values) if v in values[:k]), ...)
     if twice is not ...:
         raise OptionError(
-            f"{name} is swept over {given!r}, which has {twice!r} twice.",
+            f"{name} is swept over {given!r}, with {twice!r} twice.",
             hint=f"if the list is one value, pass it as a tuple: {name}={tuple(given)!r}.",
         )
     return tuple(values)
 
 
 def _chosen_options(program: Program) -> dict[str, Any]:
-    """What the compiler chose where its options left it to it."""
+    """Return the compiler's choices for options with the value "auto"."""
     found: dict[str, Any] = {}
     if program.options.rematerialize == "auto":
         stage = program.stages.get("rematerialize")

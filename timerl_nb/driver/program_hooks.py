@@ -1,4 +1,4 @@
-"""Registry of program observers, which see every program that this process compiles and runs."""
+"""Registry of observers, which receive every program that this process compiles or runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ Made = TypeVar("Made")
 
 
 class Listener(Recorder, Protocol):
-    """Recorder of a run that has no other one; it gets launches, and nothing waits for their end."""
+    """Recorder of a run without another recorder; it receives launches, without waiting for their end."""
 
     def on_turn(self, count: int = 1) -> None:
-        """So many turns of the outermost loop have been made."""
+        """Handle the end of `count` iterations of the outermost loop."""
 
 
 class ProgramObserver:
-    """Observer of programs; an exception that a method raises reaches the line of the user."""
+    """Observer of programs. An exception of a method reaches the user's line."""
 
     def compiled(self, program: Any, origin: Origin) -> None:
-        """A line compiled a program, or compiled one again under other bounds or options."""
+        """Handle a program that the line has compiled or recompiled."""
 
     def begins(self, program: Any, origin: Origin) -> None:
-        """A line is about to run a program, or a step of it; nothing of it has happened yet."""
+        """Handle a program that the line is about to run or step."""
 
     def listener(self, compiled: Any) -> Listener | None:
-        """Return the listener to a run of a `Compilation`, if the observer has one."""
+        """Return a listener for a run of a `Compilation`, or None."""
         return None
 
 
@@ -35,13 +35,13 @@ _OBSERVERS: Final = list[ProgramObserver]()
 
 
 def add_observer(observer: ProgramObserver) -> None:
-    """Add an observer, unless it is there."""
+    """Add an observer; a second addition has no effect."""
     if observer not in _OBSERVERS:
         _OBSERVERS.append(observer)
 
 
 def remove_observer(observer: ProgramObserver) -> None:
-    """Remove an observer, if it is there."""
+    """Remove an observer; an absent one is ignored."""
     if observer in _OBSERVERS:
         _OBSERVERS.remove(observer)
 
@@ -60,6 +60,6 @@ def run_begins(program: Any) -> None:
 
 
 def listener_of(compiled: Any) -> Listener | None:
-    """Return the first observer's listener to a run that begins."""
+    """Return the listener of the first observer with one."""
     found = (observer.listener(compiled) for observer in tuple(_OBSERVERS))
     return next((one for one in found if one is not None), None)

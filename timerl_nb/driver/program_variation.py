@@ -32,13 +32,13 @@ def vary(
 
     Raises:
         BoundsError: a bound is unknown, or of another kind than before.
-        OptionError: there is no such option, or it does not take that value.
+        OptionError: an option does not exist, or does not take the value.
     """
     changed = compiled.options.with_(**options) if options else compiled.options
     request = compiled.request
     under = _change_bounds(request.owner, request.bounds, {} if bounds is None else bounds)
     varied = CompileRequest(request.compiler, request.owner, under, changed)
-    # a front that was chosen within a budget depends on the bounds
+    # a front chosen within a memory budget depends on the bounds
     stays = not options and holds_for_all_bounds(changed) and not compiled.front.bounds
     return varied, compiled.front if stays else None
 
@@ -46,16 +46,17 @@ def vary(
 def raise_reached_ceiling(
     compiled: Compilation, lengths: Mapping[str, np.ndarray]
 ) -> tuple[CompileRequest, Front | None] | None:
-    """Return the request with twice the assumed ceiling if a run has reached it, else None.
+    """If a run has reached an assumed ceiling, return the request with twice the ceiling, else None.
 
     Args:
-        lengths: by dynamic bound, the number of points that the run has executed.
+        compiled: the compilation of the run.
+        lengths: the number of executed points, by dynamic bound.
 
     Returns:
         the request, and the front if it stays valid.
 
     Raises:
-        BoundsError: the dimension ends nowhere.
+        BoundsError: the dimension does not end.
     """
     name = find_assumed_ceiling(compiled.bounds)
     if name is None or lengths[name].max() < compiled.bounds[name]:
@@ -72,35 +73,43 @@ def _change_bounds(
     for key, value in bounds.items():
         name = key.lin.as_symbol if isinstance(key, Index) else key
         if isinstance(key, Index) and key.owner is not owner:
-            raise BoundsError(f"{key} is a symbol of another context.")
+            raise BoundsError(
+                f"{key} is a symbol of another context.",
+                hint=f"the bounds are {', '.join(changed)}.",
+            )
         if name not in changed:
             raise BoundsError(
                 f"{key} is not a bound of this program.",
                 hint=f"the bounds are {', '.join(changed)}.",
             )
         if name in owner.fixed:
-            raise BoundsError(f"the program says itself what the bound {name} is.")
+            raise BoundsError(
+                f"the program itself defines the bound {name}.", hint=f"leave out {name}."
+            )
         _check_kind(owner, name, before[name], value)
         changed[name] = bound_value(name, value)
     return fixed_bounds(owner, changed)
 
 
 def _check_kind(owner: Context, name: str, before: int, value: Any) -> None:
-    """Refuse another kind of bound; a dynamic bound may have another ceiling."""
+    """Refuse another kind of bound; the ceiling of a dynamic bound may change."""
     if isinstance(before, Endless) or isinstance(value, Endless):
         if isinstance(before, Endless) and isinstance(value, Endless):
             return
         was = "has no end" if isinstance(before, Endless) else f"is {before}"
         raise BoundsError(
-            f"{name} {was}: that cannot change without compiling again.", hint="compile anew."
+            f"{name} {was}, and with_bounds cannot change the kind of a bound.",
+            hint="call ctx.compile with the new bounds.",
         )
     value = until(value) if isinstance(value, RecurrentTensor) else value
     given = value.done.name if isinstance(value, Until) else None
     had = before.until if isinstance(before, Ceiling) else None
     if given == had and (given is None or value.done.ctx is owner):
         return
-    was = f"{name} ends where {had} holds" if had else f"{name} is a number"
+    was = f"{name} ends at the first true {had}" if had else f"{name} is a number"
     raise BoundsError(
-        f"{was}: that cannot change without compiling again.",
-        hint=f"give trl.until({had}, at_most=…), or compile anew." if had else "compile anew.",
+        f"{was}, and with_bounds cannot change the kind of a bound.",
+        hint=f"pass trl.until({had}, at_most=…), or call ctx.compile with the new bounds."
+        if had
+        else "call ctx.compile with the new bounds.",
     )

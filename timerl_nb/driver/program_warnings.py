@@ -1,4 +1,4 @@
-"""Warnings of a compiled program: parts that are slower or larger than necessary."""
+"""Warnings of a compiled program about avoidable costs of time or memory."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from timerl_nb.driver.compiling.compile_pipeline import Front
 from timerl_nb.driver.stage_artifacts import StageArtifacts
 
 _GUARDED: Final = (
-    "splitting the loops around {} takes more isl operations than a call may: what runs in some of "
-    "their turns only is decided turn by turn. The results are the same; it takes longer. Keep "
-    "fuse=True so that fewer statements are left, or simplify their index expressions."
+    "splitting the loops around {} exceeds the limit of isl operations: conditions are tested in "
+    "every iteration instead. The results are equal, but the program is slower. Keep fuse=True to "
+    "reduce the number of statements, or simplify their index expressions."
 )
 _INTERPRETED: Final = (
-    "the interpreter runs the program, several times slower than XLA: {}. Give it more memory, or "
-    "executor='interpret' if that is what you want."
+    "the interpreter runs the program, several times slower than XLA: {}. Provide more memory, or "
+    "set executor='interpret' to silence this warning."
 )
 
 
 def find_warnings(
     compiled: StageArtifacts, front: Front, options: Options
 ) -> list[tuple[str, Origin | None]]:
-    """Return the warnings, each with the user's line if it is about one."""
+    """Return the warnings, each with the user's line if there is one."""
     parts, blocks = front.parts, options.blocks
     found: list[str] = []
     if parts is not None and parts.text:
@@ -51,7 +51,7 @@ def find_warnings(
 def _long_windows(
     plan: MemoryPlan, constraints: Constraints, options: Options
 ) -> list[tuple[str, Origin | None]]:
-    """Return warnings about slices that grow with a bound, gathered at every point of a loop."""
+    """Return warnings about slices that grow with a bound, and are gathered at every point of a loop."""
     dims, found = constraints.pdg.dims, list[tuple[str, Origin | None]]()
     off = [name for name in ("lift", "vectorize") if getattr(options, name) is not True]
     advice = (
@@ -66,14 +66,14 @@ def _long_windows(
                 source = constraints.pdg[read.source]
                 text = (
                     f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "
-                    f"point of ({', '.join(op.domain)}): padded to {span} each time. {advice}"
+                    f"point of ({', '.join(op.domain)}); each slice is padded to {span}. {advice}"
                 )
                 found.append((text, _reader(op, slot).origin))
     return found
 
 
 def _reader(op: Op, slot: int) -> Op:
-    """Return the reader of an operand within a kernel."""
+    """Return the operation inside a kernel that reads an operand."""
     if not isinstance(op.attrs, DataflowAttrs):
         return op
     inside = (one for one in op.attrs.body for r in one.inputs if r.tensor == (OPERAND, slot))

@@ -29,24 +29,24 @@ class StageArtifacts:
 
     @property
     def pdg(self) -> Pdg:
-        """The graph as the user wrote it."""
+        """The user's graph."""
         return self._artifact("pdg")
 
     @property
     def seeds(self) -> int | None:
-        """With how many seeds a run is made at once, as rows of what it returns; None for one run."""
+        """The number of parallel seeds; None for a single run."""
         dim = self.pdg.dims.seeds
         return dim.count(self.bounds) if dim else None
 
     @property
     def source_graph(self) -> Pdg:
-        """The graph as the user wrote it, with what a dynamic bound means for it."""
+        """The user's graph, with dynamic bounds expanded."""
         dynamic = self.pdg.bound is not None
         return self._artifact(DynamicBounds.name) if dynamic else self.pdg
 
     @property
     def fused(self) -> Pdg:
-        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        """The executed graph: after all passes, with separate outputs for blocks."""
         return self.memory.pdg
 
     @property

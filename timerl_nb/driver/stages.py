@@ -1,4 +1,4 @@
-"""Stages: what a compilation consists of, one value each, with what it cost and what it changed."""
+"""Stages of a compilation, each with its result, duration and changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timerl_nb.compiler.language.foreign_names import all_asked, expect_type, mi
 
 
 class Listing(Inspectable):
-    """The user's program: the lines that wrote operations, with how many each wrote."""
+    """The user's source lines, each with its operations."""
 
     def __init__(self, pdg: Pdg) -> None:
         self.lines: dict[tuple[str, int], tuple[Origin, list[int]]] = {}
@@ -49,7 +49,7 @@ class Listing(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """The lines in order, with the operations that they wrote."""
+        """Return the lines in order, with the number of their operations."""
         graph = Dot("source")
         before = ""
         for k, (_, (origin, ids)) in enumerate(sorted(self.lines.items())):
@@ -64,9 +64,13 @@ class Listing(Inspectable):
 
 @dataclass(frozen=True)
 class Change:
-    """An operation that a stage added, removed or changed, and what it has to do with before.
+    """An operation that a stage has added, removed or changed.
 
-    Between programs it is a line of text, without an operation's id.
+    Attributes:
+        what: "added", "removed" or "changed".
+        op_id: the operation; None in a comparison of two programs.
+        text: the operation, or the changed line of text.
+        before: the operations that it replaces.
     """
 
     what: str
@@ -82,12 +86,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Diff:
-    """What a stage did to the graph."""
+    """The changes of a stage."""
 
     changes: tuple[Change, ...]
 
     def changes_of_sort(self, what: str) -> tuple[Change, ...]:
-        """The changes of one sort: "added", "removed" or "changed"."""
+        """Return the changes of one sort: "added", "removed" or "changed"."""
         return tuple(change for change in self.changes if change.what == what)
 
     @property
@@ -119,12 +123,12 @@ class Stage:
     Attributes:
         name: the stage's name.
         artifact: its result.
-        seconds: what it cost.
+        seconds: its duration.
         summary: counts, in one line.
         rewritten: for passes, the named steps, the map of ids and the refusals.
         previous: the graph before it.
-        known: whether a trial for a choice had found its result, so that taking it cost nothing.
-        apart: choices of a search whose passes have no stage, since nothing is done there.
+        known: whether a trial had computed the result before, without additional time.
+        apart: choices of a search for passes without a stage.
     """
 
     name: str
@@ -138,19 +142,22 @@ class Stage:
 
     @property
     def cost(self) -> str:
-        """What it cost, in words."""
+        """The duration as text."""
         return "known" if self.known else format_milliseconds(self.seconds)
 
     def diff(self, against: Stage | None = None) -> Diff:
-        """The operations that the stage added, removed and changed.
+        """Return the operations that the stage has added, removed and changed.
 
         Args:
-            against: a stage of another program, compiled with other options or bounds: instead, the
-                lines of its text that this one has and has not.
+            against: a stage of another program. The result then contains the differing lines of the two
+                texts.
         """
         if against is not None:
             expect_type(
-                against, Stage, "a stage", f"diff(other.stages[{self.name!r}]) is of two programs."
+                against,
+                Stage,
+                "a stage",
+                f"diff(other.stages[{self.name!r}]) compares two programs.",
             )
             return _lines_changed(str(against.artifact), str(self.artifact))
         if self.rewritten is None or self.previous is None:
@@ -171,11 +178,11 @@ class Stage:
 
     @property
     def steps(self) -> tuple[RewriteStep, ...]:
-        """What the pass did, one rewrite after another."""
+        """The rewrites of the pass, in order."""
         return () if self.rewritten is None else self.rewritten.steps
 
     def with_forecast_source(self, ask: Ask) -> Stage:
-        """The same stage, whose candidates ask for their forecasts."""
+        """Return the same stage with candidates that request their own forecasts."""
         if self.rewritten is None or not self.rewritten.choices:
             return self
         choices = tuple(choice.with_forecast_source(ask) for choice in self.rewritten.choices)
@@ -183,18 +190,18 @@ class Stage:
 
     @property
     def choices(self) -> tuple[PassChoice, ...]:
-        """Where there were several ways to go on: what each would cost, and why one was taken."""
+        """Decisions of the pass, each with the cost of every candidate and the reason for the choice."""
         return (*(self.rewritten.choices if self.rewritten else ()), *self.apart)
 
     def why(self, op_id: int | None = None) -> str | None:
-        """Why the stage left an operation alone, where it has a reason.
+        """Return the reason why the stage left an operation unchanged, or None.
 
         Raises:
-            CallError: that is no operation's id.
+            CallError: the argument is not the id of an operation.
         """
         refused = {} if self.rewritten is None else self.rewritten.refused
         known = ", ".join(f"why({k})" for k in sorted(refused)[:4])
-        how = f"{known} have reasons." if known else f"{self.name} left nothing alone for a reason."
+        how = f"{known} have reasons." if known else f"{self.name} has no recorded reasons."
         return refused.get(expect_type(op_id, int, "an operation's id", how))
 
     def __repr__(self) -> str:
@@ -224,11 +231,11 @@ def _ignore(_: object) -> None:
 
 @dataclass(frozen=True)
 class CompileObserver:
-    """Callbacks of one compilation. An exception that one raises ends the compilation.
+    """Callbacks of one compilation. An exception in a callback ends the compilation.
 
     Attributes:
-        stage: gets every stage that is not reused, in order, as soon as it exists.
-        candidate: gets every decision whose cost the search within a memory budget has forecast.
+        stage: receives every new stage, in order.
+        candidate: receives every decision with a forecast, during the search within a memory budget.
     """
 
     stage: Callable[[Stage], object] = _ignore
@@ -236,7 +243,7 @@ class CompileObserver:
 
     @property
     def of_candidates(self) -> CompileObserver:
-        """The observer of trial compilations, whose stages are not those of the program."""
+        """The observer for trial compilations, without their stages."""
         return CompileObserver(candidate=self.candidate)
 
 
@@ -271,7 +278,7 @@ class Stages(Mapping[str, Stage]):
 
     @property
     def seconds(self) -> float:
-        """The time of all stages together."""
+        """The total duration of all stages."""
         return sum(stage.seconds for stage in self._stages.values())
 
     def __repr__(self) -> str:

@@ -31,13 +31,13 @@ IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "chosen blocks of it": ({"tile": "auto", "executor": "interpret"}, "tile="),
     "calls of the interpreter": (
         {"fuse_iterations": 3, "executor": "interpret"},
-        "fuse_iterations=3 does nothing: the interpreter runs",
+        "fuse_iterations=3 has no effect: executor=",
     ),
-    "a kernel without blocks": ({"tile_kernel": "interpret"}, "no loop runs in blocks"),
-    "calls without an end": ({"fuse_iterations": 2, "endless": True}, "fuse_iterations=2 does"),
+    "a kernel without blocks": ({"tile_kernel": "interpret"}, "no loop is tiled"),
+    "calls without an end": ({"fuse_iterations": 2, "endless": True}, "fuse_iterations=2 has"),
     "nothing to choose": (
         {"tune": True, "incrementalize": 2, "rematerialize": False},
-        "tune=True does nothing",
+        "tune=True has no effect",
     ),
 }
 

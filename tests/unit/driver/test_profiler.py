@@ -124,7 +124,7 @@ def test_a_bound_without_a_ceiling_is_refused() -> None:
         x[t + 1] = x + 1
         ctx.output("x", x)
         done = x > 5
-    with pytest.raises(BoundsError, match="one run alone"):
+    with pytest.raises(BoundsError, match="cannot be repeated"):
         trl.profile(ctx.compile({T: done}))
 
 

@@ -74,7 +74,7 @@ def test_a_run_on_a_thread_says_the_same(executor: str) -> None:
     with pytest.raises(ExecutionError, match="too much") as failed:
         run.result()
     assert "disk gone" in failed.value.__notes__[0]
-    with pytest.warns(TimeRLWarning, match="its results are whole, but first.close"):
+    with pytest.warns(TimeRLWarning, match="with complete results, but first.close"):
         result = books(executor, 3, first=OSError("disk gone")).start().result()
     np.testing.assert_array_equal(result["first"], [0, 1, 2])
 

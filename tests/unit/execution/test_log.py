@@ -273,7 +273,7 @@ def test_rows_beyond_a_dynamic_bound_are_none(tmp_path: Path) -> None:
     result = made.execute(log=tmp_path)
     _, *found, _ = lines(tmp_path)
     assert [row["x"] for row in found] == [1.0, 0.5, 0.25, 0.125] and result.lengths["T"] == 4
-    with pytest.raises(BoundsError, match="what is logged is one run alone"):
+    with pytest.raises(BoundsError, match="log entries cannot be repeated"):
         ctx.compile({T: done}).execute(log=tmp_path / "open")
     assert not (tmp_path / "open").exists()
 

@@ -311,7 +311,7 @@ def test_a_program_without_turns() -> None:
 def test_a_dynamic_bound_needs_a_ceiling(executor: str) -> None:
     ctx, done = cartpole(None)
     options, bounds = trl.Options(executor=executor), {"B": 2, "I": 4}
-    with pytest.raises(BoundsError, match="what is started and watched is one run alone"):
+    with pytest.raises(BoundsError, match="an observed run cannot be repeated"):
         ctx.compile({**bounds, "T": done}, options).start()
     program = ctx.compile({**bounds, "T": trl.until(done, at_most=40)}, options)
     run = program.start(seed=2)

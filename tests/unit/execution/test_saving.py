@@ -253,7 +253,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
         run.wait()
         with pytest.raises(ExecutionError, match="another run saves in"):
             program.resume(tmp_path)
-    with pytest.raises(ExecutionError, match="there is a run in") as found:
+    with pytest.raises(ExecutionError, match="contains another run") as found:
         program.execute(checkpoint=tmp_path)
     assert f"resume={os.fspath(tmp_path)!r}" in str(found.value)
     program.resume(tmp_path)
@@ -262,12 +262,16 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"every": 2}, OptionError, "none is asked for"),
-        ({"checkpoint": 3}, OptionError, "checkpoint=3 is no folder"),
-        ({"checkpoint": ""}, OptionError, "is no folder"),
-        ({"resume": 3}, OptionError, "resume=3 is no folder"),
+        ({"every": 2}, OptionError, "without a checkpoint"),
+        ({"checkpoint": 3}, OptionError, "checkpoint=3 is not a folder"),
+        ({"checkpoint": ""}, OptionError, "is not a folder"),
+        ({"resume": 3}, OptionError, "resume=3 is not a folder"),
         ({"resume": "nowhere"}, ExecutionError, "no run has saved its state in nowhere"),
-        ({"resume": "nowhere", "on_event": print}, OptionError, "events are those of a whole run"),
+        (
+            {"resume": "nowhere", "on_event": print},
+            OptionError,
+            "a resumed run cannot record events",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -290,11 +294,9 @@ def test_a_nest_without_turns_is_refused_before_it_runs(tmp_path: Path) -> None:
 
 def test_other_programs_and_bounds_are_refused(tmp_path: Path) -> None:
     cut_off(learning(), tmp_path)
-    with pytest.raises(ExecutionError, match="I = 9, where this program has I = 4; it has done 4"):
+    with pytest.raises(ExecutionError, match="I = 9, and this program has I = 4; it has done 4"):
         learning().with_bounds({"I": 4}).resume(tmp_path)
-    with pytest.raises(
-        ExecutionError, match="T = 8, where this program has T = 9; only the number"
-    ):
+    with pytest.raises(ExecutionError, match="T = 8, and this program has T = 9; only the number"):
         learning().with_bounds({"T": 9}).resume(tmp_path)
     other = reinforce(hidden=(8,), lr=0.5).compile(BOUNDS, trl.Options(executor="interpret"))
     with pytest.raises(ExecutionError, match="of another program: the `program` of its manifest"):
@@ -313,7 +315,9 @@ def test_a_run_goes_on_for_another_number_of_iterations(
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
     # from there on the folder's run is one of so many iterations
     assert_alike(other.execute(3, progress=False), other.resume(tmp_path))
-    with pytest.raises(ExecutionError, match="it has finished, and its last iteration's state"):
+    with pytest.raises(
+        ExecutionError, match="it has finished, and the state of its last iteration"
+    ):
         learning(way).with_bounds({"I": 20}).resume(tmp_path)
 
 
@@ -420,7 +424,7 @@ def test_other_resources_are_refused(resources: tuple[str, ...], tmp_path: Path)
     folder = RunFolder(tmp_path)
     manifest, arrays = folder.read()
     folder.write(replace(manifest, resources=resources), arrays)
-    with pytest.raises(ExecutionError, match=r"is of other `resources`: "):
+    with pytest.raises(ExecutionError, match=r"is of a program with the `resources` "):
         program.resume(tmp_path)
 
 

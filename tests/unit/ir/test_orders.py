@@ -156,7 +156,7 @@ def test_an_order_shows_itself() -> None:
     assert program.pdg.to_json()["orders"][0]["at"] == {"i": "i"}
     assert 'label=" before "' in program.pdg.to_dot()
     assert "test_orders" in order.origin.file
-    assert program.stages["simplify"].why(order.before) == "an order names it"
+    assert program.stages["simplify"].why(order.before) == "it is part of an order"
 
 
 def test_an_order_of_what_nobody_needs_is_dropped_with_a_note() -> None:

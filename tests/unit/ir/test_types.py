@@ -250,7 +250,7 @@ def test_64_bits_where_jax_is_told_to_have_them(dtype: str) -> None:
             for name in want:
                 np.testing.assert_allclose(result[name], want[name], rtol=1e-12, atol=1e-14)
     for run in (program.execute, program.step, program.start, lambda: ctx.compile({"T": 3})):
-        with pytest.raises(ShapeError, match=f"is of {NUMPY[dtype].name}, which JAX") as found:
+        with pytest.raises(ShapeError, match=f"has the type {NUMPY[dtype].name}, and JAX") as found:
             run()
         assert "# here" in str(found.value) and "jax_enable_x64" in str(found.value)
 

@@ -454,7 +454,7 @@ def test_a_program_shows_what_ends_it() -> None:
     assert any("varies as T does" in step for step in steps)
     free, ends = policy_gradient(None)
     stage = free.compile({"I": I, "T": trl.until(ends, at_most=MOST)}).stages["vectorize"]
-    assert any(why == "T is another at each i" for why in map(stage.why, free.pdg().ops))
+    assert any(why == "T differs for each i" for why in map(stage.why, free.pdg().ops))
     again = program.with_options(fuse=False)
     assert again.bounds == program.bounds
     assert_same(again.execute(progress=False), program.execute(progress=False), "options")
@@ -544,7 +544,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         "over which it does not vary",
     ),
     "another context": (_other, "another context"),
-    "another iteration": (_across, "The bound T is another at each i"),
+    "another iteration": (_across, "The bound T differs for each i"),
     "a merge without i": (_merged, "let g and the branch's value vary over i"),
     "a mean over all": (_total, "reduce over t first"),
     "a sum over some iterations": (_over_some, "x.mean(over=t).mean(over=(b, i))"),

@@ -265,9 +265,9 @@ def failing(*args: Any) -> Any:
     ("function", "message"),
     [
         (failing, "failing raised KeyError at t = 0: 'lost'"),
-        (lambda x: np.zeros(3, np.float32), r"is declared as float32\[\]"),
-        (lambda x: (x, x), "returned 2 values where 1 are declared"),
-        (lambda x: "text", "is declared as float32"),
+        (lambda x: np.zeros(3, np.float32), r"but float32\[\] is declared"),
+        (lambda x: (x, x), "returned 2 values, but 1 are declared"),
+        (lambda x: "text", r"but float32\[\] is declared"),
         (lambda x: [[1], [1, 2]], "raised ValueError"),
     ],
 )

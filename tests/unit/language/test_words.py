@@ -799,7 +799,7 @@ WRONG: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
         lambda x, t: trl.DNNBuilder().from_env(trl.env.make("CartPole-v1")).build().log_prob(1),
     ),
     "no bits": ("needs booleans or integers", lambda x, t: x & 1),
-    "no shifts": ("only the bits of integers", lambda x, t: x << 1),
+    "no shifts": ("shifts need integers", lambda x, t: x << 1),
     "no labels": ("labels come first", lambda x, t: trl.einsum(x, "ij")),
     "too few labels": ("one letter for each axis", lambda x, t: trl.einsum("i->i", x)),
     "a result of nothing": ("its operands do not make", lambda x, t: trl.einsum("ij->k", x)),

@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "explore a context": (lambda p: timerl_widgets.Explorer(p._compiled.owner), PROGRAM),
     "difference from a program": (lambda p: p.stages["fuse"].diff(p), "other.stages"),
     "why with nothing": (lambda p: p.stages["vectorize"].why(), r"why\(\d+\)"),
-    "why by name": (lambda p: p.stages["pdg"].why("acting"), "left nothing alone"),
+    "why by name": (lambda p: p.stages["pdg"].why("acting"), "has no recorded reasons"),
     "a stage as an attribute": (lambda p: p.stages.fuse, re.escape("stages['fuse']")),
     "a program that runs": (lambda p: p.run(), "execute"),
     "a program that shows": (lambda p: p.show(), "explore"),

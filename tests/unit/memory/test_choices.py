@@ -60,7 +60,7 @@ def test_forecasts_are_what_comes_of_the_program(window: int | None) -> None:
     choice = choice_over(program, "t")
     assert [c.name for c in choice.candidates] == ["keep", "all", "none"]
     assert choice.taken.name == "keep"
-    assert choice.why == "no budget is given, and memory need not grow with the bound"
+    assert choice.why == "there is no memory budget, and memory need not grow with the bound"
     taken = choice.taken.forecast
     assert isinstance(taken, Forecast)
     assert (taken.peak, taken.launches) == (program.memory.peak, launches(program))
@@ -80,7 +80,7 @@ def test_the_order_of_the_paper_is_a_candidate() -> None:
     choice = choice_over(program, "t")
     assert [c.name for c in choice.candidates] == ["all", "none"]
     assert choice.taken.name == "all"
-    assert choice.why == "no trial is asked for: what cycles allow is vectorised"
+    assert choice.why == "trials are switched off, so every possible operation is vectorised"
     assert isinstance(choice.taken.forecast, Forecast)
     assert choice.taken.forecast.peak == program.memory.peak
 
@@ -99,7 +99,7 @@ def test_a_large_budget_buys_speed() -> None:
     quick = program.with_options(device_memory="1GiB")
     choice = choice_over(quick, "t")
     assert choice.taken.name == "all"
-    assert choice.why == "it is the fastest of those that fit 1,073,741,824 bytes"
+    assert choice.why == "it is the fastest candidate within 1,073,741,824 bytes"
     assert launches(quick) < launches(program)
     assert quick.memory.saved_by["vectorize over t: all"] == choice.why
     assert_same(program.execute(seed=1), quick.execute(seed=1), "within a budget")
@@ -116,7 +116,7 @@ def test_what_isl_gives_up_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vectorize, "run", given_up)
     choice = choice_over(compiled(4, device_memory="1GiB"), "t")
     assert choice.taken.name == "keep"
-    assert choice["all"].forecast == "not looked at: it cannot be faster, or isl gave it up"
+    assert choice["all"].forecast == "not examined: it cannot be faster, or isl gave up"
 
 
 def test_a_small_budget_cuts_into_blocks() -> None:
@@ -196,11 +196,11 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
     tried: list[str] = []
     observer = CompileObserver(candidate=lambda one: tried.append(one.name))
     within = program.again(options={"device_memory": program.memory.needed}, observer=observer)
-    assert tried == ["keep over i, keep over t, what is fastest"]
+    assert tried == ["keep over i, keep over t, the fastest size"]
     assert str(within.fused) == str(program.fused)
     assert within.memory.needed == program.memory.needed
     (blocks,) = within.stages["incrementalize"].choices
-    assert blocks.taken.name == "for speed" and "the fastest of those that fit" in blocks.why
+    assert blocks.taken.name == "for speed" and "the fastest candidate within" in blocks.why
     less = program.with_options(device_memory=program.memory.needed - 1)
     assert less.memory.needed < program.memory.needed
     assert seconds(less) >= seconds(within)
@@ -237,7 +237,7 @@ def seconds(program: Program) -> float:
 def test_a_choice_shows_itself() -> None:
     choice = choice_over(compiled(), "t")
     text = str(choice)
-    assert text.startswith("vectorize over t: keep, because no budget is given")
+    assert text.startswith("vectorize over t: keep, because there is no memory budget")
     assert text.count("launches") == 3 and text.count("\n* ") == 1
     assert choice.find("none") == [text.splitlines()[3]]
     value = choice.to_json()

@@ -236,7 +236,7 @@ def test_blocks_of_a_device_are_a_kernel_too(found: dict[str, Any]) -> None:
 def test_loops_stay_whole_on_devices_for_the_same_reasons(found: dict[str, Any]) -> None:
     tiled = found["tiled"]
     assert tiled["whole"].endswith("all 7 points of b are one block, on each of 2 devices")
-    assert "it needs all points of b at once" in tiled["forbidden"]
+    assert "it needs all points of b together" in tiled["forbidden"]
 
 
 def test_blocks_take_of_a_device_what_they_take_of_one_alone(found: dict[str, Any]) -> None:

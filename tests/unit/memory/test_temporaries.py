@@ -107,7 +107,7 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     state_more(budget - lowered.temporaries + (1 << 16), monkeypatch)
     program = whole.with_options(device_memory=budget)
     assert program.memory.needed == budget
-    with pytest.warns(TimeRLWarning, match="compiled again to keep to") as told:
+    with pytest.warns(TimeRLWarning, match="compiled again, to fit into") as told:
         result = program.execute(seed=3)
     assert len(told) <= 3 and "bytes of temporaries, where" in str(told[0].message)
     lowered = program.executable.xla_program
@@ -122,7 +122,7 @@ def test_where_no_decision_keeps_to_what_xla_states_the_program_is_refused(
     budget = whole.memory.needed
     state_more(whole.memory.temporaries + (1 << 16), monkeypatch)
     with (
-        pytest.warns(TimeRLWarning, match="compiled again to keep to"),  # others are tried first
+        pytest.warns(TimeRLWarning, match="compiled again, to fit into"),  # others are tried first
         pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught,
     ):
         whole.with_options(device_memory=budget).execute()

@@ -145,8 +145,8 @@ def test_what_is_not_cut_says_why() -> None:
     pdg = vectorised(write)
     made = in_blocks(pdg, 3)
     why = {pdg[k].kind: reason for k, reason in made.refused.items()}
-    assert why["sliding_sum"] == "sliding_sum needs all of the axis at once"
-    assert why["sum"] == "what it reads is needed whole, or read at points"
+    assert why["sliding_sum"] == "sliding_sum needs the whole axis"
+    assert why["sum"] == "its operands are needed whole, or read at points"
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_what_is_not_cut_says_why() -> None:
         (
             {"t": 2},
             lambda y, t, T: y[0 : t + 1].sum(axis=0),
-            r"goes over t \+ 1 positions, not over",
+            r"reduces t \+ 1 positions, not all",
         ),
-        (2, lambda y, t, T: y[t:T].sum(axis=0), "goes over T - t positions, not over all T"),
-        ({"t": 2}, lambda y, t, T: y * 2.0, "Nothing sums over an axis as long as its bound"),
+        (2, lambda y, t, T: y[t:T].sum(axis=0), "reduces T - t positions, not all T"),
+        ({"t": 2}, lambda y, t, T: y * 2.0, "No reduction has an axis of the length of its bound"),
     ],
     ids=["past", "future", "no sum"],
 )
@@ -170,7 +170,7 @@ def test_block_sizes_without_effect_say_why(block: Any, read: Any, reason: str) 
     with pytest.warns(trl.errors.TimeRLWarning, match=reason) as told:
         program = ctx.compile({"T": 7}, options)
     assert told[0].filename == __file__
-    assert "does nothing" in program.warnings[0]
+    assert "has no effect" in program.warnings[0]
     if "positions" in reason:
         assert "test_incrementalize.py:" in program.warnings[0]
 
@@ -182,7 +182,7 @@ def test_of_several_block_sizes_only_those_without_effect_are_told_of() -> None:
         ctx.output("sum", y.sum(axis=(0, 1)).sum(over=t))
     with pytest.warns(trl.errors.TimeRLWarning, match="'b': 2") as told:
         ctx.compile(BOUNDS, trl.Options(incrementalize={"b": 2, "t": 3}))
-    assert len([w for w in told if "does nothing" in str(w.message)]) == 1
+    assert len([w for w in told if "has no effect" in str(w.message)]) == 1
 
 
 def test_the_sum_over_all_pairs_is_cut_along_one_axis() -> None:

@@ -394,17 +394,17 @@ def greatest_of_two(x, z, d, b, B, t, T):
 
 
 NOT: dict[Write, str] = {
-    two_back: "needs itself elsewhere than one point before, or after, along t",
-    two_readers: "needs itself elsewhere",
+    two_back: "depends on points other than the previous or next along t",
+    two_readers: "depends on points other than",
     squared: "a product of its value with itself",
     by_its_value: "(lt) is",
     factor_of_itself: "(tanh) is not linear",
     mixed: "(dot) is not linear in it, element by element",
-    each_other: "several values need each other",
-    across: "needs itself elsewhere",
+    each_other: "several values depend on each other",
+    across: "depends on points other than",
     over_others: "its operations vary over",
     chosen_by_both: "its branches are chosen by b and t",
-    greatest_of_two: "starts anew",
+    greatest_of_two: "restarts at some points",
 }
 
 
@@ -434,7 +434,7 @@ def test_what_runs_in_actings_loop_stays_there() -> None:
     program = ctx.compile({"B": 2, "I": 2, "T": 50})
     stage = program.stages["lift"]
     (merge,) = (op.id for op in stage.artifact if op.label == "total")
-    assert "shares acting's loop over t" in (stage.why(merge) or "")
+    assert "in the loop of acting over t" in (stage.why(merge) or "")
     assert not stage.steps
     assert program.memory.peak < 50 * 2 * 4
     alone = program.with_options(trial=False)
@@ -507,7 +507,7 @@ SUFFIXES: dict[str, Write] = {
     "all": lambda x, b, B, t, T: (x < 1.0)[b, t:T].all(axis=0),
 }
 READ_WHOLE: dict[Write, str] = {
-    lambda x, b, B, t, T: x[b, trl.max(t - 2, 0) : t + 1].sum(axis=0): "taken back",
+    lambda x, b, B, t, T: x[b, trl.max(t - 2, 0) : t + 1].sum(axis=0): "remove earlier values",
     lambda x, b, B, t, T: x[b, 0 : t + 1].discounted_sum(0.9): "its discount does not count",
     lambda x, b, B, t, T: x[0:B, t:T].sum(axis=(0, 1)): "it reads b at 0:B",
     lambda x, b, B, t, T: x[0 : b + 1, t][b, t:T].sum(axis=0).sum(axis=0): "its shape varies",

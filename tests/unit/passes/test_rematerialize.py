@@ -101,7 +101,7 @@ def test_large_values_are_computed_again_and_small_ones_kept() -> None:
     kept = large.with_options(rematerialize=False)
     assert large.memory.peak < kept.memory.peak
     (choice,) = large.stages["rematerialize"].choices
-    assert choice.taken.name == "mixed" and "less memory" in str(choice)
+    assert choice.taken.name == "mixed" and "saves memory" in str(choice)
     small = large.with_bounds(BOUNDS)
     assert again(small) == []
     assert "incrementalize" in str(small.pipeline)
@@ -120,21 +120,21 @@ def test_what_keeps_a_peak_down_is_said_beside_it() -> None:
     said = ", ".join(how)
     view = MemoryView.from_program(large)
     assert f"peak {large.memory.peak:,} bytes, {said}" in repr(large)
-    assert f"  {how[0]}: that takes less memory" in str(large.memory)
+    assert f"  {how[0]}: that saves memory" in str(large.memory)
     assert view.to_json()["saved_by"] == large.memory.to_json()["saved_by"]
     assert all(said in text for text in (str(view), view.to_svg(), large.memory.to_svg()))
     assert f"kept down by: nothing -> {said}" in str(ComparisonView.from_programs(whole, large))
     enough = large.with_options(
         device_memory=large.memory.needed
     ).memory  # the same, and who says so
-    assert list(enough.saved_by) == how and "the options say so" not in enough.saved_by.values()
+    assert list(enough.saved_by) == how and "the options require it" not in enough.saved_by.values()
     titles = [a.text for a in memory_timeline({"large": large, "whole": whole}).layout.annotations]
     assert titles[0].endswith(f"<br>{said}") and "<br>" not in titles[1]
 
 
 def test_what_the_options_say_is_told_as_such() -> None:
     program = compiled(rematerialize=True, incrementalize={"t": 5})
-    why = "the options say so"
+    why = "the options require it"
     assert program.memory.saved_by == {"recomputed": why, "in blocks of 5 along t": why}
 
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_computed_again_says_why() -> None:
     stage = program.stages["rematerialize"]
     assert stage.previous is not None
     (reward,) = [op for op in stage.previous if op.label == "r"]
-    assert re.search("needs .*state.* not kept", str(stage.why(reward.id)))
+    assert re.search("needs .*state.* neither stored", str(stage.why(reward.id)))
 
 
 def test_what_ends_by_a_dimension_is_not_computed_again_along_it() -> None:

@@ -66,13 +66,13 @@ def test_what_runs_beside_the_rest_stays() -> None:
     stage = compiled(now_and_then("t")).stages["simplify"]
     assert not [s for s in stage.steps if s.rule == "unused points"]
     reasons = set(stage.rewritten.refused.values())
-    assert any("but runs beside what is needed elsewhere" in why for why in reasons), reasons
+    assert any("but runs together with unconditional operations" in why for why in reasons), reasons
 
 
 def test_what_can_be_a_batch_stays() -> None:
     stage = compiled(now_and_then("u")).stages["simplify"]
     why = {stage.artifact[k].label: reason for k, reason in stage.rewritten.refused.items()}
-    assert "i % 2 == 0, but can be a batch along i" in why["table"]
+    assert "i % 2 == 0, but can be vectorised along i" in why["table"]
 
 
 def test_what_only_a_reader_under_a_condition_needs_runs_with_it() -> None:

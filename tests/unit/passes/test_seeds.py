@@ -282,7 +282,7 @@ def test_its_runs_are_saved_and_resumed(tmp_path: Path) -> None:
         assert_same(whole, again, name)
     with pytest.raises(ExecutionError, match="of another program"):
         ctx.compile(bounds, XLA).resume(tmp_path / "interpret")
-    with pytest.raises(ExecutionError, match="SEEDS = 2, where this program has SEEDS = 3"):
+    with pytest.raises(ExecutionError, match="SEEDS = 2, and this program has SEEDS = 3"):
         program.with_bounds({"SEEDS": 3}).resume(tmp_path / "interpret")
 
 
@@ -496,9 +496,9 @@ def test_seeds_are_a_positive_integer(seeds: Any) -> None:
 def test_all_seeds_have_64_bits() -> None:
     program = drawing().compile({"T": 3}, seeds=3)
     assert program.execute(seed=2**64 - 3).seeds[-1] == 2**64 - 1
-    with pytest.raises(OptionError, match="the last, 18446744073709551616, has not") as error:
+    with pytest.raises(OptionError, match="the last seed, 18446744073709551616, has more") as error:
         program.execute(seed=2**64 - 2)
-    assert error.value.hint == "with seeds=3 the first is at most 18446744073709551613."
+    assert error.value.hint == "with seeds=3, choose a first seed of at most 18446744073709551613."
 
 
 def test_there_are_as_many_rows_as_seeds() -> None:

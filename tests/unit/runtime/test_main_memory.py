@@ -213,9 +213,7 @@ def test_what_would_fit_does(plenty: list[int]) -> None:
     with pytest.raises(BudgetError):
         program.with_bounds({"T": 2 * int(bound[1])}).execute()
     plenty[0] = 1
-    with pytest.raises(
-        BudgetError, match="give smaller bounds, or let the process have more memory"
-    ):
+    with pytest.raises(BudgetError, match="reduce bounds, or give the process more memory"):
         program.execute()
 
 

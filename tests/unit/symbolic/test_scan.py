@@ -122,7 +122,9 @@ def test_a_nest_that_cannot_be_split_keeps_its_guards_and_says_so(
 
     monkeypatch.setattr(scan, "_loops", stopped)
     options = trl.Options(vectorize=False, lift=False)
-    with pytest.warns(trl.errors.TimeRLWarning, match="takes more isl operations") as told:
+    with pytest.warns(
+        trl.errors.TimeRLWarning, match="exceeds the limit of isl operations"
+    ) as told:
         program = ctx.compile({"T": 5}, options)
     assert program.ast.guarded
     assert program.ast.guarded[0] in program.warnings[0]

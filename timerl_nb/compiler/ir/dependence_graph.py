@@ -1,8 +1,8 @@
-"""The polyhedral dependence graph: a frozen value.
+"""The polyhedral dependence graph, an immutable value.
 
-Nodes are operations, each standing for all points of its domain; edges are the operations' reads.
-Cycles pass through merges (000_9a2364bc51ddf94b.txt §5.1). A graph is made by a `rewrite.Edit` and
-never changed; operations keep their ids through the passes that leave them as they are.
+Nodes are operations; one node represents all points of its domain. Edges are the operations' reads. Every
+cycle passes through a merge (000_9a2364bc51ddf94b.txt §5.1). `graph_rewriting.Edit` makes new graphs;
+operations unchanged by a pass retain their ids.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Pdg(Inspectable):
 
     @cached_property
     def names(self) -> Names:
-        """What operations and tensors are called."""
+        """The names of operations and tensors."""
         return Names(self.ops)
 
     # --- edges -------------------------------------------------------------------------------
 
     @cached_property
     def readers(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
-        """For each operation, who reads it: (operation id, operand slot)."""
+        """The readers of each operation, as pairs of operation id and operand slot."""
         found: dict[int, list[tuple[int, int]]] = {op_id: [] for op_id in self.ops}
         for op in self:
             for slot, read in enumerate(op.inputs):
@@ -68,7 +68,7 @@ class Pdg(Inspectable):
 
     @cached_property
     def ordered(self) -> frozenset[int]:
-        """The operations that an order names; passes neither replace nor copy them."""
+        """The operations in orders; passes neither replace nor copy them."""
         return frozenset(k for order in self.orders for k in (order.before, order.after))
 
     @cached_property
@@ -77,20 +77,20 @@ class Pdg(Inspectable):
         for order in self.orders:
             after = self.ops[order.after]
             read = order.to_read(self.dims, self.ops[order.before].outputs[0], after)
-            if read not in after.inputs:  # what it needs anyway
+            if read not in after.inputs:  # otherwise it is a dependence already
                 found.setdefault(after.id, []).append(read)
         return {op_id: tuple(reads) for op_id, reads in found.items()}
 
     def waits(self, op: Op) -> tuple[Read, ...]:
-        """What an operation must wait for by an order, as reads that pass nothing on."""
+        """Return the dependences of an operation due to orders, as reads without values."""
         return self._waits.get(op.id, ())
 
     def output(self, read: Read) -> Output:
-        """The output that a read reads."""
+        """Return the output behind a read."""
         return self.ops[read.source].outputs[read.out]
 
     def read_type(self, read: Read) -> TensorType:
-        """The type of what a read yields: the slices' axes before the source's own."""
+        """Return the type of a read's value; axes of slices precede the source's axes."""
         return read_type(self.output(read), read)
 
     def is_identity(self, read: Read) -> bool:
@@ -99,7 +99,7 @@ class Pdg(Inspectable):
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The ids such that operands come first, edges into merges aside (cycles go through them)."""
+        """The ids in topological order; edges into merges are ignored, since every cycle contains one."""
         done: dict[int, None] = {}
         begun: set[int] = set()
         for start in self.ops:
@@ -113,7 +113,9 @@ class Pdg(Inspectable):
                     done[op_id] = None
                     continue
                 if op_id in begun:
-                    raise VerificationError(f"{op.name} needs its own value.", origin=op.origin)
+                    raise VerificationError(
+                        f"{op.name} depends on its own value.", origin=op.origin
+                    )
                 begun.add(op_id)
                 stack.append((op_id, True))
                 stack += [(r.source, False) for r in reversed(op.inputs) if r.source not in done]
@@ -121,24 +123,24 @@ class Pdg(Inspectable):
 
     @property
     def sinks(self) -> tuple[Op, ...]:
-        """The roots: outputs and checkpoints."""
+        """The roots: outputs, checkpoints and other effects."""
         return tuple(op for op in self if op.kind in SINKS)
 
     # --- points ------------------------------------------------------------------------------
 
     def points(self, op: Op) -> Set:
-        """The points at which the operation is evaluated."""
+        """Return the points at which the operation is evaluated."""
         return Set.from_condition(self.dims, op.domain, op.where)
 
     def defined(self, read: Read) -> Set:
-        """The points at which the tensor that is read has a value."""
+        """Return the points at which the source of a read has a value."""
         source, output = self.ops[read.source], self.output(read)
-        # what an accumulation leaves is defined even where nothing was added
+        # the result of an accumulation is defined even without any summand
         where = source.where if output.domain == source.domain else TRUE
         return Set.from_condition(self.dims, output.domain, where)
 
     def reads(self, op: Op, read: Read) -> Relation:
-        """Each point of the operation with the source tensor's points it reads."""
+        """Return the relation from points of the operation to the points that it reads."""
         sink = self.points(op)
         if read.cond is not TRUE:
             sink = sink & Set.from_condition(self.dims, op.domain, read.cond)
@@ -152,10 +154,10 @@ class Pdg(Inspectable):
         return next((op for op in self if op.kind == "bound"), None)
 
     def is_read_across_bounds(self, read: Read) -> bool:
-        """Whether a tensor that knows a dynamic bound is read where that may be another."""
+        """Whether a tensor with a dynamic bound is read at a point with another value of the bound."""
         return crosses(self.dims, self.output(read).domain, read.index)
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- display ---------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         shown = [f"{d}{_varies(d)}" for d in self.dims]
@@ -178,7 +180,7 @@ class Pdg(Inspectable):
             yield f"  {self.order_text(order)}", (str(order.origin),)
 
     def order_text(self, order: Order) -> str:
-        """`%3[b, i, 0:T] before %5 @ (b, i)`."""
+        """Return an order as text: `%3[b, i, 0:T] before %5 @ (b, i)`."""
         before, after = self.ops[order.before], self.ops[order.after]
         index = order.index(self.dims, before.domain, after.domain)
         at = index_text(index) if index else ""
@@ -201,7 +203,7 @@ class Pdg(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """Operations in clusters by region; edges from source to reader, labelled with φ and ψ."""
+        """Return operations in clusters by region, with edges from source to reader labelled by φ and ψ."""
         graph = Dot("pdg")
         regions: dict[tuple[str, ...], list[Op]] = {}
         for op in self:
@@ -228,7 +230,7 @@ class Pdg(Inspectable):
         return str(graph)
 
     def edge_label(self, read: Read) -> str:
-        """φ and ψ of an edge, where it is not the reader's own point."""
+        """Return φ and ψ of an edge; "" if the source is read at the reader's own point."""
         parts: list[str] = []
         if not is_own(read.index, self.output(read).domain):
             parts.append(index_text(read.index))
@@ -238,10 +240,10 @@ class Pdg(Inspectable):
 
 
 def read_type(output: Output, read: Read) -> TensorType:
-    """The type of what `read` yields of `output`, seen from the reader.
+    """Return the type of a read's value, seen from the reader.
 
     Raises:
-        TypeRuleError: a slice of values whose shapes differ.
+        TypeRuleError: a slice contains values of different shapes.
     """
     lead: Shape = tuple(size(e.length) for e in read.index if isinstance(e, Slice))
     inner = output.type.shape
@@ -261,12 +263,12 @@ def read_type(output: Output, read: Read) -> TensorType:
 
 
 def at_own_point(source: int, output: Output, out: int = 0) -> Read:
-    """The read of an output at the reader's own point."""
+    """Return the read of an output at the reader's own point."""
     return Read(source, out, tuple(sym(name) for name in output.domain))
 
 
 def crosses(dims: Dims, domain: Domain, index: Index) -> bool:
-    """Whether an index into a tensor over `domain` goes where a dynamic bound may be another."""
+    """Whether an index into a tensor over `domain` reaches a point with another value of a dynamic bound."""
     if dims.dynamic is None or not dims.is_bound_known(domain):
         return False
     over = dims.dynamic.over or ()
@@ -275,12 +277,12 @@ def crosses(dims: Dims, domain: Domain, index: Index) -> bool:
 
 
 def _varies(dim: Dim) -> str:
-    """What a text says of a dynamic bound."""
+    """Return the text of a dynamic bound's dependence on other dimensions."""
     return "" if dim.over is None else f" that varies over ({', '.join(dim.over)})"
 
 
 def node_look(op: Op) -> tuple[str, str]:
-    """Fill colour and shape of an operation's node."""
+    """Return fill colour and shape of an operation's node."""
     if op.kind == "dataflow":
         return FUSED, "box3d"
     if op.kind in SINKS:
@@ -291,7 +293,7 @@ def node_look(op: Op) -> tuple[str, str]:
 
 
 def node_label(op: Op, name: str) -> str:
-    """What stands in the node of an operation of that name."""
+    """Return the label of an operation's node."""
     if isinstance(op.attrs, DataflowAttrs):
         text = format_count(len(op.attrs.body), "operation")
     else:

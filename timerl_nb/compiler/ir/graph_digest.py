@@ -1,7 +1,7 @@
-"""A graph as a number that another process finds again, if it writes the same graph.
+"""Digest of a graph, equal in all processes that write the same graph.
 
-Where lines stand does not count, only which operations share one: notebook cells are other files in
-every process.
+Source locations do not count, since notebook cells have different file names in every process. Whether two
+operations share a line does count.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from timerl_nb.compiler.symbolic.index_expressions import Node
 
 @dataclass(frozen=True)
 class Digest:
-    """What a graph is.
+    """Identity of a graph.
 
     Attributes:
-        text: the number.
-        lines: the distinct lines behind it, in the order in which they are counted.
+        text: the digest.
+        lines: the distinct source lines, in order of first use.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Digest:
 
 
 def digest(pdg: Pdg) -> Digest | None:
-    """The digest; None where the graph holds what has no contents to compare: functions."""
+    """Return the digest; None if the graph contains objects without comparable contents, such as functions."""
     walk = _Walk()
     try:
         walk.add((pdg.dims, tuple(pdg), pdg.orders))
@@ -44,10 +44,11 @@ def digest(pdg: Pdg) -> Digest | None:
 
 
 def digest_by_names(pdg: Pdg, *, lines: bool = False) -> str:
-    """The number where functions and other objects count by their names alone.
+    """Return the digest with functions and other objects represented by their names.
 
     Args:
-        lines: which operations share a line counts.
+        pdg: the graph.
+        lines: whether shared source lines count.
     """
     walk = _Walk(by_names=True, lines=lines)
     walk.add((pdg.dims, tuple(pdg), pdg.orders))
@@ -55,11 +56,11 @@ def digest_by_names(pdg: Pdg, *, lines: bool = False) -> str:
 
 
 class _Walk:
-    """A walk through values; each distinct expression and line is written once, then by number.
+    """Walk through values. Each distinct expression and line is written once, and then by number.
 
     Args:
-        by_names: take in the names of what has no contents to compare.
-        lines: take in which operations share one.
+        by_names: whether to write the names of objects without comparable contents.
+        lines: whether to write shared source lines.
     """
 
     def __init__(self, *, by_names: bool = False, lines: bool = True) -> None:
@@ -73,7 +74,7 @@ class _Walk:
         """Add a value.
 
         Raises:
-            TypeError: it is neither a plain value nor a record of such.
+            TypeError: the value is neither plain nor a record of plain values.
         """
         if value is None or isinstance(value, bool | int | float | str | bytes):
             self._write(f"{type(value).__name__}:{value!r}")
@@ -98,7 +99,9 @@ class _Walk:
                     self.add(inner)
         elif self._by_names:
             named = cast(Any, value if hasattr(value, "__qualname__") else type(value))
-            self._write(named.__qualname__)  # its module is `__main__` where it is run
+            self._write(
+                named.__qualname__
+            )  # without its module, which is `__main__` in the main script
         else:
             raise TypeError(f"{type(value).__name__} has no contents to compare")
 

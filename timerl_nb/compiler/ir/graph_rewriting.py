@@ -1,7 +1,7 @@
-"""How graphs change: a short-lived edit of a frozen graph, which records each named step.
+"""Rewriting of graphs: a short-lived edit of an immutable graph, with a record of each named step.
 
-A pass makes an `Edit`, applies its rules, and finishes with the new graph, the map from old ids to
-the ids that carry on their meaning, and the steps. Operations that a pass leaves keep their ids.
+A pass makes an `Edit`, applies its rules, and finishes with the new graph, a map from old to new ids, and
+the steps. Unchanged operations retain their ids.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """One application of a rule: its name, the operations it took and those it made."""
+    """One application of a rule, with the ids of the operations before and after."""
 
     rule: str
     before: tuple[int, ...]
@@ -55,10 +55,14 @@ class RewriteStep:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What a pass returns: the new graph, where each old operation went, steps and refusals.
+    """Result of a pass.
 
-    `refused` says, per operation, why the pass did not do there what it does; `choices` where it had
-    several ways to go on.
+    Attributes:
+        pdg: the new graph.
+        ids: the new ids of each old operation.
+        steps: the rewrites, in order.
+        refused: for unchanged operations, the reason why the pass did not apply.
+        choices: decisions with several candidates.
     """
 
     pdg: Pdg
@@ -73,7 +77,7 @@ def identity_rewrite(pdg: Pdg) -> Rewritten:
 
 
 def chain(first: Rewritten, second: Rewritten) -> Rewritten:
-    """One transformation after another, as one."""
+    """Combine two transformations, one after the other."""
     ids = {old: _onward(middles, second.ids) for old, middles in first.ids.items()}
     refused = {k: why for k, why in first.refused.items() if k in second.pdg.ops}
     steps = (*first.steps, *second.steps)
@@ -99,7 +103,7 @@ def operation(
     region: tuple[str, ...] = (),
     label: str = "",
 ) -> Op:
-    """An operation whose type follows from the kind's rule and whose domain from what it reads."""
+    """Return an operation with its type from the kind's rule and its domain from its reads."""
     types = [read_type(ops[r.source].outputs[r.out], r) for r in inputs]
     symbols = frozenset[str]().union(*(read_symbols(r) for r in inputs))
     domain = dims.dims_of_symbols({*symbols, *attrs.varying_dims(dims)})
@@ -135,7 +139,7 @@ class Edit:
         like: Op,
         label: str = "",
     ) -> Op:
-        """A new operation that inherits the origin and region of `like`, and where it runs."""
+        """Add an operation with the origin, region and condition of `like`."""
         op = operation(
             self.dims,
             self.ops,
@@ -155,7 +159,7 @@ class Edit:
         return self._next - 1
 
     def insert(self, op: Op) -> None:
-        """Put in an operation made elsewhere, in place of the one with its id if there is one."""
+        """Insert an operation, in place of the one with the same id if there is one."""
         if op.id in self.ops:
             self._unlink(self.ops[op.id])
         self.ops[op.id] = op
@@ -169,20 +173,20 @@ class Edit:
             self.readers[read.source].discard(op.id)
 
     def remove(self, op_id: int) -> None:
-        """Take out an operation that nobody reads any more."""
+        """Remove an operation without readers."""
         self._unlink(self.ops.pop(op_id))
         del self.readers[op_id]
 
     def record_replacement(self, old: int, new: Iterable[int]) -> None:
-        """Note that `old` goes on as the operations `new`."""
+        """Record that the operations `new` replace `old`."""
         self._became.setdefault(old, set()).update(new)
 
     def replace_all_uses(self, old: int, to: Read, out: int = 0) -> bool:
-        """Let every reader of `old` read `to` instead, where `to` is seen from `old`'s own point.
+        """Let every reader of `old` read `to` instead, expressed in the coordinates of `old`.
 
-        All or nothing: False, and no change, where some reader's index does not compose, or a
-        merge, whose branches are values, would read a slice, or a dynamic bound would be taken for
-        another's.
+        Returns:
+            False, without any change, if some reader's index cannot be composed, a merge would read a
+            slice, or one dynamic bound would replace another.
         """
         changed: list[Op] = []
         output = self.ops[old].outputs[out]
@@ -204,7 +208,7 @@ class Edit:
         return True
 
     def needs(self, starts: Iterable[int], op_id: int) -> bool:
-        """Whether operations need another one through no merge: a cycle must pass through one."""
+        """Whether operations depend on another one without passing a merge; such a cycle would be invalid."""
 
         def onward(k: int) -> tuple[int, ...]:
             return () if self.ops[k].kind == "merge" else self.ops[k].sources
@@ -212,18 +216,18 @@ class Edit:
         return op_id in reached_from(starts, onward)
 
     def _has_lengths(self, read: Read) -> bool:
-        """Whether what is read depends on a dynamic bound at the point where it is read."""
+        """Whether a read depends on a dynamic bound at its own point."""
         mentioned = self.dims.mention(read_symbols(read))
         return mentioned or read.source in merges_by_length(self.dims, self.ops)
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------
 
     def read_same_point(self, op: Op, out: int = 0) -> Read:
-        """The read of an operation at the reader's own point."""
+        """Return the read of an operation at the reader's own point."""
         return at_own_point(op.id, op.outputs[out], out)
 
     def finish(self) -> Rewritten:
-        """The new graph, operands before readers, and what became of each old operation."""
+        """Return the new graph in topological order, and the successors of each old operation."""
         found = Pdg(self.dims, self.ops).order
         ids = {op_id: self._gone_on(op_id) for op_id in self._before.ops}
         orders: list[Order] = []
@@ -232,10 +236,12 @@ class Edit:
             if not became:
                 ends = (order.before, order.after)
                 self.steps.append(
-                    RewriteStep("order dropped", ends, (), "one of the two is not needed")
+                    RewriteStep(
+                        "order dropped", ends, (), "one of the two operations is not needed"
+                    )
                 )
         pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in found}, orders)
-        vars(pdg)["order"] = found  # operands come first, so that it is found again as it is
+        vars(pdg)["order"] = found  # cached, since the operations are already in topological order
         return Rewritten(
             pdg,
             ids,
@@ -260,18 +266,18 @@ class Edit:
 
 
 def _known_in(dims: Dims, where: Cond, domain: Domain) -> Cond:
-    """The parts of a condition that vary with dimensions of the domain alone."""
+    """Return the parts of a condition that contain dimensions of the domain only."""
     parts = where.args if isinstance(where, And) else (where,)
     return all_of(TRUE, *(p for p in parts if set(dims.dims_of_symbols(p.symbols)) <= set(domain)))
 
 
 def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
-    """`read` of a tensor over `domain` that itself is `inner`, as one read; None if it is not one.
+    """Compose `read`, of a tensor over `domain`, with that tensor's definition `inner`; None if impossible.
 
-    A slice passes through only where the inner index moves with it (`d` or `d + c`) and the slices
-    keep their order, for else the axes would come out differently.
+    A slice can be composed only if the inner index moves with it (`d` or `d + c`) and the slices retain
+    their order; otherwise the axes would differ.
     """
-    if is_own(read.index, domain):  # most are
+    if is_own(read.index, domain):  # the common case
         return Read(inner.source, inner.out, inner.index, all_of(read.cond, inner.cond))
     entries: dict[str, Entry] = dict(zip(domain, read.index, strict=True))
     points = {name: e for name, e in entries.items() if isinstance(e, Lin)}
@@ -302,7 +308,7 @@ def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
 
 
 def merges_by_length(dims: Dims, ops: Mapping[int, Op]) -> frozenset[int]:
-    """The merges whose branches are chosen or read by a dynamic bound, directly or not."""
+    """Return the merges whose branches depend on a dynamic bound, directly or not."""
     found: set[int] = set()
     if dims.dynamic is None:
         return frozenset()
@@ -320,6 +326,6 @@ def merges_by_length(dims: Dims, ops: Mapping[int, Op]) -> frozenset[int]:
 
 
 def _shift(e: Lin, name: str) -> int | None:
-    """c where the expression is `name + c`."""
+    """Return c if the expression is `name + c`, else None."""
     rest = e - e.const
     return e.const if rest.as_symbol == name else None

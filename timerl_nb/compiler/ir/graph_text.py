@@ -1,4 +1,4 @@
-"""The text form of operations: one line each, stable, without addresses or times."""
+"""Text form of operations: one stable line each, without addresses or times."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, index_text, sym
 
 
 def read_text(ops: Mapping[int, Op], read: Read) -> str:
-    """`%3`, `%3[b, i, t - 1]` where the index is not the reader's own point, `%3.1` for output 1."""
+    """Return a read as text: `%3`, `%3[b, i, t - 1]` if it is not at the reader's own point, `%3.1` for output
+    1.
+    """
     if read.source == OPERAND:
         return f"${read.out}"
     source = ops[read.source]
     output = source.outputs[read.out]
     name = f"%{read.source}" + (f".{read.out}" if len(source.outputs) > 1 else "")
-    sound = len(read.index) == len(output.domain)  # faults of the compiler are shown, too
+    sound = len(read.index) == len(output.domain)  # invalid graphs can be printed, too
     own = sound and is_own(read.index, output.domain)
     return name if own else name + index_text(read.index)
 
 
 def op_line(ops: Mapping[int, Op], op: Op) -> str:
-    """`%7 = tanh %6 : f32[32] @ (b, i, t)`."""
+    """Return an operation as text: `%7 = tanh %6 : f32[32] @ (b, i, t)`."""
     reads = [read_text(ops, read) for read in op.inputs]
     if op.kind == "merge":
         pairs = zip(op.inputs, reads, strict=True)
@@ -39,7 +41,7 @@ def op_line(ops: Mapping[int, Op], op: Op) -> str:
 
 
 def op_lines(ops: Mapping[int, Op], op: Op, indent: str = "") -> list[str]:
-    """The operation's line, and the lines of its body where it is a fused region."""
+    """Return the operation's line, and the lines of its body for a fused region."""
     if not isinstance(op.attrs, DataflowAttrs):
         return [indent + op_line(ops, op)]
     inner = {inner.id: inner for inner in op.attrs.body}
@@ -63,9 +65,9 @@ def _plain(ops: Mapping[int, Op], source: int, out: int) -> Read:
 
 
 def about(op: Op) -> list[str]:
-    """What an operation can be found by: id, kind, name, region, line; and that of those inside it.
+    """Return the search keys of an operation: id, kind, name, region and line, with those of its body.
 
-    Not their regions: a kernel belongs to the region that most of it comes from.
+    Regions of the body are omitted, since a kernel belongs to the region of most of its operations.
     """
     found = [f"%{op.id}", op.kind, op.label, " / ".join(op.region), str(op.origin)]
     if isinstance(op.attrs, DataflowAttrs):
@@ -75,7 +77,7 @@ def about(op: Op) -> list[str]:
 
 
 def op_json(op: Op) -> dict[str, Any]:
-    """The operation as plain JSON values."""
+    """Return the operation as plain JSON values."""
     return {
         "op_id": op.id,
         "kind": op.kind,

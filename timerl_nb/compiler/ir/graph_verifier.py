@@ -1,8 +1,8 @@
-"""What must hold of every graph, after construction and after every pass.
+"""Invariants of graphs, checked after construction and after every pass.
 
-`verify` checks the structure (ids, operands, types, domains); a failure there is a fault of the
-compiler. `prove_reads` lets isl show that every read lies where its source is defined, under given
-bounds; a failure there is the program's, and names tensor, line and a sample point.
+`verify` checks the structure: ids, operands, types and domains. A failure is a bug of the compiler.
+`prove_reads` uses isl to prove that every read lies in its source's domain under given bounds. A failure is
+an error of the program, reported with tensor, line and a sample point.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 
 def verify(pdg: Pdg, before: Pdg | None = None) -> None:
-    """Check the graph's structure.
+    """Check the structure of a graph.
 
     Args:
-        before: a graph that was found right; what is the same in both is not looked at again.
+        pdg: the graph.
+        before: a verified graph; operations equal in both are skipped.
 
     Raises:
-        VerificationError: an operation breaks an invariant; the message shows its line.
+        VerificationError: an operation violates an invariant; the message shows its line.
     """
     for op in pdg:
         if before is not None and _is_in(before, pdg, op):
@@ -61,7 +62,7 @@ def verify(pdg: Pdg, before: Pdg | None = None) -> None:
 
 
 def _is_in(before: Pdg, pdg: Pdg, op: Op) -> bool:
-    """Whether an operation, and what it reads, was part of another graph."""
+    """Whether an operation, with everything that it reads, is part of another graph."""
 
     def made(one: Pdg, read: Read) -> object:
         source = one.ops.get(read.source)
@@ -104,7 +105,7 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
     if isinstance(op.attrs, DataflowAttrs):
         return found + _dataflow_problems(op, op.attrs)
     if op.kind == "merge" and not op.inputs:
-        return found  # `prove_reads` says so in the user's words
+        return found  # `prove_reads` reports it in the user's terms
     try:
         made = spec.outputs([pdg.read_type(read) for read in op.inputs], op.attrs)
     except TypeRuleError as error:
@@ -138,11 +139,11 @@ def _dataflow_problems(op: Op, attrs: DataflowAttrs) -> list[str]:
 
 
 def prove_reads(pdg: Pdg, bounds: Point) -> None:
-    """Prove every read inside its source's domain, and every merge complete and unambiguous.
+    """Prove that every read is inside its source's domain, and that branches are complete and disjoint.
 
     Raises:
-        ReadError: a read of points where the source has no value.
-        BranchError: branches that leave points out or overlap.
+        ReadError: a read of points without a value.
+        BranchError: branches leave points undefined, or overlap.
     """
     for op in pdg:
         if op.kind == "merge":
@@ -163,7 +164,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
 
 
 def _prove_filled(pdg: Pdg, bounds: Point) -> None:
-    """What has no value for nothing must have something wherever it is needed."""
+    """Refuse reductions of nothing, at needed points, for operations without a neutral element."""
     needed: Mapping[int, Set | None] | None = None
     for op in pdg:
         filled = _must_hold(pdg, op)
@@ -180,7 +181,7 @@ def _prove_filled(pdg: Pdg, bounds: Point) -> None:
 
 
 def _must_hold(pdg: Pdg, op: Op) -> Filled | None:
-    """What an operation needs to have a value."""
+    """Return the condition under which an operation has a value."""
     if isinstance(op.attrs, AxesAttrs):
         return op.attrs.filled
     if isinstance(op.attrs, AxisAttrs) and op.kind in ("argmax", "argmin"):
@@ -190,7 +191,7 @@ def _must_hold(pdg: Pdg, op: Op) -> Filled | None:
 
 
 def _nonempty_points(pdg: Pdg, op: Op, filled: Filled) -> Set:
-    """The points at which an operation has something to reduce."""
+    """Return the points at which an operation has something to reduce."""
     if not filled.among:
         return Set.from_condition(pdg.dims, op.domain, filled.cond)
     inner = {name: sym(primed_name(name)) for name in filled.among}
@@ -209,17 +210,17 @@ def _nothing(pdg: Pdg, op: Op, filled: Filled, at: dict[str, int]) -> ReadError:
     word = "mean" if op.kind == "sum" else op.kind
     where = f" at {point_text(at)}" if at else ""
     return ReadError(
-        f"{word} of nothing{where}: there is no element to reduce.",
+        f"{word} of an empty set{where}: there is no element to reduce.",
         origin=op.origin,
         others={"made at": source.origin} if source.origin != op.origin else {},
         evidence=f"{word} of {what}",
-        hint="let there be an element at every point that is needed, define the tensor by branches, "
-        "or say what nothing comes to: max, min and mean take initial=.",
+        hint="provide an element at every needed point, define the tensor by branches, "
+        "or pass initial= to max, min or mean.",
     )
 
 
 def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
-    """A tensor that is read where a dynamic bound is another must be defined whatever it is there."""
+    """Prove that a read at another value of a dynamic bound is defined for every possible value."""
     surely = pdg.defined(read).at_every_length()
     found = pdg.reads(op, read).at_some_length().subtract_range(surely).with_bounds(bounds).sample()
     if found is None:
@@ -228,13 +229,13 @@ def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
     error, dim = _out_of_bounds_error(pdg, op, read, *found), pdg.dims.dynamic
     over = ", ".join(dim.over or ())
     raise ReadError(
-        f"{error.what} The bound {dim.bound} is another at each {over}: only the first point of "
-        f"{dim.name} is there for certain.",
+        f"{error.what} The bound {dim.bound} differs for each {over}, so only the first point of "
+        f"{dim.name} certainly exists.",
         origin=op.origin,
         others=error.others,
         evidence=error.evidence,
-        hint=f"read it at the current {over} in a tensor that does not vary over {dim.name} (its last "
-        f"or mean value, say), and that tensor at another {over}.",
+        hint=f"reduce it over {dim.name} at the current {over} first, for example to its last or mean "
+        f"value, and read the result at another {over}.",
     )
 
 
@@ -254,12 +255,11 @@ def _out_of_bounds_error(
     )
     if tensor.where is not TRUE:
         hint = (
-            f"it is defined where {tensor.where}: read it there, as in y[condition], reduce it with "
-            "over=, or give it a value elsewhere with x.otherwise(value)."
+            f"it is defined only for {tensor.where}: read it there, as in y[condition], reduce it with "
+            "over=, or define the other points with x.otherwise(value)."
         )
     return ReadError(
-        f"{name}{index} is read{at}, where it is not defined: it has no value at "
-        f"{point_text(source)}.",
+        f"{name}{index} is read{at}, but {name} has no value at {point_text(source)}.",
         origin=op.origin,
         others={"defined at": tensor.origin},
         evidence=f"sample: the reader's point {point_text(sink) or '()'} reads [{shown}]",

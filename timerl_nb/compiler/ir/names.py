@@ -1,8 +1,8 @@
-"""What a graph's operations and tensors are called: the one place that every text and view reads.
+"""Names of a graph's operations and tensors, used by every text and view.
 
-A name is the user's own (a label), or says what something is: `r.sum` is a sum of `r`, `w.init` what
-`w` starts from. Names are unique; those that no label tells apart are numbered in the graph's order,
-so that two compilations of one program agree, and variants of it as far as they can.
+A name is the user's label, or it describes the operation: `r.sum` is a sum of `r`, and `w.init` is the
+initial value of `w`. Names are unique. Equal names are numbered in the graph's order, so two compilations
+of a program agree.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 _K = TypeVar("_K")
 _Result = tuple[Tensor, str | None, Domain]
-_APART = ("merge", "output")  # that name what another operation makes
+_APART = ("merge", "output")  # kinds that rename the result of another operation
 
 
 class Names:
-    """The names of a graph's operations, those inside kernels among them."""
+    """The names of a graph's operations, with those inside kernels."""
 
     def __init__(self, ops: Mapping[int, Op]) -> None:
         self._ops = ops
@@ -29,24 +29,25 @@ class Names:
         self._around = {one.id: op for op in ops.values() for one in op.body}
         self._branches: dict[int, str] = {}
         for op_id, name in self._named_branches():
-            self._branches.setdefault(op_id, name)  # many tensors may begin with the same zeros
+            self._branches.setdefault(op_id, name)  # many tensors may start with the same zeros
         self._outputs = self._named_outputs()
         self._names = self._named_ops()
-        self.statements = {op_id: self._names[op_id] for op_id in ops}  # outside kernels
+        # without the operations inside kernels
+        self.statements = {op_id: self._names[op_id] for op_id in ops}
 
     def __getitem__(self, op_id: int) -> str:
-        """The name of an operation, wherever it is."""
+        """Return the name of an operation, inside or outside a kernel."""
         return self._names[op_id]
 
     def __contains__(self, op_id: int) -> bool:
         return op_id in self._names
 
     def output(self, op_id: int, out: int = 0) -> str:
-        """The name of what an operation outside kernels makes."""
+        """Return the name of an output of an operation outside kernels."""
         return self._outputs[op_id, out]
 
     def outputs(self, op: Op) -> tuple[str, ...]:
-        """The names of all that an operation makes, inside a kernel or not."""
+        """Return the names of all outputs of an operation, inside or outside a kernel."""
         if op.id in self._ops:
             return tuple(self.output(op.id, out) for out in range(len(op.outputs)))
         return tuple(self._names[op.id] for _ in op.outputs)
@@ -59,12 +60,13 @@ class Names:
         kernels = Counter(op.label for op in own if _is_kernel(op))
         found = _number_duplicates((op.id, self._statement_name(op, kernels)) for op in own)
         inner = [op for op in self._inner.values() if op.id not in self._ops]
-        # a name inside kernels, or of a merge, may be that of a kernel: they stand in other places
+        # names inside kernels, or of merges, may equal the names of kernels, since they appear in other
+        # places
         found |= _number_duplicates((op.id, self._plain(op)) for op in inner)
         return found | _number_duplicates((op.id, self._plain(op)) for op in apart)
 
     def _statement_name(self, op: Op, kernels: Counter[str]) -> str:
-        """The name of a statement: of kernels of one label, what each makes says which it is."""
+        """Return the name of a statement; kernels with one label are distinguished by their results."""
         if not op.outputs or not _is_kernel(op) or (op.label and kernels[op.label] == 1):
             return self._plain(op)
         made = list(enumerate(self.outputs(op)))
@@ -74,7 +76,7 @@ class Names:
         return f"{op.label}.{users[0]}"
 
     def _label(self, op: Op, out: int) -> str:
-        """What the user called an output."""
+        """Return the user's label of an output."""
         return op.outputs[out].label or self._producer(op.id, out).label
 
     def _plain(self, op: Op) -> str:
@@ -86,7 +88,7 @@ class Names:
         return f"{of}.{op.kind}" if of else op.kind
 
     def _named_branches(self) -> Iterator[tuple[int, str]]:
-        """Operations that define a tensor: `x'` where it goes on, `x.init` where it begins."""
+        """Yield operations that define a tensor: `x'` for a recurrence, `x.init` for an initial value."""
         for merge in self._ops.values():
             for read in merge.inputs if merge.kind == "merge" and merge.label else ():
                 made = self._producer(read.source, read.out)
@@ -100,7 +102,7 @@ class Names:
 
     @cached_property
     def _nearest_labels(self) -> Mapping[int, str]:
-        """For each operation the label that it comes from by the fewest steps, where there is one."""
+        """The nearest upstream label of each operation, if there is one."""
         ops = {**self._inner, **self._ops}
         operands = {k: [one.id for one in self._operands(op)] for k, op in ops.items()}
         readers: dict[int, list[int]] = {k: [] for k in ops}
@@ -124,7 +126,7 @@ class Names:
             yield self._producer(read.source, read.out)
 
     def _producer(self, op_id: int, out: int) -> Op:
-        """The operation that computes an output, inside a kernel or not."""
+        """Return the operation that computes an output, inside or outside a kernel."""
         op = self._ops.get(op_id) or self._inner[op_id]
         if not isinstance(op.attrs, DataflowAttrs):
             return op
@@ -137,7 +139,7 @@ class Names:
     # --- tensors ---------------------------------------------------------------------------------
 
     def _named_outputs(self) -> dict[Tensor, str]:
-        """The names of all outputs: values first, then sums of them, then copies of blocks alone."""
+        """Return the names of all outputs: values first, then sums, then copies for blocks."""
         found: dict[Tensor, str] = {}
         plain: list[tuple[Tensor, str]] = []
         summed: list[tuple[Tensor, str]] = []
@@ -178,7 +180,7 @@ def _is_sum(op: Op, output: Output) -> bool:
 
 
 def _result(op: Op, out: int) -> _Result:
-    """What an output of a kernel has: a value of an operation inside, summed over some dimensions."""
+    """Return the content of a kernel's output: a value from inside, with its reduction."""
     assert isinstance(op.attrs, DataflowAttrs)
     output = op.outputs[out]
     return op.attrs.results[out], output.reduce, output.domain if output.reduce else ()
@@ -189,7 +191,7 @@ def _is_kernel(op: Op) -> bool:
 
 
 def _number_duplicates(named: Iterable[tuple[_K, str]]) -> dict[_K, str]:
-    """The same names, the second of one name with a 2 behind it, and so on."""
+    """Return unique names: the second use of a name gets the suffix 2, and so on."""
     found: dict[_K, str] = {}
     pairs = list(named)
     taken, counts = {name for _, name in pairs}, Counter[str]()

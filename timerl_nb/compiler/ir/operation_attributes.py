@@ -1,7 +1,7 @@
-"""The parameters of operations: one frozen record per family of kinds.
+"""Attributes of operations: one immutable record per family of kinds.
 
-A record says itself how it reads and which dimensions it varies with; the index expressions in it are
-found by looking through its fields.
+A record defines its text and its dependence on dimensions. Index expressions are found by inspection of its
+fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timerl_nb.compiler.symbolic.index_expressions import ZERO, Cond, Lin, lin, 
 
 
 class ConstArray:
-    """A constant array, copied and frozen, that compares by contents."""
+    """An immutable copy of a constant array, compared by contents."""
 
     __slots__ = ("array", "key")
 
@@ -43,9 +43,9 @@ class ConstArray:
 
 @dataclass(frozen=True)
 class Attrs:
-    """The parameters of an operation; this one is of kinds without any.
+    """Attributes of an operation; this base class is for kinds without any.
 
-    `str()` is how they stand in the operation's line.
+    `str()` returns their form in the operation's line.
     """
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Attrs:
 
     @property
     def bound_dims(self) -> Domain:
-        """The dimensions that stand for positions of an axis in the index expressions."""
+        """Dimensions that represent axis positions in the index expressions."""
         return ()
 
     @cached_property
@@ -63,11 +63,11 @@ class Attrs:
 
     @cached_property
     def parameters(self) -> tuple[Lin | Cond, ...]:
-        """Those that are no mere sizes of the result."""
+        """The index expressions, without mere sizes of the result."""
         return tuple(self._exprs(_SIZE))
 
     def varying_dims(self, dims: Dims) -> Domain:
-        """The dimensions that an operation varies over because of its parameters alone."""
+        """Return the dimensions over which an operation varies because of its attributes alone."""
         return dims.dims_of_symbols(
             {s for e in self.exprs for s in e.symbols} - set(self.bound_dims)
         )
@@ -93,12 +93,12 @@ _LAID_OUT: Final = "laid out"
 
 
 def _size_of_result(default: Any = MISSING) -> Any:
-    """A field that is a size of the result, or its shape, and no more."""
+    """Return a dataclass field for a size or shape of the result."""
     return field(default=default, metadata={_SIZE: True})
 
 
 def sizes_of_axes() -> Any:
-    """A field with the sizes of dimensions that are laid out as axes, which are known by these."""
+    """Return a dataclass field for the sizes of vectorised dimensions."""
     return field(default=(), metadata={_LAID_OUT: True})
 
 
@@ -106,10 +106,10 @@ NO_ATTRS = Attrs()
 
 
 class _Given(Attrs):
-    """Parameters of what is given, or drawn, at each point of `dims`.
+    """Attributes of data or random numbers at each point of `dims`.
 
-    Those in `axes` are laid out along the leading axes of the result (of lengths `sizes`, from `starts`
-    on, 0 for all where empty); the others are the operation's domain.
+    The dimensions in `axes` are the leading axes of the result, of lengths `sizes` from `starts` on (0 if
+    empty). The others are the operation's domain.
     """
 
     dims: Domain
@@ -126,14 +126,14 @@ class _Given(Attrs):
 
 
 def along_text(axes: Domain, starts: tuple[Lin, ...] = ()) -> str:
-    """The dimensions that are laid out as axes, and where they start."""
+    """Return the text of vectorised dimensions and their start positions."""
     shown = [f"{d} from {e}" for d, e in zip(axes, starts, strict=True)] if starts else axes
     return f" along {', '.join(shown)}" if axes else ""
 
 
 @dataclass(frozen=True)
 class ConstAttrs(_Given):
-    """The value of a `const`, or the values of `data`, whose leading axes are the dimensions `dims`."""
+    """The value of a `const`, or the values of `data` with the dimensions `dims` as leading axes."""
 
     value: ConstArray
     dims: Domain = ()
@@ -164,7 +164,7 @@ class ValueAttrs(Attrs):
 
 @dataclass(frozen=True)
 class RngAttrs(_Given):
-    """Random bits of `stream` at the original coordinates `dims`, of shape `shape` at each."""
+    """Random bits of `stream` at the original coordinates `dims`, of shape `shape` at each point."""
 
     stream: int | str
     dims: Domain
@@ -172,7 +172,7 @@ class RngAttrs(_Given):
     axes: Domain = ()
     sizes: Shape = sizes_of_axes()
     starts: tuple[Lin, ...] = ()
-    shared: bool = False  # others may draw from the stream, too
+    shared: bool = False  # other operations may draw from the stream, too
 
     def varying_dims(self, dims: Dims) -> Domain:
         seeds = {dims.seeds.name} if dims.seeds else set[str]()
@@ -194,7 +194,7 @@ class CastAttrs(Attrs):
 
 @dataclass(frozen=True)
 class Filled:
-    """That a reduction has something to reduce: `cond` holds, for some values of the symbols `among`."""
+    """Condition for a non-empty reduction: `cond` holds for some values of the symbols `among`."""
 
     cond: Cond
     among: Domain = ()
@@ -202,9 +202,9 @@ class Filled:
 
 @dataclass(frozen=True)
 class AxesAttrs(Attrs):
-    """The axes that a reduction removes; of the program as written also what fills them.
+    """The reduced axes. In the user's program, `filled` is the condition for a non-empty reduction.
 
-    `filled` is proved of a reduction that has no meaning over nothing, and says nothing afterwards.
+    The verifier proves `filled` for reductions without a neutral element; later passes ignore it.
     """
 
     axes: tuple[int, ...]
@@ -224,7 +224,7 @@ class AxisAttrs(Attrs):
 
 @dataclass(frozen=True)
 class DiscountAttrs(Attrs):
-    """sum of gamma**k * x[k] along an axis; counted from the far end where `reverse`."""
+    """The sum of gamma**k * x[k] along an axis; with `reverse`, k counts from the end."""
 
     axis: int
     gamma: float
@@ -236,9 +236,9 @@ class DiscountAttrs(Attrs):
 
 @dataclass(frozen=True)
 class SlidingAttrs(Attrs):
-    """y[k] = sum over j < window of gamma**j * x[k + j], or x[k - j] where not `forward`.
+    """y[k] = sum over j < window of gamma**j * x[k + j], or of x[k - j] without `forward`.
 
-    Terms beyond either end are left out; `window` None is unbounded.
+    Terms beyond the ends are omitted. `window` None is unbounded.
     """
 
     axis: int
@@ -253,7 +253,7 @@ class SlidingAttrs(Attrs):
 
 @dataclass(frozen=True)
 class _Labelled(Attrs):
-    """A letter per axis: of the left operand, of the right one, and of the result."""
+    """One letter per axis, for the left operand, the right operand and the result."""
 
     left: str
     right: str
@@ -262,7 +262,7 @@ class _Labelled(Attrs):
 
 @dataclass(frozen=True)
 class DotAttrs(_Labelled):
-    """A contraction of two operands: a label per axis; labels missing from `out` are summed."""
+    """A contraction of two operands; labels missing from `out` are summed."""
 
     def __str__(self) -> str:
         return f"{self.left},{self.right}->{self.out}"
@@ -270,11 +270,11 @@ class DotAttrs(_Labelled):
 
 @dataclass(frozen=True)
 class Sweep:
-    """How one axis of a convolution goes along; its three axes have one label.
+    """Geometry of one convolved axis; its three axes share one label.
 
-    The positions i of the left operand, k of the right one and p of the result (of length `size`)
-    that belong together have spread * i = stride * p + dilation * k - offset (or `- dilation * k`,
-    where the convolution is mirrored). What lies beyond an end is zero.
+    Positions i of the left operand, k of the right operand and p of the result (of length `size`) are
+    related by spread * i = stride * p + dilation * k - offset; a mirrored convolution has `- dilation * k`.
+    Elements beyond the ends are zero.
     """
 
     label: str
@@ -295,7 +295,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class ConvAttrs(_Labelled):
-    """A contraction some of whose axes sweep over each other: a label per axis, as for `dot`."""
+    """A contraction with convolved axes; one label per axis, as for `dot`."""
 
     sweeps: tuple[Sweep, ...]
     mirrored: bool = False
@@ -307,9 +307,9 @@ class ConvAttrs(_Labelled):
 
 @dataclass(frozen=True)
 class GatherAttrs(_Labelled):
-    """Positions of the left operand's axis `axis`, given by the right one: a label per axis.
+    """Elements of the left operand at positions of its axis `axis`, given by the right operand.
 
-    All other labels of both operands result; those that both operands have go together.
+    All other labels of both operands appear in the result; shared labels are matched.
     """
 
     axis: str
@@ -320,9 +320,9 @@ class GatherAttrs(_Labelled):
 
 @dataclass(frozen=True)
 class ScatterAttrs(_Labelled):
-    """Left values added up at the right operand's positions of a new axis `axis` of length `size`.
+    """Sum of left values at positions of a new axis `axis` of length `size`, given by the right operand.
 
-    The transpose of a gather: labels that do not result are summed.
+    This is the transpose of a gather: labels missing from the result are summed.
     """
 
     axis: str
@@ -334,11 +334,10 @@ class ScatterAttrs(_Labelled):
 
 @dataclass(frozen=True)
 class SetAttrs(_Labelled):
-    """The second operand's values put at the third's positions of the first one's axis `axis`.
+    """Values of the second operand, written to the first at positions of its axis `axis` from the third.
 
-    A label per axis of the values, of the positions, and of the first operand, which are the result's. Of
-    the values for one position the last counts: positions are in the order of their elements, the
-    last axis fastest.
+    `left` labels the values, `right` the positions, `out` the first operand and the result. Among several
+    values for one position, the last one counts, in row-major order of the positions.
     """
 
     axis: str
@@ -358,11 +357,14 @@ class SortAttrs(Attrs):
 
 @dataclass(frozen=True)
 class ScanAttrs(Attrs):
-    """An axis, and whether it is run through from its far end.
+    """The axis of a scan, and whether it runs from the end.
 
-    `ordered` is for recurrences whose factors may be above 1: one step after the other, since
-    products of many factors could overflow where no value does. Where a recurrence `restarts`, a
-    factor of 0 lets nothing through of what came before, NaN and infinity neither.
+    Attributes:
+        axis: the axis.
+        reverse: whether the scan runs from the end.
+        ordered: whether it runs step by step. Factors above 1 require this, since products of many factors
+            could overflow although no value does.
+        restarts: whether a factor of 0 discards all earlier values, with NaN and infinity.
     """
 
     axis: int
@@ -391,17 +393,16 @@ class PermAttrs(Attrs):
         return f"perm={','.join(map(str, self.perm))}"
 
 
-_POSITION: Final = "_"  # no dimension is called so
+_POSITION: Final = "_"  # no dimension has this name
 POSITION: Final = sym(_POSITION)
 
 
 @dataclass(frozen=True)
 class ReindexAttrs(Attrs):
-    """y[k] = x[at(k)] along an axis; in `at`, the symbol `along` stands for k < size.
+    """y[k] = x[at(k)] along an axis; the symbol `along` in `at` represents k < size.
 
-    It is a dimension where the positions are its points. Where `beyond` is not "never", positions
-    beyond the axis read its nearer end, or a zero. Without a `size` it is one position that is read,
-    and the axis goes.
+    `along` is a dimension if the positions are its points. Unless `beyond` is "never", positions beyond the
+    axis read its nearest end, or zero. Without a `size`, one position is read and the axis is removed.
     """
 
     axis: int
@@ -412,24 +413,24 @@ class ReindexAttrs(Attrs):
 
     @staticmethod
     def from_range(axis: int, lo: Lin, hi: Lin) -> ReindexAttrs:
-        """Positions lo : hi."""
+        """Return the attributes of the slice lo : hi."""
         return ReindexAttrs(axis, POSITION + lo, size(span(lo, hi).length))
 
     @staticmethod
     def padded(axis: int, lo: Lin, size: Size) -> ReindexAttrs:
-        """All of an axis laid at position `lo` of one of another size, of zeros."""
+        """Return the attributes that place an axis at position `lo` of a zero-padded axis of another size."""
         return ReindexAttrs(axis, POSITION - lo, size, "zero")
 
     @staticmethod
     def reversed(axis: int, size: Size) -> ReindexAttrs:
-        """An axis of that size from its far end."""
+        """Return the attributes of a reversal."""
         return ReindexAttrs(axis, lin(size) - 1 - POSITION, size)
 
     def inverse(self, size: Size) -> ReindexAttrs:
-        """What brings each element back to where it was read, on an axis of that size.
+        """Return the attributes that move each element back to its position, on an axis of `size`.
 
         Raises:
-            ValueError: some element may be read more than once.
+            ValueError: an element may be read more than once.
         """
         lo, _ = self.ends
         is_onto = self.beyond == "never" and self.size is not None and same_size(self.size, size)
@@ -438,10 +439,10 @@ class ReindexAttrs(Attrs):
 
     @property
     def ends(self) -> tuple[Lin, Lin]:
-        """The positions lo : hi that are read, each once.
+        """The range lo : hi of the read positions.
 
         Raises:
-            ValueError: it reads others.
+            ValueError: the positions are not contiguous.
         """
         size = lin(1 if self.size is None else self.size)
         if self.size is None:
@@ -451,17 +452,17 @@ class ReindexAttrs(Attrs):
         else:
             lo = self.at + sym(self.along) + 1 - size
         if not lo.symbols.isdisjoint(self.bound_dims):
-            raise ValueError(f"the positions of {self} are in no row")
+            raise ValueError(f"the positions of {self} are not contiguous")
         return lo, lo + size
 
     @property
     def is_in_order(self) -> bool:
-        """Whether it reads positions in a row as they come: one, or a part of an axis."""
+        """Whether it reads contiguous positions in increasing order."""
         return self.size is None or (self.at - sym(self.along)).symbols.isdisjoint(self.bound_dims)
 
     @property
     def is_identity(self) -> bool:
-        """Whether it is all of an axis of its own size, in order."""
+        """Whether it reads a whole axis in order, without padding."""
         in_order = self.size is not None and self.is_in_order
         return in_order and (self.beyond == "never" or self.ends[0] is ZERO)
 
@@ -489,7 +490,7 @@ class ReindexAttrs(Attrs):
         return f"axis={self.axis} {how}"
 
 
-# For each axis in front of a function's results which of its arguments have it.
+# For each leading axis of a function's results, the arguments with this axis.
 Along = tuple[tuple[bool, ...], ...]
 
 
@@ -499,18 +500,27 @@ class PureFunction(Protocol):
     def __call__(self, *arrays: Any) -> tuple[Any, ...]: ...
 
     def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> PureFunction | None:
-        """One whose value `out` is that of this one added up along an axis of the arguments `mapped`,
-        in front; None where no single call makes it."""
+        """Return a function whose value `out` is summed over a leading axis of the arguments `mapped`.
+
+        Returns:
+            None if no single call computes it.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class JaxedAttrs(Attrs):
-    """Value number `out`, of type `type`, of a pure function of one point's operands.
+    """Result number `out`, of type `type`, of a pure JAX function of one point's operands.
 
-    The function takes arrays of the element types `takes`, and returns a tuple of JAX arrays. The
-    dimensions in `axes` (of lengths `sizes`) are the leading axes of the result; for each of them
-    `along` says which operands have it, in the same order in front.
+    Attributes:
+        function: takes arrays, and returns a tuple of JAX arrays.
+        name: the name in messages and pictures.
+        takes: the element types of the arguments.
+        type: the type of the result.
+        out: the number of the result.
+        axes: vectorised dimensions, the leading axes of the result.
+        sizes: the lengths of these axes.
+        along: for each of these axes, the operands with this axis, in the same order in front.
     """
 
     function: PureFunction
@@ -526,17 +536,19 @@ class JaxedAttrs(Attrs):
         return f"{self.name}[{self.out}]{along_text(self.axes)}"
 
     def own_axes(self, k: int) -> int:
-        """How many axes of operand `k` come before those that the function sees."""
+        """Return the number of leading axes of operand `k` that the function does not see."""
         return sum(has[k] for has in self.along)
 
 
 @dataclass(frozen=True)
 class OutputAttrs(Attrs):
-    """An output's name, and the dimensions it is stacked over.
+    """An output's name, and the dimensions over which it is stacked.
 
-    "policy" is the role of the policy's last values besides its parameters.
-
-    Those in `axes` are the leading axes of the operand, the others are the sink's domain.
+    Attributes:
+        name: the name.
+        role: "output", "parameter", or "policy" for the policy's last values besides its parameters.
+        dims: the dimensions in the user's order.
+        axes: those that are leading axes of the operand; the others are the sink's domain.
     """
 
     name: str
@@ -550,7 +562,7 @@ class OutputAttrs(Attrs):
 
 @dataclass(frozen=True)
 class BoundAttrs(Attrs):
-    """The dimension that ends at the first point where the operand holds."""
+    """The dimension that ends at the first point with a true operand."""
 
     dim: str
 
@@ -560,7 +572,7 @@ class BoundAttrs(Attrs):
 
 @dataclass(frozen=True)
 class CheckpointAttrs(Attrs):
-    """The file that a checkpoint writes, and the name of each operand in it."""
+    """The file of a checkpoint, and the name of each operand in it."""
 
     path: str
     names: tuple[str, ...]
@@ -571,7 +583,7 @@ class CheckpointAttrs(Attrs):
 
 @dataclass(frozen=True)
 class AccumulateAttrs(Attrs):
-    """The reduction, and the dimensions that it runs over."""
+    """The reduction, and its dimensions."""
 
     reduce: str
     dims: Domain
@@ -585,7 +597,7 @@ class AccumulateAttrs(Attrs):
 
 @dataclass(frozen=True)
 class MergeAttrs(Attrs):
-    """The line of the user's program that wrote each branch, and whether it is a resource's turns."""
+    """The user's line of each branch, and whether the merge is the token chain of a resource."""
 
     lines: tuple[Origin, ...] = field(default=(), compare=False)
     turns: bool = False

@@ -1,6 +1,6 @@
-"""The table of all operation kinds: operands, type rule, one sentence.
+"""Table of all operation kinds: operands, type rule, one sentence.
 
-`arity` None means any number of operands. The tags group kinds for those who treat them alike.
+`arity` None means any number of operands. Tags group kinds for common treatment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from timerl_nb.compiler.ir.type_rules import Infer, Types
 class KindSpec:
     """A row of the operation table.
 
-    `ulps` is how far a value may lie from that of the same operation in float64, in units in the
-    last place of its element type; of what is added up, per term, and of the sum of the terms'
-    absolute values. Half-precision values are computed in float32 and rounded once more.
+    `ulps` is the tolerance against the same operation in float64, in units in the last place of the element
+    type. For sums, it applies per term, and to the sum of absolute values. Half-precision values are
+    computed in float32 and rounded once more.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class KindSpec:
     ulps: int = 0
 
     def outputs(self, types: Types, attrs: Any) -> tuple[TensorType, ...]:
-        """The types of all outputs; a sink has none.
+        """Return the types of all outputs; a sink has none.
 
         Raises:
             TypeRuleError: the kind does not take operands of these types.
@@ -58,8 +58,8 @@ def _table() -> Mapping[str, KindSpec]:
     def row(kind: str, arity: int | None, infer: Infer, tags: str, doc: str) -> None:
         rows.append(KindSpec(kind, arity, infer, doc, frozenset(tags.split()), ULPS.get(kind, 0)))
 
-    row("const", 0, t.const_type, "", "A given array, the same at every point.")
-    row("data", 0, t.const_type, "", "Given arrays, one per point of the domain.")
+    row("const", 0, t.const_type, "", "A constant array, equal at every point.")
+    row("data", 0, t.const_type, "", "Data arrays, one per point of the domain.")
     row("value", 0, t.value_type, "", "The value of an index expression at the current point.")
     row("rng", 0, t.rng_type, "", "Random bits: a function of seed, stream and point.")
 
@@ -81,14 +81,14 @@ def _table() -> Mapping[str, KindSpec]:
         ("sigmoid", "1 / (1 + e**-x)"),
         ("erf", "The error function"),
         ("erf_inv", "The inverse error function"),
-        ("floor", "The greatest integer that is not above x"),
+        ("floor", "The greatest integer not above x"),
         ("round", "The nearest integer, the even one of two"),
     ):
         row(kind, 1, t.float_type, "elementwise", f"{doc}, element by element.")
     row("not", 1, t.logical_type, "elementwise", "Logical negation; of integers, of each bit.")
     row("cast", 1, t.cast_type, "elementwise", "The same values in another element type.")
     row("unit", 1, t.unit_type, "elementwise", "Random bits as numbers strictly between 0 and 1.")
-    row("copy", 1, t.same_type, "elementwise", "x itself, as a value of its own.")
+    row("copy", 1, t.same_type, "elementwise", "x itself, stored separately.")
     row("detach", 1, t.same_type, "elementwise", "x itself; gradients stop here.")
     for kind, doc in (
         ("add", "x + y"),
@@ -107,16 +107,22 @@ def _table() -> Mapping[str, KindSpec]:
         row(kind, 2, t.comparison_type, "elementwise", f"x {doc} y, element by element.")
     for kind, doc in (("and", "and"), ("or", "or"), ("xor", "exclusive or")):
         row(kind, 2, t.logical_type, "elementwise", f"Logical {doc}; of integers, bit by bit.")
-    row("shl", 2, t.shift_type, "elementwise", "The bits of x moved up by y places.")
-    row("shr", 2, t.shift_type, "elementwise", "The bits of x moved down by y, its sign kept.")
-    row("where", 3, t.where_type, "elementwise", "y where x holds, else z.")
+    row("shl", 2, t.shift_type, "elementwise", "The bits of x, shifted left by y positions.")
+    row(
+        "shr",
+        2,
+        t.shift_type,
+        "elementwise",
+        "The bits of x, shifted right by y positions with the sign.",
+    )
+    row("where", 3, t.where_type, "elementwise", "y if x is true, else z.")
 
     row(
         "sum",
         1,
         t.sum_type,
         "reduction",
-        "The sum over axes; booleans, and integers of few bits, in int32.",
+        "The sum over axes; booleans and narrow integers are added in int32.",
     )
     row("prod", 1, t.sum_type, "reduction", "The product over axes.")
     row("max", 1, t.extremum_type, "reduction", "The greatest element over axes.")
@@ -132,7 +138,7 @@ def _table() -> Mapping[str, KindSpec]:
         2,
         t.dot_type,
         "",
-        "A contraction: products summed over the labels that do not result.",
+        "A contraction: products, summed over labels missing from the result.",
     )
 
     row(
@@ -140,12 +146,12 @@ def _table() -> Mapping[str, KindSpec]:
         2,
         t.conv_type,
         "",
-        "A contraction at every place of a window that sweeps over axes.",
+        "A contraction at every position of a sliding window.",
     )
     row("linear_scan", 2, t.scan_type, "", "y[k] = a[k] * y[k - 1] + b[k] along an axis, for a, b.")
     row("argsort", 1, t.argsort_type, "", "The positions in order of their elements; NaNs last.")
     row("orthonormal", 1, t.orthonormal_type, "", "Columns made orthonormal, from left to right.")
-    row("jaxed", None, t.jaxed_type, "", "A value of a JAX function of the user's own.")
+    row("jaxed", None, t.jaxed_type, "", "A result of the user's JAX function.")
     row("gather", 2, t.gather_type, "", "Elements at given positions of an axis; 0 beyond it.")
     row("scatter_add", 2, t.scatter_type, "", "Values added up at given positions of an axis.")
     row("scatter_set", 3, t.set_type, "", "x with values at given positions; the last of several.")
@@ -156,16 +162,16 @@ def _table() -> Mapping[str, KindSpec]:
     row("concat", None, t.concat_type, "layout", "The operands one after the other along an axis.")
     row("reindex", 1, t.reindex_type, "layout", "An axis read at an expression of the position.")
 
-    row("merge", None, t.merge_type, "", "The one branch whose condition holds at the point.")
+    row("merge", None, t.merge_type, "", "The branch whose condition is true at the point.")
     row("accumulate", 1, t.same_type, "", "Values combined over dimensions in any order.")
     row("dataflow", None, t.dataflow_type, "", "A fused region, run as one kernel.")
-    row("udf", None, t.udf_type, "", "A function of the user's own, run on the host.")
+    row("udf", None, t.udf_type, "", "A user function, run on the host.")
     row("output", 1, t.same_type, "sink", "Values that the run returns.")
     row(
-        "bound", 1, t.same_type, "sink", "The end of a dimension, at the first point where x holds."
+        "bound", 1, t.same_type, "sink", "The end of a dimension, at the first point with a true x."
     )
     row("checkpoint", None, t.same_type, "sink", "Values written to a file.")
-    row("call", None, t.call_type, "sink", "A function of the user's own, run for its effect.")
+    row("call", None, t.call_type, "sink", "A user function, called for its effect.")
     return {spec.kind: spec for spec in rows}
 
 
@@ -173,7 +179,7 @@ KINDS: Final = _table()
 
 REDUCTIONS: Final = tuple(k for k, spec in KINDS.items() if "reduction" in spec.tags)
 ELEMENTWISE: Final = frozenset(k for k, spec in KINDS.items() if "elementwise" in spec.tags)
-# What lays the elements of one operand out anew.
+# Kinds that only rearrange the elements of one operand.
 LAYOUT: Final = frozenset(
     k for k, spec in KINDS.items() if "layout" in spec.tags and spec.arity == 1
 )

@@ -1,8 +1,8 @@
 """Operations as data: one record for every kind.
 
-An operation reads other operations' outputs at points given by index expressions (`Read`). What a
-kind takes and returns stands in the table of `kinds`; what it computes, how it is differentiated,
-vectorised or lowered stands in the tables of those who do so.
+An operation reads other operations' outputs at points given by index expressions (`Read`).
+`operation_kinds` defines the operands and types of each kind. The rules for evaluation, gradients,
+vectorisation and lowering are in tables of these transformations.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Tensor = tuple[int, int]  # an operation's id, and the number of an output
 class Read:
     """One operand: output `out` of operation `source` at the points `index`.
 
-    `index` has one entry per dimension of the source output's domain, in order; each slice in it
-    prepends an axis to the value. `cond` restricts the reader's points (branches of a merge only).
+    `index` has one entry per dimension of the source output's domain, in order. Each slice in it adds a
+    leading axis to the value. `cond` restricts the reader's points, in branches of a merge only.
     """
 
     source: int
@@ -43,14 +43,14 @@ class Read:
 class Output:
     """One result of an operation.
 
-    It varies over `domain`. Where that is smaller than the operation's, the operation's values are
-    combined over the missing dimensions, in no particular order, by the reduction `reduce`.
+    It varies over `domain`. If the operation has further dimensions, its values are combined over these by
+    the reduction `reduce`, in any order.
     """
 
     type: TensorType
     domain: Domain
     reduce: str | None = None
-    label: str = field(default="", compare=False)  # what the reduction was called
+    label: str = field(default="", compare=False)  # the label of the reduction
 
     def __str__(self) -> str:
         how = f" by {self.reduce}" if self.reduce else ""
@@ -59,7 +59,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Op:
-    """One operation, evaluated at every point of its domain at which `where` holds."""
+    """One operation, evaluated at every point of its domain that satisfies `where`."""
 
     id: int
     kind: str
@@ -86,17 +86,17 @@ class Op:
 
     @property
     def name(self) -> str:
-        """A short name: the label where there is one, else kind and id."""
+        """A short name: the label, or else the kind, with the id."""
         return f"{self.label}.{self.id}" if self.label else f"{self.kind}.{self.id}"
 
     @property
     def body(self) -> tuple[Op, ...]:
-        """The operations inside a kernel; none of another operation."""
+        """The operations inside a kernel; empty for all other operations."""
         return self.attrs.body if isinstance(self.attrs, DataflowAttrs) else ()
 
     @property
     def op_ids(self) -> tuple[int, ...]:
-        """The operations that it stands for: itself, and those of its body."""
+        """The ids of the operation and of its body."""
         return (self.id, *(inner.id for inner in self.body))
 
     @property
@@ -105,7 +105,7 @@ class Op:
         return tuple(read.source for read in self.inputs)
 
     def with_(self, **changes: Any) -> Op:
-        """The operation with other fields; `replace` does the same in four times the time."""
+        """Return the operation with some fields changed, four times as fast as `dataclasses.replace`."""
         assert changes.keys() <= Op.__dataclass_fields__.keys(), changes
         made = object.__new__(Op)
         made.__dict__.update(self.__dict__, **changes)
@@ -114,9 +114,9 @@ class Op:
 
 @dataclass(frozen=True)
 class DataflowAttrs(Attrs):
-    """A fused region: operations in order, and which of their outputs the dataflow's are.
+    """A fused region: operations in order, and the sources of the region's outputs.
 
-    Inside, a read of source `OPERAND` is the dataflow's own operand number `out`.
+    Inside, a read of source `OPERAND` is the region's own operand number `out`.
     """
 
     body: tuple[Op, ...]
@@ -126,7 +126,7 @@ class DataflowAttrs(Attrs):
 OPERAND = -1
 
 
-@lru_cache(maxsize=100_000)  # asked of every operand, many times, and there are few different ones
+@lru_cache(maxsize=100_000)  # called many times for every operand, with few distinct arguments
 def is_own(index: Index, domain: Domain) -> bool:
     """Whether an index into a tensor over `domain` is the reader's own point."""
     pairs = zip(index, domain, strict=True)
@@ -134,13 +134,13 @@ def is_own(index: Index, domain: Domain) -> bool:
 
 
 def own_dims(index: Index, domain: Domain) -> set[str]:
-    """The dimensions of a tensor over `domain` that are read at the reader's own point."""
+    """Return the dimensions of a tensor over `domain` that are read at the reader's own coordinate."""
     pairs = zip(domain, index, strict=True)
     return {d for d, e in pairs if isinstance(e, Lin) and e.as_symbol == d}
 
 
 def reached_from(starts: Iterable[int], onward: Callable[[int], Iterable[int]]) -> dict[int, None]:
-    """Where steps `onward` lead from some operations, which are among them; depth first."""
+    """Return the operations reachable from `starts` by steps `onward`, with `starts`; depth first."""
     found: dict[int, None] = {}
     stack = list(starts)
     while stack:
@@ -152,10 +152,10 @@ def reached_from(starts: Iterable[int], onward: Callable[[int], Iterable[int]]) 
 
 
 def is_sliced(read: Read) -> bool:
-    """Whether the read is of several points."""
+    """Whether the read covers several points."""
     return any(isinstance(entry, Slice) for entry in read.index)
 
 
 def read_symbols(read: Read) -> frozenset[str]:
-    """The symbols that a read's index and condition vary with."""
+    """Return the symbols of a read's index and condition."""
     return read.cond.symbols.union(*(entry.symbols for entry in read.index))

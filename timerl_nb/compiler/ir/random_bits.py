@@ -1,14 +1,14 @@
-"""Random bits as a pure function of (seed, stream, point).
+"""Random bits as a pure function of seed, stream and point.
 
-The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). A key starts as the seed, and the
-stream and every original coordinate but the first are folded into it; the first coordinate is the
-instance (environments come first in a context), and counts: element e of instance n of a value with
-m elements has the 64-bit counter n * m + e, and its bits are the exclusive or of the two words.
-Of a dimension without an end the coordinate has two words, of which the high one is folded in first.
-So a draw does not depend on when, in what batch, or how often it is made. The coordinate of a
-dimension that counts seeds is none of these: it is added to the seed.
+The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). The key starts as the seed; the stream
+and every original coordinate but the first are folded into it. The first coordinate is the instance, such
+as the environment, and enters the counter: element e of instance n of a value with m elements has the
+64-bit counter n * m + e. The bits are the exclusive or of the two output words.
 
-The arithmetic works on any arrays of unsigned 32-bit integers, NumPy's and JAX's alike.
+An unbounded dimension has a coordinate of two words; the high word is folded in first. The coordinate of a
+seed dimension is added to the seed. So a draw depends neither on time nor on batch size nor on repetition.
+
+The arithmetic works on arrays of unsigned 32-bit integers from NumPy or JAX.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Words = tuple[Any, Any]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
-# The most elements whose rounds are a loop, which holds all of them; those of more are written out, and
-# fused with what reads them.
+# Up to this number of elements, the rounds are a loop, which stores all elements. Above it, the rounds are
+# unrolled, so XLA can fuse them with their readers.
 MOST_LOOPED = 1 << 14
 
 
@@ -41,7 +41,7 @@ def threefry(key: Words, counter: Words) -> Words:
 
 
 def type_like(array: Any, value: int) -> Any:
-    """A constant of the array's own type."""
+    """Return a constant of the array's own type."""
     return array.dtype.type(value)
 
 
@@ -50,21 +50,21 @@ def zero(array: Any) -> Any:
 
 
 def stream_words(stream: int | str) -> tuple[int, int]:
-    """The counter that stands for a stream; named streams never meet numbered ones."""
+    """Return the counter of a stream; named and numbered streams never collide."""
     return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
 
 
 def advance_seed(seed: Words, by: Any) -> Words:
-    """The seed of 64 bits that is `by` after another; `by` is an unsigned 32-bit array."""
+    """Return a 64-bit seed plus `by`, an unsigned 32-bit array."""
     high, low = seed
     later = low + by
     return high + (later < by).astype(high.dtype), later
 
 
 def counter(coord: Any, count: int, element: Any) -> Words:
-    """coord * count + element as two words, high and low.
+    """Return coord * count + element as two words, high and low.
 
-    The factors are multiplied in halves of 16 bits, whose products fit into one word.
+    The factors are multiplied in halves of 16 bits, so products fit into one word.
     """
     half, mask = type_like(coord, 16), type_like(coord, 0xFFFF)
     upper, lower = type_like(coord, count >> 16), type_like(coord, count & 0xFFFF)
@@ -84,16 +84,19 @@ def bits(
     encrypt: Callable[[Words, Words], Words] = threefry,
     far: Any = None,
 ) -> Any:
-    """The bits of element `element` of the value, of `count` elements, at the given coordinates.
+    """Return the bits of one element of a value at the given coordinates.
 
-    The coordinates stand in the order of the draw's domain. They, the words and the element are
-    unsigned 32-bit arrays that broadcast against each other.
+    All arrays are unsigned 32-bit arrays that broadcast against each other.
 
     Args:
-        count: less than 2**32.
-        encrypt: `threefry`, maybe compiled.
-        far: the high word of the coordinate of a dimension without an end, whose low word is among
-            `coords`; it counts where it is not 0, so that all other draws are as without it.
+        seed: the seed, as two words.
+        stream: the stream, as two words.
+        coords: the coordinates, in the order of the draw's domain.
+        element: the number of the element.
+        count: the number of elements of the value, less than 2**32.
+        encrypt: `threefry`, possibly compiled.
+        far: the high word of an unbounded dimension's coordinate; its low word is in `coords`. It has an
+            effect only if it is not 0, so other draws are unchanged.
     """
     key = encrypt(seed, stream)
     if far is not None:

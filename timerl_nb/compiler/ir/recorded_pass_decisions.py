@@ -1,7 +1,7 @@
-"""Choices: what a pass could have done, what each way would cost, and why it took the one it took.
+"""Recorded decisions of passes: the candidates, their estimated costs, and the reason for the choice.
 
-A forecast takes a trial: the rest of the passes, a schedule, a memory plan. Candidates that a pass
-need not compare are forecast when somebody looks.
+A forecast needs a trial: the remaining passes, a schedule, and a memory plan. Candidates that a pass need
+not compare are forecast on request.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from timerl_nb.base.text_formatting import format_count
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a graph would cost as a program, under actual bounds.
+    """Estimated cost of a graph as a program under actual bounds.
 
     Attributes:
-        peak: the greatest number of live device bytes.
-        launches: how many statements run.
-        seconds: by the cost model (`compiler/memory/budget/candidate_cost`); good for comparing, not for promising.
-        swapped: bytes that move between device and host.
-        beside: bytes that kernels need beside what is live.
-        buffers: bytes of XLA's buffers; 0 where XLA runs none.
-        is_lowered: XLA is to run it, so that its buffers are what it needs.
-        each: bytes that each of several devices needs in all; 0 on one.
+        peak: the largest number of live device bytes.
+        launches: the number of executed statements.
+        seconds: by the cost model (`compiler/memory/budget/candidate_cost`), for comparisons only.
+        swapped: bytes moved between device and host.
+        beside: bytes of kernels in addition to live values.
+        buffers: bytes of XLA's buffers; 0 without XLA.
+        is_lowered: whether XLA runs the graph, so that its buffers count.
+        each: bytes of each device among several; 0 for a single device.
     """
 
     peak: int
@@ -41,16 +41,16 @@ class Forecast:
 
     @property
     def needed(self) -> int:
-        """Bytes of each device in all."""
+        """The total bytes of each device."""
         return self.laid_out if self.is_lowered else self.peak + self.beside
 
     @property
     def laid_out(self) -> int:
-        """Device bytes in all, values in the buffers that XLA runs on; the interpreter needs none."""
+        """The total device bytes with XLA's buffers; the interpreter has no buffers."""
         return self.each or max(self.peak, self.buffers) + self.beside
 
     def with_kernel_bytes(self, nbytes: int) -> Forecast:
-        """The same forecast with more bytes for kernels, by XLA's figure."""
+        """Return the forecast with more bytes for kernels, by XLA's figure."""
         each = self.each + nbytes if self.each else 0
         return replace(self, beside=self.beside + nbytes, each=each)
 
@@ -60,15 +60,15 @@ class Forecast:
 
 
 class Candidate:
-    """One way to go on, forecast when somebody first looks.
+    """One candidate of a decision, forecast on first request.
 
     Attributes:
         name: a short name.
-        doc: what it is.
-        change: by field, what a decision for it says that is not left to the passes.
+        doc: a description.
+        change: fields of a `Decision` that select the candidate.
 
     Args:
-        known: the forecast, where it has been made.
+        known: the forecast, if it exists.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class Candidate:
         return Candidate, (self.name, self.doc, self.change, self._known)
 
     def with_forecast_source(self, ask: Ask) -> Candidate:
-        """The same candidate, whose forecast is asked for where it is not known."""
+        """Return the same candidate with a source for a missing forecast."""
         made = Candidate(self.name, self.doc, self.change, self._known)
         made._ask = ask
         return made
 
     @property
     def forecast(self) -> Forecast | str:
-        """The cost; a text if no schedule exists."""
+        """The cost, or the reason why there is none."""
         if self._forecast is None:
             assert self._ask is not None
             self._forecast = self._ask(self)
@@ -101,7 +101,7 @@ class Candidate:
 
     @property
     def is_forecast(self) -> bool:
-        """Whether the forecast has been made."""
+        """Whether the forecast exists."""
         return self._forecast is not None
 
     def __str__(self) -> str:
@@ -110,16 +110,16 @@ class Candidate:
     __repr__ = __str__
 
 
-# The forecast of a candidate, or why there is none.
+# The forecast of a candidate, or the reason why there is none.
 Ask = Callable[[Candidate], Forecast | str]
 
 
 class PassChoice(Inspectable):
-    """The ways that a pass could take at one place, and the one that it took.
+    """A decision of a pass, with all candidates.
 
     Attributes:
-        what: the place, such as "vectorize over t".
-        taken: the candidate that was taken.
+        what: the decision, such as "vectorize over t".
+        taken: the chosen candidate.
         why: the reason.
     """
 
@@ -129,18 +129,18 @@ class PassChoice(Inspectable):
         self.what, self.candidates, self.taken, self.why = what, candidates, taken, why
 
     def with_forecast_source(self, ask: Ask) -> PassChoice:
-        """The same choice between candidates whose forecasts are asked for."""
+        """Return the same decision with a source for missing forecasts."""
         made = tuple(one.with_forecast_source(ask) for one in self.candidates)
         return PassChoice(self.what, made, made[self.candidates.index(self.taken)], self.why)
 
     def __getitem__(self, name: str) -> Candidate:
-        """The candidate of that name."""
+        """Return the candidate with that name."""
         for candidate in self.candidates:
             if candidate.name == name:
                 return candidate
         raise KeyError(name)
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- display ---------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         lines = [f"{self.what}: {self.taken.name}, because {self.why}"]

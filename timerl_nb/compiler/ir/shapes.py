@@ -34,14 +34,16 @@ NUMPY: Final[Mapping[DType, np.dtype[Any]]] = {
 }
 _FROM_NUMPY: Final = {dtype: name for name, dtype in NUMPY.items()}
 HALF: Final = ("bf16", "f16")  # computed in float32, and rounded
-WIDE: Final = ("i64", "f64")  # where the backend is told to have them
-# The types next above each: two operands meet in the least type that is above both.
+WIDE: Final = ("i64", "f64")  # available only if the backend enables them
+# The next types above each type: two operands are promoted to the least type above both.
 _NEXT: Final[Mapping[DType, tuple[DType, ...]]] = {
     "bool": ("u8", "i8"),
     "u8": ("i16", "u32"),
     "i8": ("i16",),
     "i16": ("i32",),
-    "u32": ("i32",),  # as without 64-bit types, whatever the backend has: it wraps from 2**31 on
+    "u32": (
+        "i32",
+    ),  # as in JAX without 64-bit types, on every backend: values from 2**31 on wrap around
     "i32": ("i64",),
     "i64": HALF,
     "bf16": ("f32",),
@@ -59,22 +61,25 @@ _ABOVE: Final = {dtype: _promotion_targets(dtype) for dtype in _NEXT}
 
 
 def dtype_name(dtype: Any) -> DType:
-    """The short name of a NumPy-like dtype, Python type or name; KeyError where there is none."""
+    """Return the short name of a NumPy dtype, Python type or name.
+
+    Raises:
+        KeyError: there is no such element type.
+    """
     if isinstance(dtype, str) and dtype in NUMPY:
         return dtype
-    if dtype is None:  # NumPy's word for float64
+    if dtype is None:  # NumPy would read None as float64
         raise KeyError(dtype)
     plain = {float: "f32", int: "i32", bool: "bool"}
     return plain[dtype] if dtype in plain else _FROM_NUMPY[np.dtype(dtype)]
 
 
 def narrow(array: Array) -> Array:
-    """An array whose element type nobody asked for, in one of the program's: 64-bit values, which
-    NumPy makes of any numbers, become 32-bit ones.
+    """Convert an array without an explicit element type: NumPy's default 64-bit types become 32-bit types.
 
     Raises:
-        TypeError: there is no element type for it.
-        OverflowError: integers that do not fit.
+        TypeError: no element type corresponds.
+        OverflowError: integers do not fit.
     """
     if _FROM_NUMPY.get(array.dtype, "f64") not in WIDE:
         return array
@@ -85,14 +90,14 @@ def narrow(array: Array) -> Array:
 
 
 def exactly(array: Array, dtype: DType) -> Array:
-    """The array as another element type; fractions that an integer type has not are left out.
+    """Convert an array to an element type; conversion to integers truncates fractions.
 
     Raises:
-        TypeError: the array is of complex numbers, text, times or objects.
-        OverflowError: numbers that no integer type of that name holds.
+        TypeError: the array contains complex numbers, text, times or objects.
+        OverflowError: a number is outside the integer type's range.
     """
     if array.dtype == object and all(isinstance(x, int) for x in array.flat):
-        raise OverflowError(f"values beyond {NUMPY[dtype].name}")  # beyond 64 bits
+        raise OverflowError(f"values beyond {NUMPY[dtype].name}")  # more than 64 bits
     if not is_real(array.dtype):
         raise TypeError(f"no element type for {array.dtype}")
     with np.errstate(invalid="ignore", over="ignore"):
@@ -112,26 +117,27 @@ def is_integer(dtype: DType) -> bool:
 
 
 def promote(dtypes: Iterable[DType]) -> DType:
-    """The element type in which operands meet: the least that is above all of them.
+    """Return the common element type of operands: the least type above all of them.
 
-    bool < u8, i8 < i16, u32 < i32 < i64 < bf16, f16 < f32 < f64; docs/reference/element-types.md shows all pairs.
+    bool < u8, i8 < i16, u32 < i32 < i64 < bf16, f16 < f32 < f64;
+    docs/reference/element-types.md shows all pairs.
     """
     return reduce(_meet, dtypes)
 
 
 @cache
 def _meet(a: DType, b: DType) -> DType:
-    # the least of those above both has all the others above itself
+    # the least common type has the most types above it
     return max(_ABOVE[a] & _ABOVE[b], key=lambda dtype: len(_ABOVE[dtype]))
 
 
 def accumulator_type(dtype: DType) -> DType:
-    """The element type of a sum or product: booleans and integers of few bits add up in int32."""
+    """Return the element type of a sum or product: int32 for booleans and narrow integers."""
     return "i32" if dtype in ("bool", "i8", "u8", "i16") else dtype
 
 
 def size(value: Size) -> Size:
-    """A size with constants as plain integers."""
+    """Return a size, with constants as plain integers."""
     return value.const if isinstance(value, Lin) and value.is_const else value
 
 
@@ -148,7 +154,7 @@ def same_shape(a: Shape, b: Shape) -> bool:
 
 
 def concrete(shape: Shape, env: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape with every size evaluated; negative lengths are empty."""
+    """Return the shape with every size evaluated; negative lengths become 0."""
     return tuple(s if isinstance(s, int) else max(0, int(evaluate(s, env))) for s in shape)
 
 
@@ -157,9 +163,9 @@ def subst_shape(shape: Shape, by: Mapping[str, Lin]) -> Shape:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """The common shape of operands, None if there is none.
+    """Return the common shape of operands, or None.
 
-    Scalars go with everything; the others must be of equal rank, with sizes that agree or are 1.
+    Scalars fit every shape. Other operands must have equal rank, and sizes that are equal or 1.
     """
     out: list[Size] = []
     ranked = [shape for shape in shapes if shape]
@@ -174,7 +180,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def differing(shapes: Sequence[Shape]) -> tuple[Size, Size] | None:
-    """The first two sizes, of several shapes of one rank, that keep them from broadcasting."""
+    """Return the first two sizes that prevent shapes of one rank from broadcasting."""
     ranked = [shape for shape in shapes if shape]
     if len({len(shape) for shape in ranked}) > 1:
         return None

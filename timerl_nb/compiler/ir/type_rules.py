@@ -1,7 +1,7 @@
-"""The type rules of operation kinds: what an operation results in, given its operands' types.
+"""Type rules of operation kinds: the result type for given operand types.
 
-A rule takes the operands' types and the attributes, and raises `TypeRuleError` where the kind does
-not take them. `kinds` says which kind has which rule.
+A rule takes the operands' types and the attributes. It raises `TypeRuleError` for unsupported operands.
+`operation_kinds` assigns the rules to kinds.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
 
 
 class TypeRuleError(Exception):
-    """Operand types that a kind does not take; the frontend adds the user's line.
+    """Unsupported operand types; the frontend adds the user's line.
 
     Attributes:
-        sizes: two sizes that must be equal but differ in writing; the one to keep comes first.
+        sizes: two sizes that must be equal but differ as expressions; the first is the one to use.
         hint: a remedy.
     """
 
@@ -119,9 +119,7 @@ def logical_type(types: Types, _: Any) -> TensorType:
 
 def shift_type(types: Types, _: Any) -> TensorType:
     if not all(is_integer(t.dtype) for t in types):
-        raise TypeRuleError(
-            f"only the bits of integers are shifted, not those of {_format_types(types)}"
-        )
+        raise TypeRuleError(f"shifts need integers, not {_format_types(types)}")
     return TensorType(_broadcast(types), promote(t.dtype for t in types))
 
 
@@ -174,7 +172,7 @@ def dot_type(types: Types, attrs: DotAttrs) -> TensorType:
     sizes: dict[str, Size] = {}
     for labels, t in ((attrs.left, types[0]), (attrs.right, types[1])):
         if len(labels) != t.rank:
-            raise TypeRuleError(f"{t} has not the {len(labels)} axes that the product needs")
+            raise TypeRuleError(f"{t} does not have the {len(labels)} axes of the product")
         for label, s in zip(labels, t.shape, strict=True):
             _expect_same(types, sizes.setdefault(label, s), s)
     return TensorType(
@@ -194,11 +192,11 @@ def _scalars(types: Types) -> Types:
 
 
 def _label_sizes(types: Types, *labels: str) -> dict[str, Size]:
-    """The size of each label; operands that share one must agree."""
+    """Return the size of each label; operands with a common label must agree."""
     sizes: dict[str, Size] = {}
     for mine, t in zip(labels, types, strict=True):
         if len(mine) != t.rank or len(set(mine)) < len(mine):
-            raise TypeRuleError(f"{t} has not the axes {', '.join(mine)}")
+            raise TypeRuleError(f"{t} does not have the axes {', '.join(mine)}")
         for label, s in zip(mine, t.shape, strict=True):
             _expect_same(types, sizes.setdefault(label, s), s)
     return sizes
@@ -210,7 +208,7 @@ def conv_type(types: Types, attrs: ConvAttrs) -> TensorType:
     for label in set("".join(labels)):
         count = sum(label in mine for mine in labels)
         if count < 2 + (label in swept):
-            raise TypeRuleError(f"{attrs} does not say what becomes of {label}")
+            raise TypeRuleError(f"{attrs} does not define the use of {label}")
     if any(min(s.stride, s.spread, s.dilation) < 1 for s in attrs.sweeps):
         raise TypeRuleError("strides and dilations are positive")
     apart = attrs.right.translate({ord(x): x.upper() for x in swept})  # sizes of their own
@@ -274,7 +272,9 @@ def orthonormal_type(types: Types, attrs: Any) -> TensorType:
     (x,) = types
     rows, columns = x.shape[-2:] if x.rank >= 2 else (None, None)
     if not isinstance(rows, int) or not isinstance(columns, int) or rows < columns:
-        raise TypeRuleError(f"{x} has no matrix of as many rows as columns in its last two axes")
+        raise TypeRuleError(
+            f"the last two axes of {x} do not have at least as many rows as columns"
+        )
     if x.dtype not in ("f32", "f64"):
         raise TypeRuleError(f"needs float32 or float64 values, not {x}")
     return x
@@ -289,7 +289,7 @@ def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
     _axis(types, attrs.axis)
     if not all(same_shape(t.shape, types[0].shape) for t in types):
         apart = differing([t.shape for t in types])
-        raise TypeRuleError(f"{_format_types(types)} are not of one shape", apart)
+        raise TypeRuleError(f"{_format_types(types)} have different shapes", apart)
     return arithmetic_type(types, None)
 
 
@@ -302,7 +302,7 @@ def jaxed_type(types: Types, attrs: JaxedAttrs) -> TensorType:
 
 
 def reshape_type(types: Types, attrs: ShapeAttrs) -> TensorType:
-    # Symbolic sizes may stand on both sides, in the same order; the others' products must agree.
+    # Symbolic sizes may appear on both sides in the same order; the products of all others must agree.
     old, new = types[0].shape, attrs.shape
     symbolic = [[lin(s) for s in shape if not isinstance(s, int)] for shape in (old, new)]
     plain = [prod(s for s in shape if isinstance(s, int)) for shape in (old, new)]
@@ -376,7 +376,7 @@ def merge_type(types: Types, _: Any) -> TensorType:
 
 def udf_type(types: Types, attrs: UdfAttrs) -> tuple[TensorType, ...]:
     if not attrs.types and attrs.resource is None:
-        raise TypeRuleError("a host function whose value is used declares what it returns")
+        raise TypeRuleError("a host function with a used value must declare its result (out=)")
     if attrs.resource and (not types or types[-1].dtype != TOKEN.dtype):
         raise TypeRuleError("the last operand must be the token of the resource")
     return attrs.outputs

@@ -1,8 +1,8 @@
-"""How large the blocks of a loop had better be: what one holds between two turns is to stay in the cache.
+"""Cost model for the block size of a tiled loop: the values between two iterations should fit the cache.
 
-A closed form, for choosing: what a turn makes and reads crosses to memory as far as it does not fit the
-cache, whole or block by block, and takes its time beside the arithmetic; what nothing in the loop reads
-again crosses in any case. Each block begins every kernel of a turn anew.
+The model is a closed formula, for comparisons. Data of an iteration go to memory as far as they exceed the
+cache; results without readers in the loop always do. Arithmetic is added, and each block starts every
+kernel of an iteration again.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from timerl_nb.compiler.memory.budget.candidate_cost import computing_seconds
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.statements import Statement
 
-_LEAST: Final = 16  # points: fewer fill no vector registers
-_WORTH: Final = 1.1  # times as fast, or it is left whole
+_LEAST: Final = 16  # points; fewer do not fill vector registers
+_WORTH: Final = 1.1  # least speed-up of a tiled loop
 
 
 @dataclass(frozen=True)
 class TileModel:
-    """What a turn of a loop does, per point of a dimension.
+    """Cost of one loop iteration, per point of a dimension.
 
     Attributes:
-        count: of the points.
-        read, made: bytes that it reads and makes of what stays in the loop,
-        left: and makes of what nothing in it reads.
-        inner: and holds within kernels, from one product to the next.
-        shared: bytes that it reads in every block.
-        seconds: of arithmetic, all points together.
-        kernels: that a block begins in a turn.
+        count: the number of points.
+        read: bytes read of values that stay in the loop.
+        made: bytes written of values that stay in the loop.
+        left: bytes written of values without readers in the loop.
+        inner: bytes stored inside kernels, between two products.
+        shared: bytes read by every block.
+        seconds: seconds of arithmetic for all points together.
+        kernels: the number of kernels that a block starts in an iteration.
     """
 
     count: int
@@ -54,10 +55,14 @@ class TileModel:
         count: int,
         machine: Machine,
     ) -> TileModel:
-        """The model of a loop around statements.
+        """Return the model of a loop around statements.
 
         Args:
-            has_axis: by tensor that they make or read, whether it has an axis for the points.
+            plan: the memory plan.
+            statements: the statements in the loop.
+            has_axis: whether each accessed tensor has an axis for the points.
+            count: the number of points.
+            machine: the machine model.
         """
         made = {(one.id, k) for one in statements for k in range(len(one.op.outputs))}
         read = {t for one in statements for operand in one.operands for t in operand.tensors}
@@ -88,11 +93,11 @@ class TileModel:
         )
 
     def of_each(self, devices: int) -> TileModel:
-        """The model of what each device does, where points are divided among them."""
+        """Return the model of one device, with the points divided among devices."""
         return replace(self, count=self.count // devices, seconds=self.seconds / devices)
 
     def turn(self, size: int, machine: Machine) -> float:
-        """Seconds of a turn of all points, so many at a time."""
+        """Return the seconds of one iteration over all points, with blocks of `size` points."""
         held = int(size * (self.read + self.made + self.inner)) + self.shared
         crossing = int(self.count * (READ * self.read + MADE * self.made))
         moved = moving(crossing, held, machine)
@@ -100,11 +105,11 @@ class TileModel:
         return self.seconds + moved + -(-self.count // size) * self.kernels * machine.call
 
     def size(self, machine: Machine) -> tuple[int | None, str]:
-        """The size of blocks that is fastest, or None for none; and why."""
+        """Return the fastest block size, or None for no tiling, with the reason."""
         sizes = [1 << k for k in range(_LEAST.bit_length() - 1, self.count.bit_length())]
         whole = self.turn(self.count, machine)
         best = min(sizes, key=lambda size: self.turn(size, machine), default=self.count)
         if best >= self.count or whole < _WORTH * self.turn(best, machine):
             held = self.count * (self.read + self.made) / (1 << 10)
-            return None, f"blocks would gain nothing: a turn holds {held:,.0f} KiB in all"
-        return best, "what a block holds stays in the cache"
+            return None, f"blocks gain nothing: an iteration needs {held:,.0f} KiB in all"
+        return best, "the values of a block stay in the cache"

@@ -1,4 +1,4 @@
-"""What the counters of a loop nest are called where it is read: as the dimension that they run along."""
+"""Display names of loop counters: the names of the dimensions along which they run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Called = Mapping[str, Lin]
 
 
 def shown_nodes(root: Node, domains: Mapping[int, Domain]) -> dict[int, Node | Guard]:
-    """Every node of a nest and guard of one, by its `id`, with the counters of the loops around it as they are called.
+    """Return every node and guard of a nest by its `id`, with display names for the counters of outer loops.
 
-    A counter is called as a dimension if everything inside its loop runs along that dimension alone,
-    at the counter or so many points before or behind it, and if no loop around it has that name.
-    Loops within each other have different names. Only nodes themselves are renamed: their parts are
-    still the nest's.
+    A counter gets the name of a dimension if all statements in its loop run along that dimension only, at a
+    constant distance from the counter, and no outer loop has this name. Nested loops have different names.
+    Only the nodes themselves are renamed; their children are those of the nest.
 
     Args:
-        domains: of the operations that are executed.
+        root: the nest.
+        domains: the domains of the executed operations.
     """
     found: dict[int, Node | Guard] = {}
 

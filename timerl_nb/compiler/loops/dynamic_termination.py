@@ -1,8 +1,8 @@
-"""Loops under a dynamic bound: what runs at points that exist, and when a loop may stop.
+"""Loops under a dynamic bound: guards for existing points, and early termination.
 
-The loop AST is made for the ceiling. A guard at a statement or a free asks whether its point exists;
-a loop in which every guard asks for `counter + c < T` stops when none can hold any more, and one that
-counts down starts where the first can.
+The loop nest is built for the ceiling. A guard at a statement or deallocation tests whether its point
+exists. A loop whose guards all test `counter + c < T` ends as soon as none can be true; a loop that counts
+down starts at the first possible point.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
 
 
 def guard(dims: Dims, domain: Domain, where: Cond, point: tuple[Lin, ...]) -> Guard | None:
-    """What must hold for a point of a domain to exist; None where it exists for certain."""
+    """Return the condition for the existence of a point; None if it always exists."""
     dim = dims.dynamic
     if dim is None or not dims.is_bound_known(domain):
         return None
@@ -47,7 +47,7 @@ def guard(dims: Dims, domain: Domain, where: Cond, point: tuple[Lin, ...]) -> Gu
     cond = lt(at[dim.name], dim.size) if dim.name in domain else TRUE
     if dim.bound in where.symbols:
         cond = all_of(cond, subst_cond(where, at))
-    if cond is TRUE or cond is lt(0, dim.size):  # there is a first point always
+    if cond is TRUE or cond is lt(0, dim.size):  # the first point always exists
         return None
     return Guard(cond, dim.bound, tuple(at[d] for d in dim.over or ()))
 
@@ -57,7 +57,7 @@ Asked = tuple[Guard | None, Turns]
 
 
 def with_ends(node: Node) -> Node:
-    """The same nest with every loop told when its turns have nothing left to do."""
+    """Return the same nest with a termination condition for every loop that can end early."""
     if isinstance(node, Sequence):
         return Sequence(tuple(map(with_ends, node.parts)))
     if isinstance(node, If):
@@ -77,7 +77,7 @@ def _add_termination(loop: Loop) -> Loop:
         return loop
     name, at = guards[0][0].name, _common_point(loop, [g for g, _ in guards])
     counter = sym(loop.counter)
-    # what runs for certain holds the loop up to the last turn that may run it
+    # unguarded statements keep the loop running up to their last iteration
     certain = max((last for g, (_, last) in asked if g is None), default=loop.first.const - 1)
     if certain == loop.last.const:
         return loop
@@ -99,7 +99,7 @@ def _add_termination(loop: Loop) -> Loop:
 
 
 def _common_point(loop: Loop, guards: list[Guard]) -> tuple[Lin, ...] | None:
-    """The one point at which guards ask for the bound in all of a loop's turns; None for several."""
+    """Return the point at which all guards of a loop read the bound; None if there are several."""
     inside = {loop.counter}
     stack: list[Node] = [loop.body]
     while stack:
@@ -113,11 +113,13 @@ def _common_point(loop: Loop, guards: list[Guard]) -> tuple[Lin, ...] | None:
 
 
 def _shift(position: Lin | None, moving: Lin, turns: Turns) -> int | None:
-    """What a position is beyond the loop's own; None where it does not move with the loop.
+    """Return the distance between a position and the loop counter; None if it is not constant.
 
     Args:
-        turns: the values of the counter for which it is asked; if there is but one, a position that
-            stands still moves as well as any.
+        position: the position.
+        moving: the loop counter or its negative.
+        turns: the relevant values of the counter. For a single value, a constant position has a distance,
+            too.
     """
     if position is None:
         return None
@@ -129,7 +131,7 @@ def _shift(position: Lin | None, moving: Lin, turns: Turns) -> int | None:
 
 
 def _collect_guards(node: Node, counter: str, turns: Turns) -> list[Asked]:
-    """The guards of all that a node runs, None for none, each with the turns that may run it."""
+    """Return the guards of all statements in a node (None for no guard), each with its counter range."""
     if isinstance(node, If):
         found = _collect_guards(node.then, counter, _narrow_range(turns, node.cond, counter))
         if node.other is not None:
@@ -143,7 +145,9 @@ def _collect_guards(node: Node, counter: str, turns: Turns) -> list[Asked]:
 
 
 def _narrow_range(turns: Turns, cond: Cond, counter: str) -> Turns:
-    """The turns of a loop in which a condition can hold, as far as it bounds the counter alone."""
+    """Return the counter range in which a condition can be true, considering conditions on the counter
+    only.
+    """
     first, last = turns
     for one in cond.args if isinstance(cond, And) else (cond,):
         if not isinstance(one, Cmp) or one.rel == "!=":
@@ -159,7 +163,7 @@ def _narrow_range(turns: Turns, cond: Cond, counter: str) -> Turns:
 
 
 def _position(g: Guard) -> Lin | None:
-    """The position in the dynamic dimension for which a guard asks whether it is there."""
+    """Return the position in the dynamic dimension whose existence a guard tests."""
     conds = g.cond.args if isinstance(g.cond, And) else (g.cond,)
     size = sym(g.name)
     for cond in conds:
@@ -171,9 +175,9 @@ def _position(g: Guard) -> Lin | None:
 
 
 def _plain(node: Node, turns: Guard) -> Node:
-    """The body of a loop without the guards that its own condition makes needless.
+    """Return the body of a loop without guards implied by the loop's own condition.
 
-    Where the bound becomes known in a turn, it lies beyond that turn's own point.
+    If the bound is found in an iteration, it lies beyond the point of that iteration.
     """
     if isinstance(node, Execute | Transfer) and node.guard == turns:
         return replace(node, guard=None)
@@ -188,14 +192,16 @@ def _plain(node: Node, turns: Guard) -> Node:
 def clip_range(
     g: Guard | None, counter: str, shift: int, hi: Lin
 ) -> tuple[Guard | None, Lin] | None:
-    """A guard over all turns of a loop at once: the end of the range of positions, cut by it.
+    """Apply a guard to all iterations of a loop together, by shortening the range of positions.
 
     Args:
-        shift: what the position is beyond the counter.
-        hi: where the range ends.
+        g: the guard.
+        counter: the loop counter.
+        shift: the distance between position and counter.
+        hi: the end of the range.
 
     Returns:
-        what is left to ask, and the end; None where the guard asks for something else.
+        the remaining guard, and the new end; None if the guard cannot be expressed as an end.
     """
     if g is None:
         return None, hi

@@ -1,4 +1,4 @@
-"""Where a run of a loop nest can be cut in two: between two turns of its outermost loops."""
+"""Cuts of a run between two iterations of an outermost loop, for saving and resuming."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import const, sym
 
-Executed = tuple[int, tuple[int, ...]]  # an operation, and a point of it
+Executed = tuple[int, tuple[int, ...]]  # an operation and one of its points
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Behind a turn of an outermost loop.
+    """Position after an iteration of an outermost loop.
 
     Attributes:
-        part: which of the parts of the nest that follow each other is that loop.
+        part: the number of the loop in the sequence of outermost nodes.
         turn: the value of its counter.
     """
 
@@ -39,13 +39,15 @@ class Cut:
 
 
 class Cuts:
-    """The places where a run can be cut, and what lives there.
+    """The possible cuts of a run, and the live values at each.
 
     Args:
-        loops: those outermost loops that are run turn by turn.
+        ast: the loop nest.
+        plan: the memory plan.
+        loops: the outermost loops that run one iteration at a time.
 
     Attributes:
-        plan: that of the nest.
+        plan: the memory plan of the nest.
     """
 
     def __init__(self, ast: Ast, plan: MemoryPlan, loops: Sequence[Loop]) -> None:
@@ -62,16 +64,16 @@ class Cuts:
 
     @property
     def why_none(self) -> str:
-        """Why a run cannot be cut; nothing where it can."""
+        """The reason why a run cannot be cut; "" if it can."""
         for part in self._loops:
             loop = self._loop(part)
             if not (loop.first.is_const and loop.last.is_const) or loop.turns is not None:
-                return "how many turns its outermost loop has is only known while it runs"
+                return "the number of iterations of its outermost loop is unknown before the run"
         return "" if self._loops else "no outermost loop is divided into several calls"
 
     @property
     def is_coarse(self) -> bool:
-        """Whether the longest outermost loop is run in one call, between whose iterations is no cut."""
+        """Whether the longest outermost loop runs in one call, so that it cannot be cut."""
         loops = {
             k: count_of(part)
             for k, part in enumerate(self._parts)
@@ -80,9 +82,9 @@ class Cuts:
         return bool(loops) and max(loops, key=lambda k: loops[k]) not in self._loops
 
     def cut_after(self, turns: int) -> Cut | None:
-        """Where a run is after so many turns, of which there is one at least.
+        """Return the cut after a positive number of iterations.
 
-        None within a loop that only frees values: these are not needed, and yet there.
+        It is None in a loop that only frees values, since dead values still exist there.
         """
         for part in self._loops:
             loop = self._loop(part)
@@ -94,7 +96,7 @@ class Cuts:
         return None
 
     def turns(self, cut: Cut) -> int | None:
-        """How many turns are done at a cut; None where no run can be cut there."""
+        """Return the number of iterations before a cut; None for an impossible cut."""
         before = [count_of(self._loop(part)) for part in self._loops if part < cut.part]
         if cut.part not in self._loops:
             return None
@@ -103,13 +105,15 @@ class Cuts:
         return sum(before) + place + 1 if not beside and 0 <= place < count_of(loop) else None
 
     def live(self, cut: Cut | None) -> dict[Tensor, Array]:
-        """By tensor the points that live at a cut, or at the end; tensors without are left out."""
+        """Return the live points of each tensor at a cut, or at the end; tensors without any are omitted."""
         return self._live_at_cut(self._live, cut)
 
     def live_through(
         self, cut: Cut | None, merge: int, joined: Container[int]
     ) -> dict[Tensor, Array]:
-        """The points that live at a cut for what reads them through a merge, the first of some on its way."""
+        """Return the points live at a cut because of reads through a merge, the first of `joined` on their
+        way.
+        """
 
         def counts(use: Use) -> bool:
             return next((k for k in use.through if k in joined), None) == merge
@@ -125,7 +129,9 @@ class Cuts:
         return {} if time is None else live.live_at(time)
 
     def birth_times(self, tensor: Tensor, points: Array) -> Array:
-        """When values are made, or added to at last: a row each of numbers that are compared in order."""
+        """Return the times of production, or of the last accumulation, as rows that compare
+        lexicographically.
+        """
         op, bounds = self._pdg[tensor[0]], self.plan.bounds
         env: dict[str, Any] = {d: self._pdg.dims[d].count(bounds) - 1 for d in op.domain}
         env |= dict(zip(op.outputs[tensor[1]].domain, points.T, strict=True))
@@ -133,10 +139,12 @@ class Cuts:
         return np.stack([np.broadcast_to(time, len(points)) for time in times], axis=1)
 
     def existing_points(self, tensor: Tensor, points: Array, lengths: Array | None) -> Array:
-        """Those of some points that lie within a dynamic bound, if there is one.
+        """Return the points within a dynamic bound, if there is one.
 
         Args:
-            lengths: of the bound, as far as known.
+            tensor: the tensor.
+            points: the points to filter.
+            lengths: known values of the bound.
         """
         op = self._pdg[tensor[0]]
         domain = op.outputs[tensor[1]].domain
@@ -148,7 +156,7 @@ class Cuts:
         return points[np.broadcast_to(values(exists.cond, env), len(points))]
 
     def swapped_out(self, cut: Cut | None, tensor: Tensor, points: Array) -> Array:
-        """Which values wait on the host at a cut."""
+        """Return the mask of values on the host at a cut."""
         plan, none = self.plan, np.zeros(len(points), np.bool_)
         if tensor not in plan.swaps.tensors:
             return none
@@ -165,7 +173,9 @@ class Cuts:
         return np.isin(codes, np.concatenate(gone)) if gone else none
 
     def last_executed(self, cut: Cut) -> Executed | None:
-        """What runs last ahead of a cut, a dynamic bound at its ceiling; None where nothing does."""
+        """Return the last execution before a cut, with a dynamic bound at its ceiling; None if there is
+        none.
+        """
         loop = self._loop(cut.part)
         turns = range(cut.turn, loop.first.const - 1, -loop.step)
         ahead = (_last(loop.body, {loop.counter: turn}) for turn in turns)
@@ -173,7 +183,7 @@ class Cuts:
         return next((found for found in chain(ahead, parts) if found), None)
 
     def remaining_nest(self, cut: Cut | None) -> Ast:
-        """What is left of the nest behind a cut; nothing at its end."""
+        """Return the nest after a cut; empty at the end."""
         if cut is None:
             return self._ast.with_root(Block(()))
         loop = self.loop(cut)
@@ -183,7 +193,7 @@ class Cuts:
         return self._ast.with_root(Block((begins, *self._parts[cut.part + 1 :])), shown)
 
     def loop(self, cut: Cut) -> Loop:
-        """The loop behind a turn of which a cut is."""
+        """Return the loop of a cut."""
         return self._loop(cut.part)
 
     def _loop(self, part: int) -> Loop:
@@ -192,9 +202,10 @@ class Cuts:
         return loop
 
     def _time(self, cut: Cut) -> Time | None:
-        """When the last turn ahead of a cut ends: what it has in common with the next, and the loop's own.
+        """Return the end time of the last iteration before a cut, up to the loop's own time component.
 
-        Of a loop's last turn isl may have put a part behind the loop, so that nothing is left out.
+        isl may have moved a part of the last iteration behind the loop; common components include that
+        part.
         """
         after = replace(cut, turn=cut.turn + self._loop(cut.part).step)
         here, then = self._end(cut), None if self.turns(after) is None else self._end(after)
@@ -204,7 +215,7 @@ class Cuts:
         return here[: differ + 1]
 
     def _end(self, cut: Cut) -> Time | None:
-        """When what runs last ahead of a cut does."""
+        """Return the time of the last execution before a cut."""
         found = self.last_executed(cut)
         if found is None:
             return None
@@ -214,7 +225,7 @@ class Cuts:
 
 
 def parts_of(root: Node) -> Iterator[Node]:
-    """The parts of a nest that follow each other."""
+    """Yield the outermost nodes of a nest, in order."""
     if isinstance(root, Block):
         for part in root.parts:
             yield from parts_of(part)
@@ -223,7 +234,7 @@ def parts_of(root: Node) -> Iterator[Node]:
 
 
 def count_of(loop: Loop) -> int:
-    """How many turns a loop has whose ends are known."""
+    """Return the number of iterations of a loop with constant ends."""
     return max(0, (loop.last.const - loop.first.const) // loop.step + 1)
 
 

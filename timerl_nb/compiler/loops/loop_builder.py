@@ -1,4 +1,4 @@
-"""From a schedule with its frees and swaps to the loop AST, under actual bounds."""
+"""Construction of the loop nest from a schedule with deallocations and swaps, under actual bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin
 
 
 class _Builder:
-    """Makes AST nodes of isl's scan; sequences are flat."""
+    """Makes nodes from isl's scan, with flat sequences."""
 
     def __init__(
         self,
@@ -72,12 +72,17 @@ def build_ast(
     tensors: Mapping[Tensor, str],
     swaps: Swaps = NO_SWAPS,
 ) -> Ast:
-    """The loops that run the schedule and free every value behind its last reader.
+    """Return the loops that run the schedule and free every value after its last read.
 
-    What is swapped returns ahead of a reader and leaves behind one, before anything is freed.
+    Swapped values are fetched before a read and offloaded after one, before any deallocation.
 
     Args:
-        tensors: what tensors are called.
+        constraints: the dependences.
+        schedule: the schedule.
+        lifetimes: the lifetimes of values.
+        bounds: actual bounds.
+        tensors: the names of tensors.
+        swaps: the swaps.
     """
     lives = tuple(lifetimes)
     transfers: dict[str, tuple[type[Transfer], Lifetime]] = {}

@@ -1,4 +1,4 @@
-"""The loop AST: what the executors run (000_9a2364bc51ddf94b.txt §6.3)."""
+"""Nodes of the loop nest (000_9a2364bc51ddf94b.txt §6.3)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond, subst_entry
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on a dynamic bound, written `name`, at the point `at` of what it varies over.
+    """A condition on a dynamic bound `name`, at the point `at` of the dimensions over which it varies.
 
-    Where `at` is None it is one on the greatest of all.
+    With `at` None, it is a condition on the largest value of the bound.
     """
 
     cond: Cond
@@ -34,7 +34,7 @@ class Guard:
         return {self.name: sym(self.name + at)}
 
     def display_index(self, entry: Entry) -> Entry:
-        """An index with the bound written as what it is at its point."""
+        """Return an index with the bound shown together with its point."""
         return subst_entry(entry, self._bound_substitution)
 
     def __str__(self) -> str:
@@ -43,9 +43,9 @@ class Guard:
 
 @dataclass(frozen=True)
 class Execute:
-    """Run operation `op_id` at the point that the expressions of the loop counters give.
+    """Execution of operation `op_id` at the point given by expressions of the loop counters.
 
-    `guard` says whether the point exists, under a dynamic bound.
+    Under a dynamic bound, `guard` tests whether the point exists.
     """
 
     op_id: int
@@ -55,7 +55,7 @@ class Execute:
 
 @dataclass(frozen=True)
 class Deallocate:
-    """Free the values of one lifetime at a point, or at all points of a range."""
+    """Deallocation of the values of one lifetime at a point or at all points of a range."""
 
     lifetime: str
     point: Index
@@ -64,7 +64,7 @@ class Deallocate:
 
 @dataclass(frozen=True)
 class Offload:
-    """Move what swapping moves of one lifetime to the host, at a point or a range of points."""
+    """Copy of a lifetime's swapped values to the host, at a point or a range of points."""
 
     lifetime: str
     point: Index
@@ -73,7 +73,7 @@ class Offload:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Bring back to the device what swapping moved, at a point or a range of points."""
+    """Copy of offloaded values back to the device, at a point or a range of points."""
 
     lifetime: str
     point: Index
@@ -87,10 +87,10 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Loop:
-    """`counter` from `first` to `last`, both included, by `step`; the schedule's dimension `depth`.
+    """`counter` from `first` to `last`, both included, by `step`; `depth` is the schedule's dimension.
 
-    Turns at which `turns` does not hold do nothing: a dynamic dimension has ended before. It holds
-    up to some turn, or (`late`) from some turn on.
+    Iterations without `turns` do nothing, since a dynamic dimension has ended before. It is true up to some
+    iteration, or, with `late`, from some iteration on.
     """
 
     depth: int
@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def begins(self) -> Lin:
-        """Where it is late, the first turn, plus the length of the dimension: T + counter >= c."""
+        """For a late loop, the first iteration plus the length of the dimension: T + counter >= c."""
         assert self.late and self.turns is not None and isinstance(self.turns.cond, Cmp)
         return sym(self.turns.name) + sym(self.counter) - self.turns.cond.arg
 
@@ -116,7 +116,7 @@ class If:
     other: Node | None = None
 
 
-Transfer = Deallocate | Offload | Fetch  # what moves memory, and computes nothing
+Transfer = Deallocate | Offload | Fetch  # instructions that move memory without computing
 Node = Execute | Transfer | Sequence | Loop | If
 _N = TypeVar("_N", bound=Node | Guard)
 VERBS: Final[Mapping[type[Transfer], str]] = {
@@ -127,7 +127,7 @@ VERBS: Final[Mapping[type[Transfer], str]] = {
 
 
 class Ast(Inspectable):
-    """A loop nest, with the names of what it runs, frees and moves."""
+    """A loop nest, with the names of executed operations and moved values."""
 
     def __init__(
         self,
@@ -140,22 +140,22 @@ class Ast(Inspectable):
         shown: Mapping[int, Node | Guard] = MappingProxyType({}),
     ) -> None:
         self.root = root
-        self._shown = shown  # by `id`: nodes, with counters as texts call them
-        self.guarded = tuple(guarded)  # the names of what isl could not split the loops around
-        self._about = dict(about or {})  # operation id -> what it can be found by
+        self._shown = shown  # by `id`: nodes with display names of counters
+        self.guarded = tuple(guarded)  # names of statements around which isl could not split loops
+        self._about = dict(about or {})  # operation id -> search keys
         self.names = dict(names)  # operation id -> name
-        self.values = dict(values)  # lifetime -> the tensors' names
-        self.moved = dict(moved)  # lifetime -> the names of those that are swapped
+        self.values = dict(values)  # lifetime -> names of its tensors
+        self.moved = dict(moved)  # lifetime -> names of its swapped tensors
 
     def with_root(
         self, root: Node, shown: Mapping[int, Node | Guard] = MappingProxyType({})
     ) -> Ast:
-        """Another nest of the same, with what new nodes are shown as."""
+        """Return the tree with another root, with display forms of new nodes."""
         known = {**self._shown, **shown}
         return Ast(root, self.names, self.values, self.moved, self._about, self.guarded, known)
 
     def __iter__(self) -> Iterator[Node]:
-        """All nodes, a node before its parts."""
+        """Yield all nodes, each before its children."""
         stack: list[Node] = [self.root]
         while stack:
             node = stack.pop()
@@ -163,7 +163,7 @@ class Ast(Inspectable):
             stack += reversed(children(node))
 
     def lines(self, part: Node | None = None) -> list[tuple[int, str, Node]]:
-        """The nest, or a part of it, as (depth, text, node) per line."""
+        """Return the nest, or a part of it, as (depth, text, node) per line."""
         found: list[tuple[int, str, Node]] = []
         self._lines(part or self.root, 0, found)
         return found
@@ -183,12 +183,12 @@ class Ast(Inspectable):
                 self._lines(node.other, depth + 1, found)
 
     def display_node(self, node: _N) -> _N:
-        """A node of the nest, or the guard of one, with the counters around it called as texts call them: as dimensions."""
+        """Return a node or guard with counters named like dimensions."""
         found: Any = self._shown.get(id(node), node)
         return found
 
     def line(self, node: Node) -> str:
-        """One node's own line."""
+        """Return the line of one node."""
         node = self.display_node(node)
         if isinstance(node, Loop):
             step = f", {node.step}" if node.step != 1 else ""
@@ -219,7 +219,7 @@ class Ast(Inspectable):
         return self.found_in(self.root)
 
     def found_in(self, part: Node) -> Iterable[tuple[str, Seq[str]]]:
-        """The lines of a part of the nest, each with what it can be found by besides."""
+        """Yield the lines of a part of the nest, each with its search keys."""
         for depth, text, node in self.lines(part):
             known = self._about.get(node.op_id, ()) if isinstance(node, Execute) else ()
             yield "  " * depth + text, known
@@ -257,7 +257,7 @@ class Ast(Inspectable):
         return {"node": "sequence", "parts": [self._json(part) for part in node.parts]}
 
     def to_dot(self) -> str:
-        """The nest as a tree."""
+        """Return the nest as a tree."""
         graph = Dot("ast", rankdir="LR")
         looks = {Loop: SOURCE, If: CONTROL, Execute: FUSED, **dict.fromkeys(VERBS, SINK)}
         stack = [(self.root, "root")]
@@ -276,7 +276,7 @@ class Ast(Inspectable):
 
 
 def children(node: Node) -> list[Node]:
-    """The parts of a node, in order."""
+    """Return the children of a node, in order."""
     if isinstance(node, Sequence):
         return list(node.parts)
     if isinstance(node, Loop):
@@ -287,17 +287,19 @@ def children(node: Node) -> list[Node]:
 
 
 def subtree_nodes(node: Node) -> list[Node]:
-    """A node and all in it."""
+    """Return a node and all its descendants."""
     return [node, *(n for part in children(node) for n in subtree_nodes(part))]
 
 
 def is_repeated(node: Node, fuse: int = 1) -> bool:
-    """Return whether an outermost loop is called iteration by iteration, or several of them at a time.
+    """Whether an outermost loop is called one iteration, or a few iterations, at a time.
 
-    Such a loop has a known number of iterations. An iteration without loops is too short for a call of its own.
+    Such a loop has a known number of iterations. An iteration without inner loops is too short for a
+    separate call.
 
     Args:
-        fuse: the number of iterations in a call.
+        node: the outermost node.
+        fuse: the number of iterations per call.
     """
     if not isinstance(node, Loop) or node.turns is not None:
         return False

@@ -1,4 +1,4 @@
-"""Loops that only free or move values become single instructions over a range of points."""
+"""Promotion of loops that only free or move values to single instructions over a range of points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, Slice, span, sym
 
 
 def tidy(node: Node) -> Node:
-    """The same nest with every loop around transfers alone promoted into them."""
+    """Return the same nest with every loop around transfers replaced by transfers over ranges."""
     if isinstance(node, Sequence):
         return Sequence(tuple(tidy(part) for part in node.parts))
     if isinstance(node, If):
@@ -22,7 +22,7 @@ def tidy(node: Node) -> Node:
 
 
 def _promote_transfers(loop: Loop, body: Node) -> Node | None:
-    """The transfers of a loop's body over all its turns at once, where that is possible."""
+    """Return the transfers of a loop's body over all iterations together; None if that is impossible."""
     parts = children(body) if isinstance(body, Sequence) else [body]
     made: list[Node] = []
     for part in parts:

@@ -1,9 +1,9 @@
-"""Loops that run block by block: all their turns for some points of a dimension, then for the next.
+"""Tiled loops: all iterations run for one block of points of a dimension, and then for the next block.
 
-A loop may be run so where it keeps the points of the dimension apart: each of its statements has an axis
-for them, carries it from every operand (`axis_following`), and writes nothing that all points share. What a
-block holds between two turns then stays in the cache. The nest is as it was; who runs it goes by the
-tiles.
+Tiling is possible if the loop treats the points of the dimension independently: each statement has an axis
+for them, carries it from every operand (`axis_following`), and writes nothing shared by all points. The
+values of a block then stay in the cache between two iterations. The nest itself is unchanged; executors
+follow the tiles.
 """
 
 from __future__ import annotations
@@ -47,16 +47,19 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 @dataclass(frozen=True)
 class Tile:
-    """A loop that runs block by block.
+    """A tiled loop.
 
     Attributes:
         loop: the node of the nest.
-        dim: whose points are divided; its axis is `count` long.
-        size: of a block; the last one may be shorter.
-        devices: among how many of them these points are divided first; each goes round blocks of its own.
-        axes: by buffer, the axis of each value in it; buffers without one are whole in each block.
-        in_place: the buffers that are read and written where they are; a block has its part of the others.
-        held: bytes of these parts, which are there beside the buffers.
+        dim: the dimension of the divided points; its axis has length `count`.
+        count: the number of points.
+        size: the block size; the last block may be smaller.
+        axes: by buffer, the axis of the points in each value. Buffers without an entry are complete in each
+            block.
+        in_place: buffers that blocks read and write directly; of other buffers, a block has a copy of its
+            part.
+        held: bytes of these copies, in addition to the buffers.
+        devices: the number of devices among which the points are divided first.
     """
 
     loop: Loop
@@ -70,12 +73,12 @@ class Tile:
 
     @property
     def points_per_device(self) -> int:
-        """The points of a device."""
+        """The number of points of a device."""
         return self.count // self.devices
 
     @property
     def blocks(self) -> int:
-        """Those of a device."""
+        """The number of blocks of a device."""
         return -(-self.points_per_device // self.size)
 
     def __str__(self) -> str:
@@ -86,17 +89,20 @@ class Tile:
 
 
 class Tiles(Inspectable):
-    """The loops of a nest that run block by block along a dimension, and why others do not.
+    """The tiled loops of a nest along a dimension, and the reasons against tiling others.
 
     Args:
+        ast: the loop nest.
+        plan: the memory plan.
+        layout: the buffers.
         dim: the dimension.
-        size: of a block; of a machine, the one that its figures say is fastest.
-        fuse: the number of iterations of an outermost loop in a call.
+        size: the block size, or a machine model to choose it.
+        fuse: the number of iterations of an outermost loop per call.
 
     Attributes:
         all: the tiles.
-        refused: by operation, why no loop around it can run so.
-        whole: why other loops are left whole, though nothing forbids blocks.
+        refused: by operation, the reason why no loop around it can be tiled.
+        whole: reasons why further loops are not tiled although they could be.
     """
 
     def __init__(
@@ -123,20 +129,21 @@ class Tiles(Inspectable):
         self.all = tuple(self._find_tiles(ast.root, called=True))
 
     def _axis(self, tensor: Tensor) -> Axis | Refused:
-        """The axis of a tensor's values for the dimension, or why it cannot be told."""
+        """Return the axis of a tensor's values for the dimension, or the reason why it is unknown."""
         try:
             op_id, out = tensor
             return axis_of(self._plan.pdg[op_id].outputs[out].type.shape, self.dim)
         except Refused as refusal:
             return refusal
 
-    # --- which loops -----------------------------------------------------------------------------
+    # --- selection of loops ----------------------------------------------------------------------
 
     def _find_tiles(self, node: Node, *, called: bool) -> Iterator[Tile]:
-        """The outermost loops of a part of the nest that run so.
+        """Yield the outermost tileable loops of a part of the nest.
 
         Args:
-            called: the part is in no loop, so that loops of loops are called turn by turn.
+            node: the part.
+            called: whether the part is outside all loops, so that nested loops are called per iteration.
         """
         if isinstance(node, Loop):
             tile = self._tile(node, by_turns=called and is_repeated(node, self._fuse))
@@ -172,9 +179,9 @@ class Tiles(Inspectable):
     def _block(
         self, statements: Seq[Statement], count: int, line: str, *, by_turns: bool
     ) -> int | None:
-        """How many points a block of a loop has; None where it is left whole."""
+        """Return the block size of a loop; None if it is not tiled."""
         if by_turns:
-            self.whole.append(f"{line} its turns are calls of their own")
+            self.whole.append(f"{line} each iteration is a separate call")
             return None
         each, why = count // self._devices, ""
         if isinstance(self._size, int):
@@ -189,14 +196,14 @@ class Tiles(Inspectable):
             self.whole.append(f"{line} {why}{_on_each(self._devices)}")
         return size
 
-    # --- what forbids it -------------------------------------------------------------------------
+    # --- conditions ------------------------------------------------------------------------------
 
     def _untileable_reasons(self, statement: Statement) -> dict[int, str]:
-        """By operation of a statement, and itself, why it keeps no points apart."""
+        """Return the reasons why operations of a statement do not treat points independently."""
         op, dim = statement.op, self.dim
         attrs = op.attrs
         if not isinstance(attrs, DataflowAttrs):
-            return {op.id: f"the host runs it, for all points of {dim.name} at once"}
+            return {op.id: f"the host runs it, for all points of {dim.name} together"}
         if dim.name in op.domain:
             return {op.id: f"it runs point by point over {dim.name}"}
         try:
@@ -209,31 +216,33 @@ class Tiles(Inspectable):
             if result in known and known[result] != self._axes[op.id, k]:
                 why[result[0]] = f"its axes are not those of {dim.name}"
             elif result in known and known[result] is None:
-                why[result[0]] = f"all points of {dim.name} share it, and each block would make it"
+                why[result[0]] = (
+                    f"all points of {dim.name} share it, and each block would compute it"
+                )
         return why | ({op.id: next(iter(why.values()))} if why else {})
 
     def _operand(self, operand: Operand) -> Axis:
-        """The axis of what a statement is given."""
+        """Return the axis of a statement's operand."""
         read, dim = operand.read, self.dim
         lead = [e.length for e in read.index if isinstance(e, Slice)]
         if any(dim.bound in length.symbols for length in lead):
-            raise Refused(f"it reads many points of {dim.name} at once")
+            raise Refused(f"it reads many points of {dim.name} together")
         axis = axis_of(self._plan.pdg.output(read).type.shape, dim)
         if any(self._axes[tensor] != axis for tensor in operand.tensors):
-            raise Refused(f"what it reads has several axes for {dim.name}")
+            raise Refused(f"its operand has several axes for {dim.name}")
         return None if axis is None else len(lead) + axis
 
     def _swap_conflicts(self, nodes: Seq[Node]) -> dict[int, str]:
         moves = [node for node in nodes if isinstance(node, Offload | Fetch)]
         moved = [tensor for node in moves for tensor in self._plan.swapped_tensors(node.lifetime)]
-        return {op_id: "it waits on the host between two turns" for op_id, _ in moved}
+        return {op_id: "it is swapped to the host between two iterations" for op_id, _ in moved}
 
     def _end_reasons(self) -> dict[int, str]:
-        text = f"it ends loops as the program runs, for all points of {self.dim.name} at once"
+        text = f"it ends loops at run time, for all points of {self.dim.name} together"
         return {op.id: text for op in self._plan.pdg if op.kind == "bound"}
 
     def _buffers(self, statements: Seq[Statement]) -> tuple[dict[str, Axis], dict[int, str]]:
-        """The axis of each buffer that statements touch, and by operation why one has none for all in it."""
+        """Return the axis of each buffer that statements access, and reasons for buffers with several axes."""
         touched: dict[Tensor, int] = {}
         for one in statements:
             touched |= {t: one.id for operand in one.operands for t in operand.tensors}
@@ -246,25 +255,25 @@ class Tiles(Inspectable):
                 axes = {self._axes[other] for other in self._held[name]}
                 axis = axes.pop()
                 if axes or isinstance(axis, Refused):
-                    why[op_id] = f"what shares a buffer has several axes for {self.dim.name}"
+                    why[op_id] = f"tensors in one buffer have different axes for {self.dim.name}"
                 else:
                     found[name] = axis
         return found, why
 
     def _in_place(self, name: str) -> bool:
-        """Whether blocks use their part of a buffer where it is: places that are written once each.
+        """Whether blocks access their part of a buffer directly, since each slot is written once.
 
-        Sums are cleared, a place of all points at a time.
+        Slots of sums are cleared for all points together, so sums are excluded.
         """
         outputs = (self._plan.pdg[op_id].outputs[out] for op_id, out in self._held[name])
         added = any(output.reduce is not None for output in outputs)
         return bool(self._layout.buffers[name].axes) and not added
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- display ---------------------------------------------------------------------------------
 
     @property
     def summary(self) -> str:
-        """What runs block by block, in a line."""
+        """The tiled loops, or the reason against tiling, in one line."""
         if self.all:
             return "; ".join(f"{self._ast.line(tile.loop)} {tile}" for tile in self.all)
         if self.whole:
@@ -279,10 +288,10 @@ class Tiles(Inspectable):
 
     def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
         for tile in self.all:
-            parts = f"; the parts that one has take {tile.held:,} bytes" if tile.held else ""
+            parts = f"; copies of one block take {tile.held:,} bytes" if tile.held else ""
             yield f"{self._ast.line(tile.loop)} {tile}{parts}", ()
             for name, axis in tile.axes.items():
-                how = "in place" if name in tile.in_place else "a part of it at a time"
+                how = "in place" if name in tile.in_place else "copied block by block"
                 yield f"  {self._layout.buffers[name]}: along axis {axis}, {how}", ()
         for line in self.whole:
             yield line, ()
@@ -306,7 +315,7 @@ class Tiles(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """The loops that run block by block, with what they run."""
+        """Return the tiled loops with their operations."""
         graph = Dot("tile")
         for k, tile in enumerate(self.all):
             graph.node(f"t{k}", f"{self._ast.line(tile.loop)}\n{tile}", fill=CONTROL)
@@ -325,12 +334,14 @@ def _on_each(devices: int) -> str:
 def find_tiles(
     ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine, fuse: int = 1
 ) -> Tiles:
-    """The loops of a nest that run block by block.
+    """Return the tiled loops of a nest.
 
     Args:
-        size: the dimension, and how many of its points a block has; None for the outermost along
-            which a loop gains by it, on a machine.
-        fuse: the number of iterations of an outermost loop in a call.
+        ast: the loop nest.
+        plan: the memory plan.
+        size: dimension and block size; None for the outermost dimension with a gain by the machine model.
+        machine: the machine model.
+        fuse: the number of iterations of an outermost loop per call.
     """
     layout, dims = layout_of(plan), plan.pdg.dims
     if size is not None:

@@ -1,4 +1,4 @@
-"""Loop nests without an end: what would be done in the last turn alone is left out."""
+"""Loop nests over an unbounded dimension: removal of code for the last iteration."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import rewrite
 
-_FAR: Final = int(ENDLESS) >> 1  # no turn comes there, and no constant of a program's is as great
+_FAR: Final = (
+    int(ENDLESS) >> 1
+)  # larger than any reachable iteration, and than any constant of a program
 
 
 def without_last_turn(node: Node) -> Node:
-    """The nest, where conditions know that the end of the dimension without one is never near."""
+    """Return the nest with conditions simplified, since the end of the unbounded dimension is never near."""
     if isinstance(node, Sequence):
         parts = [without_last_turn(part) for part in node.parts]
         flat = [
@@ -60,7 +62,7 @@ def _simplify_condition(cond: Cond) -> Cond:
 
 
 def _near(e: Lin) -> Lin:
-    """An end of a loop that is the least, or greatest, of several, without those that are never reached."""
+    """Return a loop end, a minimum or maximum, without its unreachable arguments."""
 
     def replace_atom(atom: object) -> Lin | None:
         if not isinstance(atom, Extremum):

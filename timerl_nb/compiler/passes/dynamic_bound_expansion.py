@@ -1,9 +1,9 @@
-"""Dynamic bounds: what a bound that the program finds out means for its operations (semantics.md §2).
+"""Expansion of dynamic bounds: a bound found at run time varies over dimensions.
 
-`T` then stands for a length that varies over some dimensions, the iterations, as any tensor does: an
-operation that mentions it varies over them too, and so does what reads that. What would mix the
-lengths of two iterations is written apart, or refused at its line. Every other pass finds a graph in
-which a dynamic bound is a symbol that moves with the points where it is used.
+After this pass, `T` is a length over some dimensions, the iterations. An operation with `T`
+varies over them, too, and so do its readers. Expressions with the lengths of two iterations are
+rewritten, or refused at their line. In all later passes, a dynamic bound is a symbol with a value per
+point.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Entry, Slice, sy
 
 @dataclass(frozen=True)
 class DynamicBounds:
-    """The graph in which a dynamic bound varies over the dimensions of its condition."""
+    """The pass `dynamic_bounds`: lets a dynamic bound vary over the dimensions of its condition."""
 
     name: str = "dynamic_bounds"
 
@@ -60,7 +60,7 @@ class _Work:
 
     def _entries(self, read: Read) -> dict[str, Entry]:
         domain = self.edit.ops[read.source].outputs[read.out].domain
-        if len(domain) != len(read.index):  # the source has grown since
+        if len(domain) != len(read.index):  # the source has gained dimensions meanwhile
             domain = tuple(d for d in domain if d not in self.over)
         return dict(zip(domain, read.index, strict=True))
 
@@ -72,7 +72,7 @@ class _Work:
         self.edit.steps.append(RewriteStep(rule, (before.id,), (*after, before.id), note))
 
     def add_up_in_turn(self, pdg: Pdg) -> None:
-        """sum of x[0:I, 0:T] = sum over i of (sum of x[i, 0:T]): each i has its own T."""
+        """Rewrite sum of x[0:I, 0:T] as sum over i of (sum of x[i, 0:T]), since each i has its own T."""
         for op in pdg:
             if op.kind not in REDUCTIONS:
                 continue
@@ -97,9 +97,9 @@ class _Work:
             self._step("reduced in turn", op, part.id, note=f"{self.dim.name} before {outer[0]}")
 
     def end_turns(self, pdg: Pdg) -> None:
-        """What runs after the last turn of an iteration waits for that iteration's last turn.
+        """Let operations after an iteration's end depend on that iteration's last point.
 
-        Only the tokens of resources read so: token[i - 1, T - 1] means the T of i - 1.
+        Only the tokens of resources are read so: token[i - 1, T - 1] means the T of i - 1.
         """
         for op in pdg:
             if not (isinstance(op.attrs, MergeAttrs) and op.attrs.turns):
@@ -122,7 +122,7 @@ class _Work:
         return Read(made.id, 0, index, read.cond)
 
     def spread_variation(self, pdg: Pdg) -> None:
-        """Let what mentions the bound vary with it, and what reads that."""
+        """Let operations with the bound, and their readers, vary over the bound's dimensions."""
         grown: dict[int, Domain] = {}
         for op_id in Pdg(self.edit.dims, self.edit.ops).order:
             op = self.edit.ops[op_id]
@@ -178,16 +178,15 @@ class _Work:
             self.edit.insert(op.with_(inputs=tuple(inputs)))
 
     def _check_total(self, op: Op) -> None:
-        """Refuse what joins a total over all iterations with one iteration's length."""
+        """Refuse operations that combine a total over all iterations with one iteration's length."""
         if not any(self._is_total(r, set()) for r in op.inputs) and not self._counts(op):
             return
         over, name = ", ".join(self.over), self.dim.bound
         every = over if len(self.over) == 1 else f"({over})"
         raise BoundsError(
-            f"this uses {name}, which is another at each {over}, together with what has been reduced "
-            f"over {over}.",
+            f"this combines {name}, which differs for each {over}, with a value reduced over {over}.",
             origin=op.origin,
-            hint=f"reduce over {self.dim.name} first, then over {over}, as in "
+            hint=f"reduce over {self.dim.name} first and then over {over}, as in "
             f"x.mean(over={self.dim.name}).mean(over={every}); let parameters vary over {over}.",
         )
 
@@ -202,14 +201,14 @@ class _Work:
         return self._counts(source) or any(self._is_total(r, seen) for r in source.inputs)
 
     def _counts(self, op: Op) -> bool:
-        """Whether an operation is the number of iterations, or computes with it."""
+        """Whether an operation is the number of iterations, or is computed from it."""
         sizes = {self.edit.dims[d].bound for d in self.over}
         return isinstance(op.attrs, ValueAttrs) and bool(op.attrs.expr.symbols & sizes)
 
     def take_apart(self, pdg: Pdg) -> None:
-        """Give merges that depend on the bound a value of their own where another iteration reads them.
+        """Copy merges that depend on the bound, if another iteration reads them.
 
-        A merge is looked through, which would judge its branches by the reader's length.
+        Reads are resolved through merges, and would evaluate the branches with the reader's length.
         """
         merges = merges_by_length(self.edit.dims, self.edit.ops)
         copies: dict[int, Op] = {}

@@ -1,8 +1,8 @@
-"""What a pass is, and how passes make a pipeline.
+"""Interface of passes, and pipelines of passes.
 
-A pass is a small frozen value: valid graph in, valid graph out, meaning unchanged. It returns the
-new graph with the map from old ids to new, its named steps, and per operation why it did nothing
-there. A pipeline is a tuple of passes that prints as one line and parses back.
+A pass is a small immutable value. It transforms a valid graph into a valid graph with equal meaning. It
+returns the new graph, the map from old to new ids, its named steps, and the reasons for unchanged
+operations. A pipeline is a tuple of passes with a one-line text form, which can be parsed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Pass(Protocol):
     def name(self) -> str: ...
 
     def run(self, pdg: Pdg) -> Rewritten:
-        """The transformed graph."""
+        """Return the transformed graph."""
         ...
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes in the order in which they run."""
+    """Passes in execution order."""
 
     passes: tuple[Pass, ...]
 
@@ -40,10 +40,10 @@ class Pipeline:
         return iter(self.passes)
 
     def without(self, *names: str) -> Pipeline:
-        """The pipeline with the named passes left out.
+        """Return the pipeline without the named passes.
 
         Raises:
-            OptionError: there is no pass of that name.
+            OptionError: there is no such pass.
         """
         known = [p.name for p in self.passes]
         for name in names:
@@ -56,7 +56,7 @@ class Pipeline:
 
     @classmethod
     def parse(cls, text: str, passes: Mapping[str, Pass]) -> Pipeline:
-        """The pipeline that prints as `text`, of the given passes by name."""
+        """Return the pipeline of a one-line text, from passes by name."""
         names = [name.strip() for name in text.split("|") if name.strip()]
         for name in names:
             if name not in passes:

@@ -1,9 +1,9 @@
-"""Several runs of a program side by side, as one program with a dimension that counts seeds.
+"""Parallel runs with several seeds, as one program with a seed dimension.
 
-At its point s all is as in a run of the program alone whose seed is s greater: what depends on chance
-varies over it, directly or not, and what is returned or written. The rest, such as constants and
-given data, is there once. It is no pass of the pipeline: the program that is compiled is the one it
-makes (docs/decisions/046-seeds-as-a-dimension.md).
+At point s of the dimension, all values equal those of a single run with a seed greater by s. Random values,
+their dependents, and all outputs vary over the dimension; constants and data are shared. This is not a pass
+of the pipeline: the compiler starts from the resulting graph
+(docs/decisions/046-seeds-as-a-dimension.md).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
 
 @dataclass(frozen=True)
 class Seeds:
-    """The graph of runs side by side.
+    """Addition of a seed dimension to a graph.
 
     Attributes:
-        dim: counts them.
+        dim: the seed dimension.
     """
 
     dim: Dim
@@ -36,19 +36,19 @@ class Seeds:
 
     @staticmethod
     def from_dims(dims: Dims) -> Seeds:
-        """Over a dimension called `seed`, with the bound `SEEDS`, or something like it."""
+        """Return the rewrite with a dimension `seed` and a bound `SEEDS`, or similar names."""
         taken, more = {*dims.names, *dims.bounds}, ""
         while not taken.isdisjoint((f"seed{more}", f"SEEDS{more}")):
             more += "_"
         return Seeds(Dim(f"seed{more}", f"SEEDS{more}", seeds=True))
 
     def run(self, pdg: Pdg) -> Rewritten:
-        """The graph, whose operations keep their ids.
+        """Return the graph with the seed dimension; operations retain their ids.
 
         Raises:
-            BoundsError: it would mix the lengths that a dynamic bound has at several points.
+            BoundsError: the program mixes lengths of a dynamic bound at several points.
         """
-        DynamicBounds().run(pdg)  # refuses what it does before there is another dimension
+        DynamicBounds().run(pdg)  # reports errors of the program before the new dimension exists
         varied = set(
             reached_from(
                 _seed_dependent_roots(pdg), lambda k: (reader for reader, _ in pdg.readers[k])
@@ -85,7 +85,7 @@ class Seeds:
         )
 
     def _handed_out(self, op: Op, varied: set[int]) -> Op:
-        """What a turn hands out: all seeds' values in one call, of which they are the first axis."""
+        """Return an iteration's output with all seeds in one call, as the first axis."""
         inputs, orders = list(op.inputs), list(op.attrs.function.orders)
         for k, one in enumerate(op.inputs):
             if one.source in varied:
@@ -96,9 +96,9 @@ class Seeds:
 
 
 def _seed_dependent_roots(pdg: Pdg) -> Iterator[int]:
-    """What is another for each seed by itself: draws, what is made on the host, and sinks.
+    """Yield operations with direct dependence on the seed: draws, resources on the host, and sinks.
 
-    So is all that mentions a dynamic bound, which is found by each run for itself.
+    Operations with a dynamic bound belong to them, since each run finds its own bound.
     """
     ends = {pdg.dims[pdg.bound.attrs.dim].bound} if pdg.bound else set[str]()
     for op in pdg:
@@ -108,7 +108,7 @@ def _seed_dependent_roots(pdg: Pdg) -> Iterator[int]:
 
 
 def _symbols(op: Op) -> set[str]:
-    """The symbols that stand in an operation."""
+    """Return the symbols in an operation."""
     sizes = (size for output in op.outputs for size in output.type.shape if isinstance(size, Lin))
     found = (op.where, *op.attrs.exprs, *sizes)
     reads = (read_symbols(read) for read in op.inputs)

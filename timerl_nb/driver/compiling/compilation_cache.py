@@ -1,4 +1,4 @@
-"""Disk cache of one graph's compilations: fronts, XLA's compiled calls, measurements."""
+"""Disk cache for the compilations of one graph: passes and schedules, compiled XLA calls, measurements."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 
 
 class CompilationCache:
-    """Results of earlier processes about one graph, if there is a disk cache.
+    """Results of earlier processes for one graph, if there is a disk cache.
 
-    The arguments of all methods make the key: options, bounds and the memory that XLA has stated.
+    The key of an entry consists of the graph, the options, the bounds and XLA's memory figures.
 
     Args:
         pdg: the source graph.
@@ -47,10 +47,14 @@ class CompilationCache:
         trials: Trials,
         compile_front: Callable[[], Front],
     ) -> Front:
-        """Return the cached front, or compile and store it.
+        """Return the cached front, or compile and store one.
 
         Args:
-            trials: those of the compilation; an incomplete one is not stored.
+            options: part of the key.
+            bounds: part of the key.
+            stated: part of the key.
+            trials: the trials of the compilation; a front with incomplete trials is not stored.
+            compile_front: compiles a missing front.
         """
         if self._disk is None or (written := self._digest) is None:
             return compile_front()
@@ -69,7 +73,7 @@ class CompilationCache:
     def entry(
         self, what: str, options: Options, bounds: Mapping[str, int], stated: Stated
     ) -> CacheEntry:
-        """Return the disk cache's entry for a measurement of the program on this device."""
+        """Return the cache entry for a measurement of the program on this device."""
         written = self._digest if self._disk is not None else None
         if written is None:
             return CacheEntry(None, str)
@@ -79,7 +83,7 @@ class CompilationCache:
     def compiled_calls(
         self, graph: Pdg, options: Options, bounds: Mapping[str, int], stated: Stated
     ) -> CompiledCalls | None:
-        """Return the cache of XLA's calls for a fused graph; None without a cache."""
+        """Return the cache of XLA calls for a fused graph; None without a disk cache."""
         if self._disk is None or (fused := digest(graph)) is None:
             return None
         return CompiledCalls(self._disk, _key(fused, options, bounds, stated))

@@ -1,4 +1,4 @@
-"""Decisions that options leave open, and the memory that XLA states for them."""
+"""Decisions for open options, and XLA's memory figures for them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Changed = tuple[tuple[str, bool | tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class Decision:
-    """A choice for everything that options leave open; None leaves it to the passes, for speed.
+    """A choice for every open option; None leaves the choice to the passes, which optimise time.
 
     Attributes:
-        ways: by sequential dimension, how it is vectorised (`WAYS`).
-        again: recompute all results of acting that can be recomputed, or none.
-        blocks: sizes of blocks by dimension.
-        swap: values may be moved to the host.
-        changed: options other than the program's, if no other decision fits the budget.
+        ways: vectorisation strategy of each sequential dimension (`WAYS`).
+        again: whether every possible result of acting is recomputed, or none.
+        blocks: block sizes by dimension.
+        swap: whether values may be moved to the host.
+        changed: options other than the user's, if nothing else fits the budget.
     """
 
     ways: tuple[tuple[str, str], ...] = ()
@@ -33,35 +33,35 @@ class Decision:
 
     @property
     def blocks_doc(self) -> str:
-        """Text of its block sizes."""
+        """The block sizes as text."""
         if self.blocks is None:
-            return "what is fastest"
+            return "the fastest size"
         sizes = (f"blocks of {size} along {name}" for name, size in self.blocks)
         return ", ".join(sizes) or "no blocks"
 
     @property
     def changed_text(self) -> str:
-        """The changed options as a user writes them."""
+        """The changed options, in the user's syntax."""
         return ", ".join(f"{name}={value!r}" for name, value in self.changed)
 
     def __str__(self) -> str:
         text = [f"{way} over {name}" for name, way in self.ways]
-        text += ["computed again"] if self.again else []
+        text += ["recomputed"] if self.again else []
         text += [self.blocks_doc] if self.blocks != () else []
         text += ["waiting on the host"] if self.swap else []
         text += [self.changed_text] if self.changed else []
-        return ", ".join(text) or "as it is"
+        return ", ".join(text) or "unchanged"
 
 
-# By decision, the excess of XLA's figure over the estimate; the entry of None is a guess
-# for all decisions without a figure of XLA.
+# Excess of XLA's figure over the estimate, by decision. The entry of None is a guess for all decisions
+# without a figure of XLA.
 Stated = tuple[tuple[Decision | None, int], ...]
 
 
 def stated_beyond(decision: Decision, stated: Stated) -> int:
-    """The excess of a decision's memory over the estimate, by XLA's figures.
+    """Return the excess of a decision's memory over the estimate, by XLA's figures.
 
-    Of a decision with blocks of another size, the bytes are taken to grow with the size.
+    For another block size, the excess is scaled in proportion to the size.
     """
     found, guess = 0, 0
     for one, nbytes in stated:
@@ -79,9 +79,13 @@ def stated_beyond(decision: Decision, stated: Stated) -> int:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Result of a search: the decision, the choices by pass, and the seconds of the search.
+    """Result of a search.
 
-    `plan` is the decision's memory plan, if it is still in memory.
+    Attributes:
+        decision: the chosen decision.
+        choices: the choices of each pass, by name.
+        seconds: the duration of the search.
+        plan: the memory plan of the decision, if it is still in memory.
     """
 
     decision: Decision

@@ -1,4 +1,4 @@
-"""The passes and the schedule of a compilation, which hold for any bounds."""
+"""Execution of the passes and the scheduler. The result is usually valid for all bounds."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from timerl_nb.driver.stages import CompileObserver, Stage
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """The stages valid for any bounds, or for some values of a few of them."""
+    """The results of passes and scheduling, valid for all bounds or for some values of a few bounds."""
 
     stages: tuple[Stage, ...]
     constraints: Constraints
     tree: ScheduleTree
-    parts: Parts | None  # after isl reached its ceiling
+    parts: Parts | None  # set if isl has reached its work limit
     seconds: float
-    known: bool = False  # whether a trial had found the schedule
+    known: bool = False  # whether a trial has found the schedule already
     decision: Decision = field(default_factory=Decision)
-    apart: tuple[PassChoice, ...] = ()  # of a search, whose passes have no stage
-    beyond: int = 0  # the excess of XLA's figure over the estimate, in bytes
+    apart: tuple[PassChoice, ...] = ()  # choices of the search for passes without a stage
+    beyond: int = 0  # excess of XLA's figure over the estimate, in bytes
 
     @property
     def bounds(self) -> Mapping[str, int]:
-        """Values of bounds, if the schedule holds for these alone; empty if it holds for any bounds."""
+        """Bounds with a fixed value in the schedule; empty if it holds for all bounds."""
         return self.tree.dims.values
 
     def with_forecast_source(self, ask: Ask) -> Front:
@@ -56,7 +56,7 @@ class Front:
         found: dict[str, str] = {}
         for stage in self.stages:
             taken = [one for one in stage.choices if one.taken is not one.candidates[0]]
-            why = next((one.why for one in (*taken, *stage.choices)), "the options say so")
+            why = next((one.why for one in (*taken, *stage.choices)), "the options require it")
             if stage.name == Vectorize.name:
                 found |= {f"{one.what}: {one.taken.name}": one.why for one in taken}
             if stage.name == Rematerialize.name and stage.steps:
@@ -79,7 +79,7 @@ def compile_front(
     observer: CompileObserver,
     decided: SearchResult,
 ) -> Front:
-    """Run the passes and find the schedule; `observer` gets every stage as soon as it is made."""
+    """Run the passes and the scheduler; `observer` receives every stage immediately."""
     with explain_cycle(pdg):
         return _front(pdg, passes, trials, ceiling, observer, decided)
 
@@ -97,7 +97,7 @@ def _front(
     searching = next((one.name for one in passes if decided.choices.get(one.name)), "")
     for one in passes:
         start, known = time.perf_counter(), trials.has_run(one, pdg)
-        if one.name == searching:  # the search is part of its cost
+        if one.name == searching:  # the duration of the search counts towards this pass
             start, known = start - decided.seconds, False
         with limit_isl_work(f"the pass {one.name}"):
             made = trials.run(one, pdg)

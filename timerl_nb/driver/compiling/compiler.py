@@ -1,7 +1,8 @@
 """Compiler of one source graph: runs the stages, and caches each for other options and bounds.
 
-Graphs, schedules and plans are frozen values and serve as keys. Switching an option back costs nothing. An
-option of one pass costs that pass and the later stages (docs/decisions/019-cache-keys.md).
+Graphs, schedules and plans are immutable values, so they serve as cache keys. Restoring an earlier option
+is free. Changing an option of one pass repeats that pass and the later stages
+(docs/decisions/019-cache-keys.md).
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ from timerl_nb.driver.search.memory_budget_search import Known, Search
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver, Listing, Stage
 from timerl_nb.runtime.state.disk_cache import CacheEntry
 
-MOST: Final = 16  # compilations of which passes and schedules are remembered
-POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
+MOST: Final = 16  # cached passes and schedules
+POINTS: Final = 4_000_000  # cached plans, counted in executed points of about 150 bytes
 
 
 class Compiler:
-    """One source graph and its cached stages.
+    """Compiler of one source graph, with cached stages.
 
     Args:
-        pdg: the graph as the user wrote it.
+        pdg: the user's graph.
 
     Raises:
-        VerificationError: it is not well-formed.
+        VerificationError: the graph is not well-formed.
     """
 
     def __init__(self, pdg: Pdg) -> None:
         start = time.perf_counter()
         self.pdg = pdg
         verify(pdg)
-        self._refused: ScheduleError | None = None  # for any bounds
+        self._refused: ScheduleError | None = None  # for all bounds
         try:
             refuse_circles(pdg)
         except ScheduleError as error:
@@ -82,26 +83,26 @@ class Compiler:
         self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._asking: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._cache = CompilationCache(pdg)
-        # shared by all searches: other budgets use plans of the same graphs
+        # Shared by all searches: other budgets use plans of the same graphs.
         self._unswapped: Known = Lru(
             POINTS // 8, lambda plans: max(plans.points, POINTS // 8 // SEARCHED)
         )
         self._lifetimes = KnownLifetimes(SEARCHED)
         self._stated: dict[tuple[Options, str], Stated] = {}
-        # the last search's plan until its first use, since plans are large
+        # The plan of the last search until its first use. Plans are large, so only one is stored.
         self._searched: tuple[object, MemoryPlan | None] = None, None
-        # a ceiling is another bound than the number that it is: its text tells them apart
+        # The key contains bounds as text: a ceiling equals its number, but has another text.
         self._plans: Lru[tuple[object, ...], PlannedProgram] = Lru(
             POINTS, lambda planned: max(planned.points, POINTS // MOST)
         )
 
     def source(self, bounds: Mapping[str, int]) -> tuple[Stage, Stage]:
-        """The stages before the passes.
+        """Check the program, and return the stages before the passes.
 
         Raises:
-            BoundsError: given arrays are too short.
+            BoundsError: data arrays are too short.
             ReadError, BranchError: undefined reads, or branches with gaps or overlaps.
-            ShapeError: it computes in types that JAX has not been told to have.
+            ShapeError: the program uses 64-bit types, and JAX has them disabled.
         """
         check_types(self.pdg)
         listing, text = Listing(self.pdg), bounds_text(bounds)
@@ -112,7 +113,7 @@ class Compiler:
         )
 
     def _time_reads(self, bounds: Mapping[str, int]) -> float:
-        """Check the reads, and return the seconds that it took."""
+        """Check the reads, and return the duration in seconds."""
         start = time.perf_counter()
         check_reads(self.pdg, bounds)
         return time.perf_counter() - start
@@ -126,20 +127,21 @@ class Compiler:
         *,
         least: bool = True,
     ) -> Front:
-        """Return the passes and the schedule; as a rule they hold for any bounds.
+        """Return the passes and the schedule.
 
-        The bounds matter if something is chosen within a budget.
-
-        If no order of execution holds for all bounds, an order for these bounds alone is looked for.
+        They usually hold for all bounds. Within a memory budget, they depend on the bounds. If no order of
+        execution holds for all bounds, the scheduler tries these bounds alone.
 
         Args:
-            observer: gets each of its stages, in order, as soon as it is there.
-            least: if nothing fits, return the stages of the decision with the least memory.
+            options: the options.
+            bounds: actual bounds, by name.
+            observer: receives every stage, in order.
+            least: if nothing fits the budget, return the stages of the decision with the lowest memory.
 
         Raises:
-            BudgetError: nothing fits, and not that is asked for.
-            OptionError: there are not so many devices.
-            ScheduleError: there is no order of execution, or isl reached its ceiling.
+            BudgetError: nothing fits, and `least` is False.
+            OptionError: there are fewer devices than requested.
+            ScheduleError: no valid order exists, or isl reached its work limit.
         """
         try:
             if self._refused is not None:
@@ -160,10 +162,10 @@ class Compiler:
         *,
         least: bool,
     ) -> Front:
-        """Return the stages where some bounds have these values alone: few bounds, or else all.
+        """Return the stages with some bounds fixed: a few bounds first, and finally all.
 
         Raises:
-            ScheduleError: there is no order under the bounds either.
+            ScheduleError: no order exists under these bounds either.
         """
         for names in dims_to_fix(self.pdg, bounds):
             dims = self.pdg.dims.with_values(names, bounds)
@@ -197,7 +199,7 @@ class Compiler:
             found = self._search(options, bounds, observer).find_decision(least=least)
             passes = passes_of(found.decision)
             front = compile_front(self.pdg, passes, trials, ceiling, watching, found)
-            if found.plan is not None and front.known:  # else it is of another tree
+            if found.plan is not None and front.known:  # otherwise the plan belongs to another tree
                 self._searched = (front.tree, options, bounds_text(bounds)), found.plan
             return front
 
@@ -211,14 +213,14 @@ class Compiler:
         if limit is not None:
             within = limit, bounds_text(bounds), options, machine_here(), stated
         front = self._fronts.get((passes, ceiling, within), compile_corrected)
-        for stage in front.stages[len(shown) :]:  # known from before
+        for stage in front.stages[len(shown) :]:  # cached stages
             observer.stage(stage)
         return self.with_forecast_source(front, options, bounds)
 
     def with_forecast_source(
         self, front: Front, options: Options, bounds: Mapping[str, int]
     ) -> Front:
-        """The same front, whose candidates are forecast under some options and bounds."""
+        """Return the same front with candidates that are forecast under the given options and bounds."""
         key = front, planner(options), bounds_text(bounds), machine_here()
         return self._asking.get(
             key, lambda: front.with_forecast_source(self._search(options, bounds).ask)
@@ -227,16 +229,19 @@ class Compiler:
     def correct(
         self, decision: Decision | None, options: Options, bounds: Mapping[str, int], beyond: int
     ) -> None:
-        """Let later searches under these options know how many bytes XLA states beyond an estimate.
+        """Record the excess of XLA's figure over an estimate, for later searches under these options.
 
         Args:
-            decision: of whose program; None to guess so many of all other decisions.
+            decision: the decision of the measured program; None for a guess about all other decisions.
+            options: the options.
+            bounds: actual bounds, by name.
+            beyond: the excess in bytes.
         """
         known = dict(self._stated_of(options, bounds)) | {decision: beyond}
         self._stated[options.with_(device_memory=None), bounds_text(bounds)] = tuple(known.items())
 
     def excess_bytes(self, front: Front, options: Options, bounds: Mapping[str, int]) -> int:
-        """The excess of XLA's figure over the estimate for a front's decision, if known."""
+        """Return the recorded excess of XLA's figure for a front's decision, or 0."""
         return dict(self._stated_of(options, bounds)).get(front.decision, 0)
 
     def _stated_of(self, options: Options, bounds: Mapping[str, int]) -> Stated:
@@ -256,7 +261,7 @@ class Compiler:
         return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
 
     def cache_entry(self, what: str, options: Options, bounds: Mapping[str, int]) -> CacheEntry:
-        """Return the disk cache's entry for a measurement of the program."""
+        """Return the disk cache entry for a measurement of the program."""
         return self._cache.entry(what, options, bounds, self._stated_of(options, bounds))
 
     @disable_gc()
@@ -267,13 +272,16 @@ class Compiler:
         bounds: Mapping[str, int],
         observer: CompileObserver = UNOBSERVED,
     ) -> tuple[Stage, ...]:
-        """The stages that depend on the bounds.
+        """Return the stages after scheduling, which depend on the bounds.
 
         Args:
-            observer: gets each of them, in order, as soon as it is there.
+            front: the passes and the schedule.
+            options: the options.
+            bounds: actual bounds, by name.
+            observer: receives every stage, in order.
 
         Raises:
-            BudgetError: the program needs more device memory than there is.
+            BudgetError: the program needs more memory than the device has.
         """
         constraints = front.constraints
         schedule = Schedule(constraints, front.tree, bounds)
@@ -314,7 +322,7 @@ class Compiler:
         return make_memory_stage(front, options, plan_memory, suggest)
 
     def _plan_memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> MemoryPlan:
-        """The memory plan; without a budget the same as for the other executor."""
+        """Return the memory plan. Without a budget, both executors share one plan."""
         how = planner_of(front, options)
         other = replace(how, lowered=not how.lowered)
         known = self._plans.lookup((front, bounds_text(bounds), other))

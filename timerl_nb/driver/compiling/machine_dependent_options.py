@@ -1,4 +1,4 @@
-"""Meaning of options on this machine: memory limit, cost model, memory planner."""
+"""Resolution of options on this machine: memory limit, cost model, memory planner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timerl_nb.runtime.xla.lowering.device_sharding import devices
 
 
 def cached_machine(options: Options) -> Machine | None:
-    """Return the machine's memory model if blocks can use its cache, else None."""
+    """Return the machine model if tiling can use a CPU cache, else None."""
     return machine_here() if options.executor == "xla" and not is_accelerated() else None
 
 
@@ -30,7 +30,7 @@ def holds_for_all_bounds(options: Options) -> bool:
 
 
 def without_memory_budget(options: Options) -> Options:
-    """Return the options without a memory budget, and with passes that ignore one."""
+    """Return the options without a memory budget, and without decisions that depend on one."""
     return options.with_(
         incrementalize=options.blocks or False, rematerialize=False, device_memory=None
     )
@@ -45,7 +45,9 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
     """Return the memory planner for the options.
 
     Args:
-        beyond: bytes to leave free, by which XLA's figure exceeds the estimate.
+        options: the options.
+        swap: whether values may be moved to the host.
+        beyond: bytes to reserve, since XLA's figure exceeds the estimate.
     """
     limit = device_limit(options)
     return Planner(
@@ -59,9 +61,9 @@ def planner(options: Options, *, swap: bool = True, beyond: int = 0) -> Planner:
 
 
 def check_devices(options: Options) -> None:
-    """Refuse more devices than there are.
+    """Refuse more devices than available.
 
     Raises:
-        OptionError: there are not so many devices.
+        OptionError: there are fewer devices than requested.
     """
     devices(options.devices)

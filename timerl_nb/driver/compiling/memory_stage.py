@@ -1,4 +1,4 @@
-"""Stage of the memory plan, and its refusal beyond the device's memory."""
+"""Memory planning stage, with an error if the plan exceeds the device's memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from timerl_nb.driver.stages import Stage
 
 
 def planner_of(front: Front, options: Options) -> Planner:
-    """Return how memory is planned; a decision without swaps stays without."""
+    """Return the memory planner for a front; it swaps only if the decision allows swaps."""
     return planner(options, swap=front.decision.swap, beyond=front.beyond)
 
 
@@ -38,19 +38,21 @@ def make_memory_stage(
     plan_memory: Callable[[], MemoryPlan],
     suggest: Callable[[int, int], str],
 ) -> Stage:
-    """Plan memory.
+    """Plan memory and return the stage.
 
     Args:
+        front: the passes and the schedule.
+        options: the options.
         plan_memory: makes the plan.
-        suggest: returns changes that fit, from the needed and the available bytes.
+        suggest: returns fitting changes, from the needed and the available bytes.
 
     Raises:
-        BudgetError: the plan needs more device memory than there is.
-        CeilingError: so does a plan of an incomplete schedule.
+        BudgetError: the plan needs more memory than the device has.
+        CeilingError: the same for a plan of an incomplete schedule.
     """
     start = time.perf_counter()
     budget = device_limit(options)
-    with limit_isl_work("finding who reads each value last"):
+    with limit_isl_work("finding the last read of each value"):
         plan = plan_memory().with_savings(front.saved_by)
         peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
         summary = f"{format_count(len(plan.names), 'store')}, {peak}"
@@ -60,7 +62,7 @@ def make_memory_stage(
             raise front.parts.make_ceiling_error(needed, budget)
         raise refusal(plan, budget, suggest(needed, budget), front.beyond)
     if plan.swaps.all:
-        summary += f", {plan.timeline().host_peak:,} bytes there"
+        summary += f", {plan.timeline().host_peak:,} bytes on the host"
     seconds = time.perf_counter() - start
     return Stage("memory", plan, seconds, summary, apart=front.apart)
 
@@ -75,11 +77,14 @@ def suggest_fit(
     pdg: Pdg,
     compile_front: Callable[[Options, Mapping[str, int]], Front],
 ) -> str:
-    """Return changes by which a program fits the device, found by trying.
+    """Return changes of options or bounds that make a program fit the device, found by trial.
 
     Args:
-        front: the front that does not fit.
-        needed, budget: bytes on one device.
+        front: the front that exceeds the budget.
+        options: the options.
+        bounds: actual bounds, by name.
+        needed: bytes needed on one device.
+        budget: bytes available on one device.
         lifetimes: cached lifetimes of schedules.
         pdg: the source graph.
         compile_front: returns the front under other options and bounds.
@@ -93,7 +98,7 @@ def suggest_fit(
         if (floor := bytes_per_device(inevitable(pdg, actual))) > budget:
             return floor
         prove_reads(pdg, actual)
-        # the plans without blocks are among the later candidates
+        # plans without blocks are among the later candidates
         again = changes or (other and front.bounds)
         of = compile_front(without_memory_budget(changed), actual) if again else front
         if (floor := bytes_per_device(lower_bound(of.constraints.statements, actual))) > budget:

@@ -1,7 +1,7 @@
-"""Passes and schedule of a compilation as bytes, which a later process compiles on from.
+"""Serialisation of passes and schedule, so that a later process can continue the compilation.
 
-They are the front of an equal source graph. What belongs to the process is named and not stored: the
-source graph with its operations and given arrays, and the lines that wrote them.
+The bytes belong to one source graph. Objects of the process are stored as references: the source graph with
+its operations and data arrays, and the source lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GRAPH: Final = (
     "operations",
     "shapes",
 )
-# Frozen values of plain types, and what makes them.
+# Immutable values of plain types, and their constructors.
 _TABLE: Final[Mapping[str, Collection[str]]] = {
     **dict.fromkeys((f"timerl_nb.compiler.ir.{name}" for name in _GRAPH), (CLASSES,)),
     "timerl_nb.compiler.ir.recorded_pass_decisions": (CLASSES,),
@@ -46,16 +46,18 @@ _TABLE: Final[Mapping[str, Collection[str]]] = {
 def serialize_front(
     front: Front, pdg: Pdg, lines: Sequence[Origin], *, complete: bool = True
 ) -> bytes | None:
-    """A front as bytes; None where isl or a trial of it was cut short.
+    """Return a front as bytes; None if isl or a trial stopped early.
 
     Args:
-        lines: those behind the source graph.
-        complete: no trial was.
+        front: the passes and the schedule.
+        pdg: the source graph.
+        lines: the source lines of the graph.
+        complete: whether all trials were complete.
     """
     if front.parts is not None or not complete:
         return None
     file = io.BytesIO()
-    # all but what is made of isl's objects
+    # objects of isl are rebuilt from text, so they are left out
     stages = [replace(stage, artifact=None) for stage in front.stages]  # pyrefly: ignore[bad-argument-type]
     last, tree = front.constraints.pdg, front.tree.text()
     value = stages, last, tree, front.seconds, front.decision, front.apart
@@ -66,8 +68,8 @@ def serialize_front(
 
 
 def deserialize_front(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Front | None:
-    """The front of bytes; None where they are none."""
-    with suppress(Exception):  # bytes that are no front can raise anything
+    """Return the front of bytes; None for invalid bytes."""
+    with suppress(Exception):  # invalid bytes can raise any exception
         stages, last, tree, seconds, *found = _Unpickler(io.BytesIO(payload), pdg, lines).load()
         decision, apart = found
         whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)

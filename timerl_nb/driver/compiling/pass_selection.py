@@ -31,10 +31,12 @@ def pipeline(
     *,
     dynamic: bool = False,
 ) -> Pipeline:
-    """The passes that the options ask for, in order.
+    """Return the passes for the given options, in order.
 
     Args:
-        decision: choices that the passes do not make.
+        options: the options.
+        bounds: actual bounds, by name.
+        decision: choices made outside the passes.
         dynamic: whether a bound is dynamic.
     """
     decision = decision or Decision()

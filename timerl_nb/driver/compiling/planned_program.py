@@ -24,7 +24,7 @@ from timerl_nb.runtime.xla.execution.precompiled_call_cache import CompiledCalls
 
 
 class PlannedProgram:
-    """A memory plan, and the stages that are compiled from it."""
+    """A memory plan, and cached stages compiled from it."""
 
     def __init__(self, front: Front, memory: Stage) -> None:
         self.memory, self._front = memory, front
@@ -34,7 +34,7 @@ class PlannedProgram:
 
     @property
     def points(self) -> int:
-        """The number of executed points, to which the plan's memory is proportional."""
+        """The number of executed points, proportional to the plan's memory."""
         return len(self.plan.clock)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Checks of a source graph: element types, given data, defined reads."""
+"""Checks of a source graph: element types, data arrays, defined reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_reads(pdg: Pdg, bounds: Mapping[str, int]) -> None:
     """Refuse reads of undefined points.
 
     Raises:
-        BoundsError: given arrays are too short.
+        BoundsError: data arrays are too short.
         ReadError, BranchError: undefined reads, or branches with gaps or overlaps.
     """
     _check_data(pdg, bounds)
@@ -27,21 +27,21 @@ def check_reads(pdg: Pdg, bounds: Mapping[str, int]) -> None:
 
 
 def check_types(pdg: Pdg) -> None:
-    """Refuse 64-bit types where JAX would narrow them."""
+    """Refuse 64-bit types if JAX would narrow them."""
     if has_wide_types():
         return
     for op in pdg:
         wide = next((o.type.dtype for o in op.outputs if o.type.dtype in WIDE), None)
         if wide is not None:
             raise ShapeError(
-                f"{op.name} is of {NUMPY[wide].name}, which JAX computes in only where it is told to.",
+                f"{op.name} has the type {NUMPY[wide].name}, and JAX has 64-bit types disabled.",
                 origin=op.origin,
                 hint='call jax.config.update("jax_enable_x64", True) first, or use 32-bit types.',
             )
 
 
 def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
-    """Given arrays must have a value for every point."""
+    """Refuse data arrays without a value for every point."""
     for op in pdg:
         if not isinstance(op.attrs, ConstAttrs):
             continue
@@ -51,5 +51,5 @@ def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
                 raise BoundsError(
                     f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
                     origin=op.origin,
-                    hint="give more data, or a smaller bound.",
+                    hint="pass more data, or a smaller bound.",
                 )

@@ -1,4 +1,6 @@
-"""Dynamic bounds without a given ceiling: a run that reaches the assumed one is repeated under a larger one."""
+"""Dynamic bounds without a user-defined ceiling: a run that reaches the assumed ceiling is repeated with a
+larger one.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from timerl_nb.base.errors import BoundsError, Origin
 from timerl_nb.base.text_formatting import format_count
 from timerl_nb.compiler.symbolic.dimensions import Ceiling
 
-# Points of a dimension without a given ceiling, after which it counts as endless.
+# Number of points at which a dimension without a ceiling counts as endless.
 _LONGEST: Final = 1 << 17
 
 
 def find_assumed_ceiling(bounds: Mapping[str, int]) -> str | None:
-    """Return the dynamic bound whose ceiling is raised if a run reaches it."""
+    """Return the dynamic bound with an assumed ceiling, if there is one."""
     found = (n for n, b in bounds.items() if isinstance(b, Ceiling) and b.raised)
     return next(found, None)
 
@@ -23,6 +25,7 @@ def refuse_assumed_ceiling(bounds: Mapping[str, int], why: str) -> None:
     """Refuse bounds with an assumed ceiling.
 
     Args:
+        bounds: actual bounds, by name.
         why: the reason why a run cannot be repeated.
 
     Raises:
@@ -36,27 +39,27 @@ def refuse_assumed_ceiling(bounds: Mapping[str, int], why: str) -> None:
 def ceiling_error(
     bounds: Mapping[str, int], name: str, why: str, origin: Origin | None = None
 ) -> BoundsError:
-    """The request for a ceiling of the bound `name`."""
+    """Return an error that requests a ceiling for the bound `name`."""
     bound = bounds[name]
     assert isinstance(bound, Ceiling)
     return BoundsError(
-        f"the bound {name} has no ceiling, and a run that reaches the one assumed is made again: {why}.",
+        f"the bound {name} has no ceiling, so the run may have to be repeated with a larger one: {why}.",
         origin=origin,
-        hint=f"give one: {{{name}: trl.until({bound.until}, at_most=500)}}.",
+        hint=f"set a ceiling: {{{name}: trl.until({bound.until}, at_most=500)}}.",
     )
 
 
 def double_ceiling(bounds: Mapping[str, int], name: str) -> dict[str, int]:
-    """Return the bounds with twice the ceiling that was assumed.
+    """Return the bounds with twice the assumed ceiling.
 
     Raises:
-        BoundsError: the dimension ends nowhere.
+        BoundsError: the dimension does not end.
     """
     bound = bounds[name]
     assert isinstance(bound, Ceiling)
     if bound >= _LONGEST:
         raise BoundsError(
-            f"{bound.until} holds at none of the first {format_count(int(bound), 'point')}: {name} does not end.",
-            hint=f"give a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
+            f"{bound.until} is false at the first {format_count(int(bound), 'point')}, so {name} does not end.",
+            hint=f"set a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
         )
     return {**bounds, name: Ceiling(2 * bound, bound.until, raised=True)}

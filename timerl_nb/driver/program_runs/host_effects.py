@@ -1,4 +1,4 @@
-"""Operations with effects on the host, which forbid a second execution."""
+"""Detection of operations with effects on the host, which forbid a second execution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timerl_nb.compiler.ir.operations import Op
 
 
 def find_host_effect(ops: Iterable[Op]) -> Op | None:
-    """Return an operation that has effects on the host, if there is one."""
+    """Return an operation with effects on the host, if there is one."""
     for op in ops:
         resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
         if resource or op.kind in ("call", "checkpoint"):
@@ -19,10 +19,12 @@ def find_host_effect(ops: Iterable[Op]) -> Op | None:
 
 
 def refuse_host_effects(ops: Iterable[Op], why: str, hint: str) -> None:
-    """Refuse to run a program that does more than compute.
+    """Refuse to run a program with effects on the host.
 
     Args:
-        why: the reason why the program would run.
+        ops: the operations.
+        why: the reason for the run.
+        hint: the remedy.
 
     Raises:
         OptionError: an operation has effects on the host.

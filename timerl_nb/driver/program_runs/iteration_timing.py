@@ -1,4 +1,4 @@
-"""Measurement of one iteration of the outermost loop."""
+"""Timing of one iteration of the outermost loop."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ _MEASURED: Final = 4  # iterations in each of two runs
 
 
 class _Enough(Exception):
-    """Ends a run after the measured iterations."""
+    """End of a run after the measured iterations."""
 
 
 def measure_iteration(compiled: Compilation) -> tuple[Compilation, float]:
     """Run a few iterations of a program.
 
     Returns:
-        the compilation that ran, as from `check_memory`; and the seconds of its fastest iteration.
+        the executed compilation, as returned by `check_memory`; and the seconds of the fastest iteration.
 
     Raises:
-        BudgetError: it needs more memory than the machine has.
-        OptionError: it has effects on the host.
+        BudgetError: the program needs more memory than the machine has.
+        OptionError: the program has effects on the host.
     """
-    why, hint = "measuring a turn runs the program", "run it, and see `result.seconds`."
+    why = "timing an iteration runs the program"
+    hint = "run the program, and read `result.seconds`."
     refuse_host_effects(compiled.pdg, why, hint)
     compiled = check_memory(compiled)
     least_found = math.inf

@@ -22,18 +22,19 @@ from timerl_nb.runtime.jax_backend.jax_engine import is_accelerated
 def check_memory(
     compiled: Compilation, *, recorded: bool = False, saved: bool = False, shown: bool = False
 ) -> Compilation:
-    """Refuse to begin a run that would end for want of memory.
+    """Refuse to begin a run that would run out of memory.
 
     Args:
-        recorded: the interpreter runs it, and compiles kernels on first use.
-        saved: the run copies its state from time to time.
-        shown: print a line while XLA compiles, which then states its memory.
+        compiled: the compilation.
+        recorded: whether the interpreter runs it, and compiles kernels at first use.
+        saved: whether the run saves copies of its state.
+        shown: whether to print a line while XLA compiles.
 
     Returns:
         the compilation to run: another one if XLA's figure exceeds the budget.
 
     Raises:
-        BudgetError: it needs more memory than the machine has, or than the budget allows.
+        BudgetError: the program needs more memory than the machine has, or than the budget allows.
     """
     check_machine(compiled, _saved_bytes(compiled) if saved else 0)
     if compiled.options.budget is None or recorded:
@@ -43,9 +44,10 @@ def check_memory(
 
 
 def check_machine(compiled: Compilation, copy: int = 0) -> None:
-    """Refuse to begin a run in a forked process, with disabled 64-bit types, or with too little main memory.
+    """Refuse a forked process, disabled 64-bit types, and too little main memory.
 
     Args:
+        compiled: the compilation.
         copy: bytes of a saved state.
     """
     check_process()
@@ -54,13 +56,13 @@ def check_machine(compiled: Compilation, copy: int = 0) -> None:
     if left is None or (needed := main_memory(compiled) + copy) <= left.nbytes:
         return
     less = _suggest_less_memory(compiled, left.nbytes - copy)
-    hint = less or "give smaller bounds, or let the process have more memory."
+    hint = less or "reduce bounds, or give the process more memory."
     shared = not is_accelerated()
     raise machine_refusal(compiled.memory, needed, left.nbytes, left.why, hint, shared=shared)
 
 
 def main_memory(compiled: Compilation) -> int:
-    """The bytes of main memory for a run, including the device's if the device is the CPU."""
+    """Return the bytes of main memory for a run, including device memory if the device is the CPU."""
     memory, lowered = compiled.memory, compiled.executable.xla_program
     shared = not is_accelerated()
     planned = on_the_machine(memory, shared=shared)
@@ -72,7 +74,7 @@ def main_memory(compiled: Compilation) -> int:
 
 
 def _saved_bytes(compiled: Compilation) -> int:
-    """The bytes of the largest saved state: of the first iteration, the last, or the end."""
+    """Return the bytes of the largest saved state: of the first iteration, the last, or the end."""
     cuts, stores = compiled.executable.cuts(), compiled.memory.stores
     turns = compiled.executable.progress().turns or 0
     ends = [*(cut for k in (1, turns) if k and (cut := cuts.cut_after(k)) is not None), None]
@@ -81,7 +83,7 @@ def _saved_bytes(compiled: Compilation) -> int:
 
 
 def _suggest_less_memory(compiled: Compilation, left: int) -> str:
-    """Find changes by which the program fits into so many bytes of main memory."""
+    """Return changes that fit the program into `left` bytes of main memory."""
     request = compiled.request
     owner, bounds, options = request.owner, request.bounds, request.options.with_(tune=False)
 
@@ -105,7 +107,7 @@ def _suggest_less_memory(compiled: Compilation, left: int) -> str:
 
 
 def _resize_bound(bound: int, value: int) -> int:
-    """Another value of a bound; a ceiling stays one."""
+    """Return a bound with another value; a ceiling stays a ceiling."""
     if not isinstance(bound, Ceiling):
         return value
     return Ceiling(value, bound.until, raised=bound.raised)

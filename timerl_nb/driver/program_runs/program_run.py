@@ -1,4 +1,4 @@
-"""Runs with an end: executed in the calling thread, or on a thread of their own."""
+"""Runs with an end, in the calling thread or in the background."""
 
 from __future__ import annotations
 
@@ -42,12 +42,17 @@ def make_run(
     supply: Supply | None = None,
     receive: Callable[[int, Turn], object] = discard_outputs,
 ) -> RunProtocol:
-    """Return a run that has not begun; a listener to events gets the interpreter's.
+    """Return a run that has not started. With `on_event`, the interpreter runs it.
 
     Args:
-        progress, on_event, on_call, waits: as for `Program.begin`.
+        compiled: the compilation.
+        seed: the seed.
+        progress: as for `Program.begin`.
+        on_event: as for `Program.begin`.
+        on_call: as for `Program.begin`.
+        waits: as for `Program.begin`.
         supply: the source of the values of `trl.given`.
-        receive: takes the number of a turn, and the values that it hands out.
+        receive: takes the number of an iteration and its output values.
     """
     check_transfers()
     if on_event is None and on_call is None and (listener := listener_of(compiled)) is not None:
@@ -68,7 +73,7 @@ def run_to_end(prepared: PreparedRun) -> Result:
             result = _run_to_end(prepared, open_run(prepared, held))
         finally:
             held.release()
-    finally:  # an interrupt may have come at the first
+    finally:  # an interrupt may have stopped the first release
         held.release()
     warn_of_excess(prepared.compiled)
     return result
@@ -111,11 +116,12 @@ def _run_to_end(prepared: PreparedRun, kept: KeptRun) -> Result:
 
 
 def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Running:
-    """Start a program on a thread of its own, which closes the run's folder at the end.
+    """Start a program in the background; its thread closes the run's folder at the end.
 
     Args:
-        paused: wait before the first iteration.
-        speed: iterations a second at most.
+        prepared: the run.
+        paused: whether to wait before the first iteration.
+        speed: the largest number of iterations per second.
     """
     compiled, request = prepared.compiled, prepared.request
     held = HeldFolders()
@@ -141,7 +147,7 @@ def start_run(prepared: PreparedRun, *, paused: bool, speed: float | None) -> Ru
         return Running(control, telemetry, course, watched.progress.turns)
     except BaseException as error:
         if course is not None and course.give_up():
-            raise  # the run's thread has closed all
+            raise  # the run's thread has released everything
         try:
             if log is not None:
                 log.fail(error)
@@ -162,7 +168,7 @@ def _watch(prepared: PreparedRun, kept: KeptRun) -> Watched:
 
 
 def _make_log(prepared: PreparedRun, watched: Watched, kept: KeptRun) -> RunLog | None:
-    """Return the log of a run, which has not begun; None without loggers."""
+    """Return the log of a run before its start; None without loggers."""
     compiled = prepared.compiled
     if not prepared.loggers:
         return None

@@ -1,4 +1,4 @@
-"""How a run is kept in a folder: begun there, or gone on with from there."""
+"""Saved runs: a run starts in a new folder, or continues from the folder of an earlier run."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _new_name() -> str:
 
 @dataclass(frozen=True)
 class KeptRun:
-    """What a run begins with, and what saves it.
+    """Start of a run: its state, and the object that saves it.
 
     Attributes:
-        seed: of all random streams.
-        state: where it goes on; None at the beginning.
-        saving: what is told of its turns; None where nothing is saved.
-        name: tells it from all others, and stays when it is resumed.
+        seed: the seed of all random streams.
+        state: the saved state to continue from; None at the beginning.
+        saving: saves the run after iterations; None if the run is not saved.
+        name: a unique name, unchanged by resuming.
     """
 
     seed: int
@@ -48,24 +48,24 @@ class KeptRun:
 
     @property
     def turn(self) -> int:
-        """How many turns were done before."""
+        """The number of completed iterations."""
         return 0 if self.state is None else self.state.turn
 
     @property
     def is_over(self) -> bool:
-        """Whether it had come to its end."""
+        """Whether the run had finished before."""
         return self.state is not None and self.state.cut is None
 
     def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
-        """`turned`, which may end the run: where it is saved, it is saved before it does."""
+        """Return `turned`, extended to save the run before `turned` ends it."""
         return turned if self.saving is None else self.saving.at_stop(turned)
 
     def attach(self, run: RunProtocol, resources: Pdg) -> None:
-        """Let a run that was just made go on from the state, and be saved.
+        """Restore the state of a new run, and connect the run to its folder.
 
         Raises:
             OptionError: a resource's state cannot be saved.
-            ExecutionError: a resource's `load()` raised.
+            ExecutionError: a resource's `load()` raised an error.
         """
         if self.saving is not None:
             run.host.begin_saving(resources_of(resources))
@@ -74,42 +74,44 @@ class KeptRun:
             run.resume(self.state)
 
     def finish(self) -> None:
-        """The run has come to its end."""
+        """Save the end of the run."""
         if self.saving is not None:
             self.saving.finish()
 
 
 class HeldFolders:
-    """The folders that a run keeps other runs out of.
+    """Locked folders of a run.
 
-    They are noted before they are entered: an interrupt at any moment leaves none that `leave` misses.
+    A folder is listed before it is locked, so `release` finds it after an interrupt at any moment.
     """
 
     def __init__(self) -> None:
         self._folders: list[RunFolder] = []
 
     def enter(self, folder: RunFolder) -> None:
-        """Enter a folder.
+        """Lock a folder.
 
         Raises:
-            ExecutionError: another run is in it, or it cannot be written to.
+            ExecutionError: another run has locked it, or it is not writable.
         """
         self._folders.append(folder)
         folder.enter()
 
     def release(self) -> None:
-        """Let other runs into all folders."""
+        """Unlock all folders."""
         for folder in self._folders:
             folder.release()
 
 
 class Keeper:
-    """Prepares the runs of a program that are kept.
+    """Opens the folders of saved runs of a program.
 
     Args:
-        pdg: what the user wrote.
-        held: receives the folders that runs enter.
-        recorded: whether it is the interpreter that runs it, whatever would.
+        pdg: the user's graph.
+        bounds: actual bounds, by name.
+        executable: the executable.
+        held: receives the locked folders.
+        recorded: whether the interpreter runs the program to record events.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class Keeper:
         self._cuts = executable.cuts(recorded=recorded)
 
     def begin_run(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
-        """A run that saves its state in a folder of its own.
+        """Return a new run that saves its state in a new folder.
 
         Raises:
-            OptionError: it has no turns to save at, or an argument is of another kind.
-            ExecutionError: there is a run in the folder, or it cannot be written to.
+            OptionError: the program has no iterations between which to save, or an argument is invalid.
+            ExecutionError: the folder contains a run, or is not writable.
         """
         often = Every.parse(_USUALLY if every is None else every)
         self.check_turns()
@@ -152,11 +154,11 @@ class Keeper:
         return KeptRun(seed, None, saving, manifest.run)
 
     def resume_run(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
-        """A run that goes on where it was saved last, and is saved there again, or elsewhere.
+        """Return a run that continues from a saved state, and is saved there or in another folder.
 
         Raises:
-            OptionError: an argument is of another kind.
-            ExecutionError: no run of this program was saved there, or not one that can go on so.
+            OptionError: an argument is invalid.
+            ExecutionError: the folder has no matching run of this program.
         """
         source = RunFolder(_path("resume", resume))
         before = source.manifest()
@@ -169,7 +171,7 @@ class Keeper:
         if seed not in (0, manifest.seed):
             raise OptionError(
                 f"the run in {source.path} has the seed {manifest.seed}, not {seed}.",
-                hint="leave out the seed.",
+                hint="leave out seed=.",
             )
         if manifest.cut is not None:
             self.check_turns("resume")
@@ -188,14 +190,14 @@ class Keeper:
         return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
     def _enter_empty_folder(self, checkpoint: Any) -> RunFolder:
-        """A folder in which no run is yet."""
+        """Lock a folder without a run."""
         folder = RunFolder(_path("checkpoint", checkpoint))
         self._held.enter(folder)
         if folder.is_empty:
             return folder
         raise ExecutionError(
-            f"there is a run in {folder.path} already.",
-            hint=f"go on with it by resume={os.fspath(folder.path)!r}, or give this one a folder of its own.",
+            f"the folder {folder.path} contains another run.",
+            hint=f"continue it with resume={os.fspath(folder.path)!r}, or choose another folder.",
         )
 
     @property
@@ -203,29 +205,29 @@ class Keeper:
         return tuple(one.name for one in resources_of(self._executable.pdg))
 
     def check_turns(self, argument: str = "checkpoint") -> None:
-        """Refuse a program without turns.
+        """Refuse a program without iterations.
 
         Raises:
-            OptionError: it has none, for which the argument asks.
+            OptionError: the program has no iterations; the message names the argument.
         """
         if self._cuts.why_none:
             raise OptionError(
-                f"{argument} is not possible: a run is saved between two turns, and "
+                f"{argument} is not possible: a run is saved between two iterations, and "
                 f"{self._cuts.why_none}.",
-                hint="fuse_iterations=20 divides an outermost loop into calls of 20 iterations; "
-                'executor="interpret" runs it one iteration at a time.'
+                hint="set fuse_iterations=20 for calls of 20 iterations, or "
+                'executor="interpret" for one iteration at a time.'
                 if self._executable.xla_program is not None
-                else "let a dimension be iterated over, or save values with ctx.checkpoint.",
+                else "write a loop over an outer dimension, or save values with ctx.checkpoint.",
             )
 
     def _check_program(self, path: Path, manifest: Manifest) -> None:
-        """Refuse another program, and other bounds."""
+        """Refuse another program or other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
         origin: Origin | None = None
         if manifest.program not in _known_as(self._pdg):
-            what = "of another program: the `program` of its manifest is another"
+            what = "of another program: the `program` of its manifest differs"
         elif manifest.resources != self._resources:
-            what = f"of other `resources`: {manifest.resources}, not {self._resources}"
+            what = f"of a program with the `resources` {manifest.resources}, not {self._resources}"
         elif dict(manifest.bounds) != bounds:
             names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
             why, origin = self._why_no_other(names, manifest)
@@ -233,29 +235,29 @@ class Keeper:
                 return
             was = ", ".join(f"{n} = {manifest.bounds.get(n)}" for n in names)
             now = ", ".join(f"{n} = {bounds[n]}" for n in names)
-            what = f"under other bounds: {was}, where this program has {now}; {why}"
+            what = f"under the bounds {was}, and this program has {now}; {why}"
         else:
             return
         raise ExecutionError(
             f"the run in {path / MANIFEST} is {what}.",
             origin=origin,
-            hint="compile the program that was begun there, or begin this one in another folder.",
+            hint="compile the program of that run, or start this one in another folder.",
         )
 
     def _why_no_other(self, names: list[str], manifest: Manifest) -> tuple[str, Origin | None]:
-        """Return why a run cannot go on under other bounds, and the line; nothing where it can.
+        """Return the reason, and the line, why a run cannot continue under other bounds; "" if it can.
 
-        It can with more or fewer iterations if none of its values depends on their number.
+        The number of iterations may change if no value of the program depends on it.
         """
         loops = self._executable.plan.clock.schedule.loops()
         dims = self._pdg.dims
         outer = {d for around in loops.values() for _, at in around[:1] for d in at.symbols}
         bounds = [dims[d].bound for d in dims.ordered(outer)]
         if bounds != names:
-            return "only the number of iterations of the outermost loop may be another", None
+            return "only the number of iterations of the outermost loop may change", None
         (name,) = names
         if manifest.cut is None:
-            return "it has finished, and its last iteration's state is not kept", None
+            return "it has finished, and the state of its last iteration is not saved", None
         if self._bounds[name] <= manifest.turn:
             return f"it has done {format_count(manifest.turn, 'iteration')}", None
         for op in self._pdg:
@@ -278,9 +280,9 @@ def _symbols(value: Any) -> frozenset[str]:
 
 
 def _known_as(pdg: Pdg) -> Iterator[str]:
-    """The digests that manifests have of a graph: where its lines stand, and which it shares, is no part.
+    """Yield the digests of a graph in manifests; source lines do not matter.
 
-    At first they told which operations share a line.
+    Early manifests included which operations share a line.
     """
     yield digest_by_names(pdg)
     yield digest_by_names(pdg, lines=True)
@@ -288,5 +290,5 @@ def _known_as(pdg: Pdg) -> Iterator[str]:
 
 def _path(argument: str, given: Any) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise OptionError(f"{argument}={given!r} is no folder.", hint="pass a path.")
+        raise OptionError(f"{argument}={given!r} is not a folder.", hint="pass a path.")
     return user_path(given)

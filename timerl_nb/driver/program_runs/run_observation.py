@@ -1,4 +1,4 @@
-"""A run under observation, and what the names of its events stand for."""
+"""Observation of a run, and the operations behind the names of its events."""
 
 from __future__ import annotations
 
@@ -27,23 +27,28 @@ def run_observed(
     *,
     waits: bool = True,
 ) -> tuple[RunProtocol, float, float]:
-    """Run a program for so many turns of its outermost loop, all by default.
+    """Run a program for some iterations of its outermost loop, all by default.
 
     Args:
-        on_call: is called with every event, as `waits`, by `Program.begin`.
-        turned: is called when turns have been made, with their number.
+        program: the program.
+        seed: the seed.
+        turns: the number of iterations; None for all.
+        on_call: called with every event, as for `Program.begin`.
+        turned: called after iterations, with their number.
+        waits: as for `Program.begin`.
 
     Returns:
-        the run; and when its first turn began and its last one ended, in seconds since it was made.
+        the run; and the start of its first iteration and the end of its last one, in seconds since its
+        creation.
 
     Raises:
-        OptionError: `turns` is no positive number.
-        BoundsError, BudgetError: as `Program.start`.
+        OptionError: `turns` is not a positive integer.
+        BoundsError, BudgetError: as for `Program.start`.
     """
     a_program(program)
     if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
         raise OptionError(
-            f"turns={turns!r} is not possible.", hint="give a number of turns, or None."
+            f"turns={turns!r} is not possible.", hint="pass a positive number, or None for all."
         )
     made = 0
 
@@ -69,7 +74,7 @@ def run_observed(
 
 
 class Names:
-    """What the names of a run's events stand for."""
+    """Mapping from the names of events to operations."""
 
     def __init__(self, program: Program | Compilation) -> None:
         pdg, names = program.fused, program.ast.names

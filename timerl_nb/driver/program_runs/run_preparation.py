@@ -1,4 +1,4 @@
-"""Preparation of a run: checks of the arguments and of memory; and its folder."""
+"""Preparation of a run: checks its arguments and memory, and opens its folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from timerl_nb.execution.logging.run_logger import Logger, loggers_of
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The arguments of a run as the user gave them, unchecked; see `Program.execute`."""
+    """Unchecked arguments of a run; see `Program.execute`."""
 
     seed: Any
     on_event: Recorder | None = None
@@ -45,7 +45,7 @@ class RunRequest:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the interpreter runs it, and reports its events."""
+        """Whether the interpreter runs the program, and reports its events."""
         return self.on_event is not None
 
     @property
@@ -55,13 +55,14 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run with checked arguments and enough memory; its folder is not open yet.
+    """A run with checked arguments and enough memory; its folder is not open.
 
     Attributes:
-        compiled: the program's compilation, or another one that keeps to the budget by XLA's figure.
+        compiled: the program's compilation, or another one that fits the budget by XLA's figure.
         request: the arguments.
         seed: the seed, or the first of several.
-        supply: the source of the values of `trl.given`; None if each run gets another one, or none.
+        supply: the source of the values of `trl.given`; None if the run supplies them otherwise, or needs
+            none.
         loggers: receive a row for each iteration.
     """
 
@@ -73,12 +74,12 @@ class PreparedRun:
 
 
 def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
-    """Prepare a run in the calling thread; it is repeated if it reaches an assumed ceiling.
+    """Prepare a run in the calling thread, which may be repeated with a larger ceiling.
 
     Raises:
         BoundsError: a ceiling is assumed, and the run cannot be repeated.
-        BudgetError: it needs more memory than the machine has.
-        OptionError, ExecutionError: an argument is wrong.
+        BudgetError: the program needs more memory than the machine has.
+        OptionError, ExecutionError: an argument is invalid.
     """
     supply = _check_arguments(compiled, request, copied=False)
     loggers = () if request.log is None else loggers_of(request.log, LogFolder)
@@ -90,7 +91,7 @@ def prepare_whole_run(compiled: Compilation, request: RunRequest) -> PreparedRun
 
 
 def prepare_watched_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
-    """Prepare a run that the caller watches while it goes on.
+    """Prepare a run that the caller observes while it runs.
 
     Raises:
         BoundsError: a ceiling is assumed.
@@ -102,7 +103,7 @@ def prepare_watched_run(compiled: Compilation, request: RunRequest) -> PreparedR
 
 
 def prepare_unbounded_run(compiled: Compilation, request: RunRequest) -> PreparedRun:
-    """Prepare a run without an end, whose arguments `check_unbounded` has checked.
+    """Prepare a run over an unbounded dimension; `check_unbounded` has checked its arguments.
 
     Raises:
         BudgetError, OptionError: as for `prepare_whole_run`.
@@ -117,7 +118,7 @@ def _prepare_single_run(
     loggers: Sequence[Logger] = (),
 ) -> PreparedRun:
     compiled = _check_memory(compiled, request)
-    refuse_assumed_ceiling(compiled.bounds, "what is started and watched is one run alone")
+    refuse_assumed_ceiling(compiled.bounds, "an observed run cannot be repeated")
     return PreparedRun(compiled, request, first_seed(compiled, request.seed), supply, loggers)
 
 
@@ -131,18 +132,22 @@ def _check_memory(compiled: Compilation, request: RunRequest) -> Compilation:
 
 
 def _check_arguments(compiled: Compilation, request: RunRequest, *, copied: bool) -> Supply:
-    """Check events, outputs and given values, and return the source of the latter.
+    """Check events, outputs and given values, and return the source of given values.
 
     Args:
-        copied: whether the run continues after the caller has control again.
+        compiled: the compilation.
+        request: the arguments.
+        copied: whether the run continues after the call returns, so that arrays must be copied.
     """
     on_event, outputs = request.on_event, request.outputs
     if on_event is not None and not callable(on_event):
         raise OptionError(
-            f"on_event={on_event!r} cannot be called.", hint="pass a function of an event."
+            f"on_event={on_event!r} is not a function.", hint="pass a function of an event."
         )
     if isinstance(outputs, str):
-        raise OptionError("outputs are a list of names.", hint=f"write outputs=[{outputs!r}].")
+        raise OptionError(
+            f"outputs={outputs!r} is not a list of names.", hint=f"write outputs=[{outputs!r}]."
+        )
     named = [op.attrs for op in compiled.pdg.sinks if isinstance(op.attrs, OutputAttrs)]
     known = [attrs.name for attrs in named if attrs.role == "output"]
     for name in outputs or ():
@@ -157,8 +162,8 @@ def _supply_of(compiled: Compilation, given: Any, *, copied: bool) -> Supply:
     dim = pdg.dims.endless
     if dim is not None:
         raise OptionError(
-            f"the program has no end along {dim.name}.",
-            hint="for out in program.turns(): runs it turn by turn.",
+            f"the dimension {dim.name} is unbounded, so the program does not end.",
+            hint="run one iteration at a time by `for out in program.turns(): …`.",
         )
     inlets = given_of(pdg.dims, pdg)
     if not inlets and not given:
@@ -169,30 +174,30 @@ def _supply_of(compiled: Compilation, given: Any, *, copied: bool) -> Supply:
 def _refuse_repetition(
     compiled: Compilation, name: str, request: RunRequest, loggers: Sequence[Logger]
 ) -> None:
-    """Refuse events, effects on the host and logs of a run that may be repeated."""
+    """Refuse events, effects on the host and logs in a run that may be repeated."""
     bounds = compiled.bounds
     if request.is_recorded:
-        raise ceiling_error(bounds, name, "events are of one run alone")
+        raise ceiling_error(bounds, name, "events cannot be repeated")
     op = find_host_effect(compiled.pdg)
     if op is not None:
-        again = f"{op.name} has effects on the host, which it would have again"
+        again = f"{op.name} has effects on the host, which would be repeated"
         raise ceiling_error(bounds, name, again, op.origin)
     if loggers:
-        raise ceiling_error(bounds, name, "what is logged is one run alone")
+        raise ceiling_error(bounds, name, "log entries cannot be repeated")
 
 
 def first_seed(compiled: Compilation, seed: Any) -> int:
-    """The seed of a run, or the first of several.
+    """Return the seed of a run, or the first of several.
 
     Raises:
-        OptionError: it is no whole number, or the last seed has more than 64 bits.
+        OptionError: the seed is not an integer, or the last seed has more than 64 bits.
     """
     first, seeds = seed_of(seed), compiled.seeds or 1
     last = first + seeds - 1
     if last >= 2**64:
         raise OptionError(
-            f"the seeds must have 64 bits, which the last, {last}, has not.",
-            hint=f"with seeds={compiled.seeds} the first is at most {2**64 - seeds}.",
+            f"the last seed, {last}, has more than 64 bits.",
+            hint=f"with seeds={compiled.seeds}, choose a first seed of at most {2**64 - seeds}.",
         )
     return first
 
@@ -201,25 +206,29 @@ def open_run(prepared: PreparedRun, held: HeldFolders) -> KeptRun:
     """Open the folder of a run, if it is saved or resumed.
 
     Args:
-        held: receives the folders that the run enters.
+        prepared: the run.
+        held: receives the locked folders.
 
     Raises:
         BoundsError: a ceiling is assumed.
-        OptionError: an argument is of another kind, or the run cannot be saved.
-        ExecutionError: the folder is in use, damaged, or of another program.
+        OptionError: an argument is invalid, or the run cannot be saved.
+        ExecutionError: the folder is in use, damaged, or belongs to another program.
     """
     compiled, request, seed = prepared.compiled, prepared.request, prepared.seed
     if not request.is_saved:
         if request.every is not None:
-            raise OptionError("every says how often a checkpoint is made, and none is asked for.")
+            raise OptionError(
+                "every= has no effect without a checkpoint folder.",
+                hint="pass checkpoint= as well, or leave out every=.",
+            )
         return KeptRun(seed)
     recorded = request.is_recorded
     if request.resume is not None and recorded:
         raise OptionError(
-            "events are those of a whole run, which resume goes on with.",
+            "a resumed run cannot record events, which cover a whole run.",
             hint="leave out on_event, or resume.",
         )
-    refuse_assumed_ceiling(compiled.bounds, "what is saved is one run alone")
+    refuse_assumed_ceiling(compiled.bounds, "a saved run cannot be repeated")
     keeper = Keeper(compiled.pdg, compiled.bounds, compiled.executable, held, recorded=recorded)
     if request.resume is None:
         return keeper.begin_run(seed, request.checkpoint, request.every)

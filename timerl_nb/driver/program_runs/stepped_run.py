@@ -1,4 +1,4 @@
-"""A run that executes one instruction for each call."""
+"""Run that executes one instruction per call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.runtime.interpreter.interpreter import Instruction, Run
 
 
 class SteppedRun:
-    """A run by single instructions, which starts over at its end."""
+    """A run of single instructions, which restarts at its end."""
 
     def __init__(self) -> None:
         self._run: Run | None = None
@@ -22,16 +22,17 @@ class SteppedRun:
         return self._run is not None
 
     def step(self, compiled: Compilation, seed: Any) -> Instruction | None:
-        """Execute one instruction; None at the end of the program.
+        """Execute one instruction; return None at the end of the program.
 
         Args:
-            compiled: the program; counts at the first instruction, as `seed` does.
+            compiled: the program; read at the first instruction.
+            seed: the seed; read at the first instruction.
 
         Raises:
-            BoundsError: a bound has no ceiling.
-            BudgetError: it needs more memory than the machine has.
+            BoundsError: a dynamic bound has no ceiling.
+            BudgetError: the program needs more memory than the machine has.
         """
-        refuse_assumed_ceiling(compiled.bounds, "steps are of one run alone")
+        refuse_assumed_ceiling(compiled.bounds, "single steps cannot be repeated")
         if self._run is not None and self._run.failed:
             self._run.release()
             self._run = None

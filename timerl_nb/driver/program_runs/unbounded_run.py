@@ -1,4 +1,4 @@
-"""Runs without an end, one iteration of the outermost loop at a time."""
+"""Runs over an unbounded dimension, one iteration of the outermost loop at a time."""
 
 from __future__ import annotations
 
@@ -26,35 +26,37 @@ Given = Iterable[Mapping[str, Any]] | None
 
 
 def check_unbounded(compiled: Compilation, given: Given, *, saved: bool, repeatable: bool) -> None:
-    """Refuse a program with an end, and unfit input.
+    """Refuse a program without an unbounded dimension, and invalid input.
 
     Args:
-        saved: whether the run is saved, or resumed.
-        repeatable: whether an interrupted iteration is to be executed again.
+        compiled: the compilation.
+        given: values for each iteration.
+        saved: whether the run is saved or resumed.
+        repeatable: whether an interrupted iteration may be executed again.
 
     Raises:
-        OptionError: the program has an end, or an argument is of another kind.
+        OptionError: the program has no unbounded dimension, or an argument is invalid.
     """
     if compiled.pdg.dims.endless is None:
         raise OptionError(
-            "the program has an end.",
-            hint="execute() runs it; bind its outermost dimension to trl.endless for turns().",
+            "the program has an end, so turns() does not apply.",
+            hint="call execute(), or bind the outermost dimension to trl.endless.",
         )
     inlets = given_of(compiled.pdg.dims, compiled.pdg)
     if given is None and inlets:
-        by_name(inlets, None)  # refuses
+        by_name(inlets, None)  # raises the error about missing values
     if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
         raise OptionError(
-            f"given is a {type(given).__name__}, which is no sequence of turns.",
-            hint="pass an iterable of mappings, one a turn; itertools.repeat({…}) gives the same to all.",
+            f"given is a {type(given).__name__}, not an iterable of mappings.",
+            hint="pass one mapping per iteration; itertools.repeat({…}) repeats one mapping.",
         )
-    why_not = "they are saved" if saved else why_not_repeatable(compiled)
+    why_not = "the run is saved" if saved else why_not_repeatable(compiled)
     if repeatable and why_not is not None:
-        raise OptionError(f"no turn can be made anew: {why_not}.", hint="leave out repeatable.")
+        raise OptionError(f"no iteration can be repeated: {why_not}.", hint="leave out repeatable.")
 
 
 def why_not_repeatable(compiled: Compilation) -> str | None:
-    """Return the reason why no iteration can be executed again; None if each can."""
+    """Return the reason why no iteration can be repeated; None if all can."""
     effect = find_host_effect(op for op in compiled.pdg if not is_handed_out(op))
     return None if effect is None else f"{effect.name} has effects on the host"
 
@@ -62,10 +64,13 @@ def why_not_repeatable(compiled: Compilation) -> str | None:
 def iterate(
     prepared: PreparedRun, given: Given, taken: Callable[[Any], Any], *, repeatable: bool
 ) -> Turns:
-    """Return an iterator over the iterations of a run, which closes its folder at the end.
+    """Return an iterator over the iterations of a run; it closes the run's folder at the end.
 
     Args:
-        given, taken, repeatable: as for `Program.turns`.
+        prepared: the run.
+        given: as for `Program.turns`.
+        taken: as for `Program.turns`.
+        repeatable: as for `Program.turns`.
     """
     compiled, held = prepared.compiled, HeldFolders()
     inlets = given_of(compiled.pdg.dims, compiled.pdg)

@@ -1,4 +1,4 @@
-"""What would make a program fit, found by trying, when a budget cannot be met."""
+"""Suggestions for programs that exceed a budget, found by trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from timerl_nb.base.errors import TimeRLError
 from timerl_nb.base.options import Options
 
-# What a program needs with some options and bounds changed, in bytes.
+# Bytes needed by a program with some options and bounds changed.
 Need = Callable[[Mapping[str, Any], Mapping[str, int]], int]
 
 
@@ -21,20 +21,22 @@ def fit_suggestions(
     need: Need,
     decided: Collection[str] = (),
 ) -> str:
-    """Changes that make a program fit, each on its own; empty where none is found.
+    """Return changes that make a program fit, each sufficient by itself; "" if there are none.
 
     Args:
-        known: what is known to do.
-        changes: of options, by their text: what else may do, besides fewer axes and smaller bounds.
-        bounds: for each dimension its bound's name and value.
-        need: tries a change.
-        decided: the dimensions that a search has tried to leave in a loop.
+        known: sufficient changes that need no trial.
+        changes: changes of options to try, by text.
+        budget: bytes available.
+        options: the current options.
+        bounds: name and value of the bound of each dimension.
+        need: returns the bytes needed after a change.
+        decided: dimensions that a search has already tried to keep in loops.
     """
 
     def is_within_budget(options: Mapping[str, Any], bounds: Mapping[str, int]) -> bool:
         try:
             return need(options, bounds) <= budget
-        except TimeRLError:  # not a program under these
+        except TimeRLError:  # the changed program is not valid
             return False
 
     found = list(known)
@@ -43,7 +45,7 @@ def fit_suggestions(
     ]
     dims = options.vectorize if isinstance(options.vectorize, tuple) else tuple(bounds)
     if options.vectorize:
-        for name in reversed(dims):  # the innermost first: it is most often time
+        for name in reversed(dims):  # the innermost dimension, usually time, is the best candidate
             if name in decided:
                 continue
             rest = tuple(d for d in dims if d != name) or False
@@ -58,11 +60,11 @@ def fit_suggestions(
 
 
 def _most(value: int, fits: Callable[[int], bool]) -> int | None:
-    """The greatest of value / 2, value / 4, … 1 that fits, if any does."""
+    """Return the largest of value / 2, value / 4, … 1 that fits, or None."""
     halves = [value >> k for k in range(1, value.bit_length())]
     if not halves or not fits(halves[-1]):
         return None
-    low, high = 0, len(halves) - 1  # what fits stays so when it is halved
+    low, high = 0, len(halves) - 1  # if a value fits, so does its half
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(halves[middle]) else (middle + 1, high)

@@ -1,4 +1,4 @@
-"""Decisions of a program, and the graph that each leads to."""
+"""Decisions of a program, and the graph of each decision."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from timerl_nb.driver.compiling.compile_decision import Decision
 from timerl_nb.driver.compiling.machine_dependent_options import cached_machine, is_remade
 from timerl_nb.driver.compiling.pass_selection import pipeline
 
-# Above this number of dimensions, blocks are tried only if all are vectorised in one way.
+# Above this number of dimensions, blocks are tried only with one strategy for all dimensions.
 MANY: Final = 3
 
 
 class DecisionGraphs:
-    """The decisions that options leave open for a program, and their graphs.
+    """The decisions left open by the options of a program, and their graphs.
 
     Args:
         pdg: the source graph.
+        options: the options.
         bounds: actual bounds.
         trials: cached results of passes.
-        changed: a decision with the options that an outer search has changed.
+        changed: a decision with the options changed by an outer search.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class DecisionGraphs:
 
     @property
     def swaps(self) -> bool:
-        """Whether values may be moved to the host, which needs a single device."""
+        """Whether values may be moved to the host, which requires a single device."""
         return self._options.swap == "auto" and self._options.devices == 1
 
     @cached_property
@@ -66,7 +67,7 @@ class DecisionGraphs:
 
     @cached_property
     def dims(self) -> list[Dim]:
-        """The dimensions along which some operations are sequential and others need not be."""
+        """The dimensions along which only some operations are sequential."""
         if self._options.budget is None or not self._options.vectorize:
             return []
         before, passes = self._graph_before_pass(Vectorize.name, self._changed)
@@ -80,9 +81,9 @@ class DecisionGraphs:
 
     @cached_property
     def combined_ways(self) -> list[tuple[tuple[str, str], ...]]:
-        """Ways to vectorise the dimensions: all in the same way, or all but one in the first.
+        """Combinations of vectorisation strategies: the same for all dimensions, or the first for all but one.
 
-        All combinations of three ways and four dimensions would take minutes.
+        All combinations of three strategies over four dimensions would take minutes.
         """
         each = [[(dim.name, way) for way in self.ways] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
@@ -98,7 +99,7 @@ class DecisionGraphs:
         return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
 
     def block_sizes(self, one: Decision) -> list[tuple[Dim, list[int], int]]:
-        """The dimensions that can run in blocks, each with block sizes and the bytes that it frees."""
+        """Return the dimensions that can be tiled, each with block sizes and the bytes that tiling frees."""
         ways = {way for _, way in one.ways}
         if self._options.incrementalize != "auto" or (len(one.ways) >= MANY and len(ways) > 1):
             return []
@@ -110,7 +111,7 @@ class DecisionGraphs:
         return found
 
     def _graph_before_pass(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
-        """Return the graph before a pass, and that pass with the later ones."""
+        """Return the graph before a pass, and that pass with its successors."""
         passes = list(self._passes(decision))
         pdg = self._pdg
         while passes and passes[0].name != name:
@@ -122,7 +123,7 @@ class DecisionGraphs:
         return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
 
     def graph(self, decision: Decision) -> Pdg | None:
-        """Return the graph that runs; None beyond the limit of isl operations."""
+        """Return the final graph of a decision; None beyond the limit of isl operations."""
         return self._made_by(decision, "")
 
     def unfused_graph(self, decision: Decision) -> Pdg | None:
@@ -144,5 +145,5 @@ class DecisionGraphs:
         return None if written is None else written.text
 
     def known_graph(self, decision: Decision) -> Pdg | None:
-        """Return the graph that runs, if it is in the cache."""
+        """Return the final graph of a decision, if it is cached."""
         return self._made.get((replace(decision, swap=False), ""))

@@ -1,4 +1,4 @@
-"""Measuring the machine, so that what programs choose is right for it."""
+"""Measurement of the machine, for the cost estimates of the compiler."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ _TIMES: Final = 3
 
 
 def tune_machine() -> Machine:
-    """Measure this machine, in some seconds, and let programs that are compiled from now on choose by it.
+    """Measure this machine, and use the figures in all later compilations.
 
-    Nothing else should run meanwhile. What is measured is kept in the cache folder, for this device and
-    version. Without it the figures are nominal, of the order of two CPU cores; `worth` is a preference,
-    and stays.
+    This takes some seconds, during which the machine should be idle. The figures are stored in the cache
+    folder, for this device and version. Without them, nominal figures of about two CPU cores apply. The
+    field `worth` is a preference and stays unchanged.
+
+    Returns:
+        the measured figures.
+
+    Example:
+        >>> machine = trl.tune_machine()  # doctest: +SKIP
     """
     found = measure_device()
     near, far = int(found.pop("near")), int(found.pop("far"))
@@ -34,7 +40,7 @@ def tune_machine() -> Machine:
 
 
 def _launch() -> float:
-    """Seconds of a launch that computes next to nothing of a few operands, by the interpreter."""
+    """Return the seconds of one nearly empty launch with a few operands, in the interpreter."""
     with Context("t") as ctx:
         ((t, last),) = ctx.dims
         states = [tensor((_OPERANDS,), domain=(t,)) for _ in range(_OPERANDS)]

@@ -1,4 +1,4 @@
-"""The machine that is there: what was measured of it, or nominal figures."""
+"""Machine model of this machine: measured figures if `trl.tune_machine()` has run, nominal ones otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _known: dict[tuple[object, str, str], Machine] = {}  # by cache, device and purp
 
 
 def machine_here(purpose: str = _HERE) -> Machine:
-    """What programs run on: by figures that were found for some purpose, else by those for all."""
+    """Return the figures of this machine for a purpose, or else the general ones."""
     disk, name = disk_cache(), device_name()
     place = None if disk is None else disk.folder, name, purpose
     if place not in _known:
@@ -26,7 +26,7 @@ def machine_here(purpose: str = _HERE) -> Machine:
 
 
 def keep(machine: Machine, purpose: str = _HERE) -> None:
-    """Let later compilations choose by a machine's figures, here and in processes to come."""
+    """Store a machine's figures for later compilations, in this process and others."""
     disk, name = disk_cache(), device_name()
     _known[None if disk is None else disk.folder, name, purpose] = machine
     CacheEntry(disk, lambda: key_of(purpose, name)).write(asdict(machine))

@@ -1,7 +1,7 @@
-"""Tuning: a few ways to keep or compute again, in blocks of a few sizes, measured; the best is remembered.
+"""Tuning by measurement: times some combinations of block sizes and rematerialisation.
 
-The cost models of the passes compare by nominal figures. Here each way runs for a few turns on the
-machine that is there, and what was found is kept in the cache folder, for this program and machine.
+The cost models of the passes use estimates. Tuning runs each combination for a few iterations, and stores
+the times in the cache folder, for this program and machine.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _CHOSEN: Final = "chosen by the passes"
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured, and the options that were fastest.
+    """Measured times, and the fastest options.
 
     Attributes:
-        seconds: of one turn of the outermost loop, the least of a few, by way; those that need more
-            memory than there is are left out.
-        taken: the fastest way.
-        options: the options with that way.
-        remembered: whether it was measured in an earlier process.
+        seconds: the shortest duration of one iteration of the outermost loop, by plan. Plans beyond the
+            available memory are left out.
+        taken: the fastest plan.
+        options: the options of the fastest plan.
+        remembered: whether an earlier process has measured the times.
     """
 
     seconds: Mapping[str, float]
@@ -59,16 +59,17 @@ def tune_plan(
     measure: Callable[[Options], float],
     entry: CacheEntry | None = None,
 ) -> Tuning:
-    """The fastest of a few ways that fit; where none does, what the passes choose, which may swap.
+    """Return the times of some plans; if none fits, only of the passes' own choice, which may swap.
 
     Args:
-        before: the graph that is cut into blocks.
-        options: those that all ways share.
-        measure: the seconds that a turn takes under some options.
-        entry: the cache entry of the measurements, possibly of an earlier process.
+        before: the graph before tiling.
+        bounds: actual bounds.
+        options: the common options of all plans.
+        measure: returns the seconds of one iteration under some options.
+        entry: the cache entry of the measurements.
 
     Raises:
-        BudgetError: none fits.
+        BudgetError: nothing fits.
     """
     ways = _ways(before, bounds, options)
     seconds: dict[str, float] | None = None if entry is None else entry.load()
@@ -88,7 +89,7 @@ def tune_plan(
 
 
 def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str, Options]:
-    """Whole; and in blocks of a few sizes, with what acting made kept or computed again."""
+    """Return the plans by name: untiled, and tiled with a few block sizes, each stored or recomputed."""
     whole = options.with_(incrementalize=False, rematerialize=False)
     ways = {"whole": whole}
     model = BandwidthModel(before, bounds, machine_here())
@@ -97,7 +98,7 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
         sizes = [n for n in range(1, points) if points % n == 0]
         best = model.block(find_tiling(before, dim)) or points
         at = bisect(sizes, best)
-        for size in sizes[max(0, at - 2) : at + 1]:  # what the model takes, and both neighbours
+        for size in sizes[max(0, at - 2) : at + 1]:  # the model's choice and its neighbours
             for again in (False, True):
                 way = f"blocks of {size} along {dim.name}, " + ("again" if again else "kept")
                 ways[way] = whole.with_(incrementalize={dim.name: size}, rematerialize=again)

@@ -1,9 +1,8 @@
-"""The search for what a program does to keep to a budget, and to be as fast as it can within it.
+"""Search for the fastest plan within a memory budget.
 
-One search owns all of it: which dimensions become axes, what is computed again, which reductions run in
-blocks, and whether values wait on the host. A decision's seconds are known from its graph alone, and
-bytes below which no plan of it comes; so decisions are looked at the quickest first, memory is planned
-for those alone that may fit, and the search ends where no other can be quicker than the best that does.
+A decision covers vectorised dimensions, rematerialisation, block sizes and swapping. Its time, and a lower
+bound of its memory, follow from its graph alone. The search examines fast decisions first, plans memory
+only for candidates that may fit, and ends when no remaining candidate can be faster than the best.
 """
 
 from __future__ import annotations
@@ -54,19 +53,19 @@ from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.driver.search.search_choices import explain_choices
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 
-# Points that a trial looks at one by one, where no few of a program's turns say what all do.
+# limit of points in a trial, if a few iterations do not represent all
 MOST_POINTS: Final = 600_000
-# What is so many times as quick as the best may be the best in blocks, too.
+# A decision may be the best with blocks if it is faster than the best by this factor.
 _NEAR: Final = 1.5
-# Of a budget, what may wait on the host where blocks all but fit.
+# Fraction of the budget that swapping may add if blocks nearly fit.
 _LITTLE: Final = 0.25
-# Of a budget, what is all but too much.
+# Fraction of the budget above which a lower bound counts as tight.
 _TIGHT: Final = 0.5
-# Options for passes; without one of these passes a program may take less memory.
+# Options of passes. Without one of these passes, a program may need less memory.
 _PASSES: Final = ("lift", "contract", "accumulate", "fuse", "trial", "simplify")
 
 
-# Plans without swaps by graph, bounds, and how they are made.
+# Plans without swaps, by graph, bounds and planner.
 Known = Lru[tuple[Pdg, str, Planner], Plans]
 
 
@@ -75,14 +74,15 @@ class Search:
 
     Args:
         pdg: the source graph.
+        options: the options.
         bounds: actual bounds.
-        trials: whose work is shared.
+        trials: trials with cached results, shared between searches.
         budget: device bytes; None for no limit.
-        known: plans without swaps, which are the same for all budgets.
-        lifetimes: those of schedules, which are the same under all bounds.
-        stated: by decision, the bytes that XLA states for it beyond the estimate.
-        changed: the options that an outer search has changed.
-        observer: gets every decision that was tried.
+        known: cached plans without swaps, equal for all budgets.
+        lifetimes: cached lifetimes of schedules, equal for all bounds.
+        stated: the excess of XLA's figure over the estimate, by decision.
+        changed: the options changed by an outer search.
+        observer: receives every examined decision.
     """
 
     def __init__(
@@ -112,17 +112,18 @@ class Search:
         self._best: tuple[float, Decision] | None = None
         self._unscheduled: dict[Decision, int] = {}
         self._least_of: dict[Decision, int] = {}
-        # plans are large: these are the last decision's, and the one's to be taken
+        # Plans are large: only those of the last and of the chosen decision are stored.
         self._made: dict[Decision, MemoryPlan] = {}
         self._taken: Decision | None = None
 
     def find_decision(self, *, least: bool = True) -> SearchResult:
-        """The quickest decision of those that fit; where none does, the one that needs least.
+        """Return the fastest decision that fits, or else the one with the lowest memory.
 
-        Without a budget all is left to the passes.
+        Without a budget, all choices are left to the passes.
 
         Args:
-            least: whether to look for that, and to change options where nothing fits without.
+            least: whether to change options if nothing fits, and finally return the decision with the
+                lowest memory.
 
         Raises:
             BudgetError: no decision fits, and `least` is False.
@@ -138,7 +139,7 @@ class Search:
             search, taken = self._least_memory_decision()
         else:
             able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
-            what = f"nothing that was tried fits {self._budget:,} bytes."
+            what = f"none of the examined plans fits {self._budget:,} bytes."
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         seconds = time.perf_counter() - start
         choices = explain_choices(search._graphs, search._tried, self._budget, taken)
@@ -154,11 +155,11 @@ class Search:
 
     @cached_property
     def _relaxed_searches(self) -> list[Search]:
-        """Searches with one option changed, for a program without a fitting decision in this search.
+        """Searches with one option changed, for programs without a fitting decision in this search.
 
-        Each change keeps dimensions in their loops or leaves out a pass, and makes the program
-        slower. Options already changed by the user are not varied. Programs of many
-        dimensions take minutes to search, so only small programs are searched without passes.
+        Each change keeps dimensions in loops or omits a pass, and makes the program slower. Options set by
+        the user are not changed. Searches of many dimensions take minutes, so passes are omitted for small
+        programs only.
         """
         options, names = self._options, [dim.name for dim in self._pdg.dims]
         if options.vectorize is not True or not all(getattr(options, one) for one in _PASSES):
@@ -174,7 +175,7 @@ class Search:
         return [Search(*given, one, self._observer) for one in changes]
 
     def _try_promising(self) -> None:
-        """Try what may be the best, where what is chosen for speed alone needs too much."""
+        """Examine promising decisions, after the fastest one has exceeded the budget."""
         for again in self._graphs.again:
             wholes = self._decisions_without_blocks(again=again)
             for one in wholes:
@@ -189,20 +190,20 @@ class Search:
             self._swap_blocks(one)
 
     def ask(self, candidate: Candidate) -> Forecast | str:
-        """What a candidate would come to, with all else left to the passes."""
+        """Return the forecast of a candidate, with all other choices left to the passes."""
         return self._get_forecast(replace(self._changed, **dict(candidate.change)))
 
-    # --- what there is to decide -----------------------------------------------------------------
+    # --- candidates ------------------------------------------------------------------------------
 
     def _decisions_without_blocks(self, *, again: bool) -> list[Decision]:
-        """Decisions without blocks and swaps, each of another graph, the quickest first."""
+        """Return decisions with different graphs, without blocks and swaps, the fastest first."""
         made: dict[Pdg | None, Decision] = {}
         for ways in self._graphs.combined_ways:
             kept, one = (
                 replace(self._changed, ways=ways, again=way, blocks=(), swap=False)
                 for way in (False, again)
             )
-            # computing more takes no less
+            # additional computation is never faster
             more = self._may_be_best(kept) and self._graphs.unfused_graph(
                 one
             ) != self._graphs.unfused_graph(kept)
@@ -214,15 +215,13 @@ class Search:
             and not again
             and self._graphs.unfused_graph(self._graphs.unbudgeted_decision) not in made
         ):
-            found.insert(
-                0, self._graphs.unbudgeted_decision
-            )  # of a graph that is in blocks already
+            found.insert(0, self._graphs.unbudgeted_decision)  # its graph is tiled already
         return sorted(found, key=lambda one: (self._seconds(one), self._estimate(one)))
 
-    # --- what comes of a decision ----------------------------------------------------------------
+    # --- costs of a decision ---------------------------------------------------------------------
 
     def _unfused_lower_bound(self, decision: Decision) -> int:
-        """Bytes below which no plan comes, known before anything is fused."""
+        """Return a lower bound of the bytes of every plan, known before fusion."""
         pdg = self._graphs.unfused_graph(decision)
         if pdg is None:
             return 0
@@ -234,24 +233,27 @@ class Search:
         return max(known, self._live_across(pdg))
 
     def _live_across(self, pdg: Pdg) -> int:
-        """The same of plans without swaps."""
+        """Return a lower bound of the bytes of every plan without swaps."""
         if pdg not in self._across:
             self._across[pdg] = self._bytes_per_device(live_across(pdg, self._bounds))
         return self._across[pdg]
 
     def _is_hopeless(self, decision: Decision) -> bool:
-        """Whether it cannot fit, however it is fused."""
+        """Whether the decision cannot fit under any fusion."""
         return self._limited and self._unfused_lower_bound(decision) > self._budget
 
     def _seconds(self, decision: Decision) -> float:
-        """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
+        """Return the estimated seconds without swaps, at least those of the fastest decision."""
         known = self._estimate(decision)
         if self._graphs.unbudgeted_decision is None or not self._limited:
             return known
         return max(known, self._estimate(self._graphs.unbudgeted_decision))
 
     def _estimate(self, decision: Decision) -> float:
-        """What the cost model says, 0 of what cannot fit; of blocks along a dimension, the largest take fewest."""
+        """Return the estimate of the cost model; 0 if the decision cannot fit.
+
+        Along one dimension, larger blocks are faster.
+        """
         if self._is_hopeless(decision):
             return 0.0
         pdg = self._graphs.graph(decision)
@@ -262,13 +264,13 @@ class Search:
         return self._quick[pdg]
 
     def _floor(self, decision: Decision) -> int:
-        """Bytes below which no plan of it comes; of what may fit those of the fused graph."""
+        """Return a lower bound of the bytes of every plan, after fusion if the decision may fit."""
         if self._is_hopeless(decision):
             return self._unfused_lower_bound(decision)
         return self._lower_bound(decision)
 
     def _lower_bound(self, decision: Decision) -> int:
-        """The same of the fused graph."""
+        """Return a lower bound of the bytes of every plan of the fused graph."""
         pdg = self._graphs.graph(decision)
         if pdg is None:
             return 0
@@ -279,18 +281,20 @@ class Search:
         return self._floors[pdg]
 
     def _bytes_per_device(self, nbytes: int) -> int:
-        """What one of the devices needs at least of so many bytes."""
+        """Return the least share of one device."""
         return least_share(nbytes, self._options.devices)
 
     def _get_forecast(self, decision: Decision) -> Forecast | str:
         pdg = self._graphs.graph(decision)
         if pdg is None:
-            return "making it takes too many isl operations"
+            return "its graph takes too many isl operations"
         try:
             beyond = stated_beyond(decision, self._stated)
             how = planner(self._options, swap=decision.swap, beyond=beyond)
             if self._limited and self._is_too_much(decision):
-                how = replace(how, budget=0)  # what it needs least then, however slow swaps are
+                how = replace(
+                    how, budget=0
+                )  # then its least memory is computed, however slow its swaps
             with limit_isl_work("a trial"):
                 made = how.choose_fitting(self._plans(pdg))
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
@@ -300,11 +304,11 @@ class Search:
             return error.what
         except ScheduleError:
             return "no order of execution exists"
-        except (BoundsError, OptionError) as error:  # too many points, or none to be divided
+        except (BoundsError, OptionError) as error:  # too many points, or nothing to divide
             return error.what
 
     def _plans(self, pdg: Pdg) -> Plans:
-        """The plans of a graph without swaps."""
+        """Return the plans of a graph without swaps."""
         how = replace(planner(self._options), budget=None, most=MOST_POINTS)
         return self._known.get(
             (pdg, bounds_text(self._bounds), how),
@@ -312,7 +316,7 @@ class Search:
         )
 
     def _scheduled_lower_bound(self, decision: Decision) -> int:
-        """The same, known better since there is a schedule."""
+        """Return a better lower bound, with the help of a schedule."""
         pdg, floor = self._graphs.graph(decision), self._lower_bound(decision)
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
@@ -322,7 +326,7 @@ class Search:
         return self._least_of.get(decision, floor)
 
     def _at_least(self, decision: Decision) -> int:
-        """Bytes below which no plan of it comes, known as well as it takes to say that this is too much."""
+        """Return a lower bound of the bytes, with only as much work as needed to exceed the budget."""
         floor = self._floor(decision)
         if floor > self._budget:
             return floor
@@ -330,7 +334,7 @@ class Search:
         return floor if floor > self._budget else self._scheduled_lower_bound(decision)
 
     def _ahead_of_schedule(self, decision: Decision) -> int:
-        """The same, of all that is known without a schedule."""
+        """Return the cached lower bound that needs no schedule."""
         if decision not in self._unscheduled:
             self._unscheduled[decision] = self._known_unscheduled(decision)
         return self._unscheduled[decision]
@@ -344,15 +348,15 @@ class Search:
         kept = replace(decision, swap=False)
         known = max(self._ahead_of_schedule(kept), self._known_bytes(kept))
         if known <= self._budget:
-            return 0  # it may fit as it is
+            return 0  # it may fit without swaps
         return min(known, lower_bound_swapped(Statements.from_graph(pdg), self._bounds))
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- examination -----------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> bool:
-        """Whether a decision fits, in XLA's buffers where XLA is to run it.
+        """Whether a decision fits; with XLA, including its buffers.
 
-        It becomes the best if it is the quickest so far of those that fit, be it in the interpreter.
+        The fastest fitting decision becomes the best, even if only the interpreter can run it.
         """
         if decision not in self._tried:
             least = self._at_least(decision)
@@ -369,7 +373,7 @@ class Search:
         return found.is_lowered or not found.buffers
 
     def _is_within_budget(self, decision: Decision) -> bool:
-        """Whether it does, be it in the interpreter."""
+        """Whether a decision fits, possibly in the interpreter only."""
         self._try(decision)
         found = self._tried[decision]
         return isinstance(found, Forecast) and found.needed <= self._budget
@@ -382,29 +386,29 @@ class Search:
         return self._best is None or self._seconds(one) < self._best[0]
 
     def _is_near(self, whole: Decision) -> bool:
-        """Whether blocks of it are likely to take longer than the best: then that is looked at first."""
+        """Whether tiled variants are probably slower than the best, so that this is checked first."""
         return self._best is not None and self._best[0] < _NEAR * self._seconds(whole)
 
     def _is_tight(self, whole: Decision, smallest: Decision, freed: int) -> bool:
-        """Whether even the smallest blocks hardly fit: then that is looked at first."""
+        """Whether even the smallest blocks barely fit, so that this is checked first."""
         left = self._known_bytes(whole) - freed
         return max(left, self._unfused_lower_bound(smallest) / _TIGHT) > self._budget
 
     def _is_slower(self, one: Decision) -> bool:
-        """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
+        """Whether known times of the decision, or of the one without recomputation, exclude it as the best."""
         alike = (self._graphs.known_graph(replace(one, again=way)) for way in (one.again, False))
         known = max((self._quick.get(pdg, 0.0) for pdg in alike if pdg is not None), default=0.0)
         return self._best is not None and known >= self._best[0]
 
     def _try_blocks(self, whole: Decision) -> None:
-        """Try the largest blocks that fit along each dimension."""
+        """Examine the largest fitting blocks along each dimension."""
         if whole.blocks is None or not self._is_planned(whole):
-            return  # nor are blocks planned then, which have more points
+            return  # blocks have more points, so they cannot be planned either
         for dim, sizes, freed in self._graphs.block_sizes(whole):
             self._largest(whole, sizes, lambda n, d=dim: _set_block_size(whole, d, n), freed)
 
     def _swap_blocks(self, whole: Decision) -> None:
-        """Blocks and swaps together, where nothing else fits, or all that does takes much longer."""
+        """Examine blocks with swaps, if nothing else fits or everything else is much slower."""
         if not self._graphs.swaps or self._is_near(whole):
             return
         for dim, sizes, freed in self._graphs.block_sizes(whole):
@@ -422,7 +426,7 @@ class Search:
                 )
 
     def _is_nearly_enough(self, one: Decision) -> bool:
-        """Whether it was looked at and does not fit, but for little of what it needs."""
+        """Whether the decision was examined and exceeds the budget by a small fraction only."""
         if one in self._tried and self._try(one):
             return False
         looked_at = one in self._tried or one in self._unscheduled
@@ -431,13 +435,13 @@ class Search:
     def _largest(
         self, whole: Decision, sizes: list[int], decision: Callable[[int], Decision], freed: int
     ) -> None:
-        """Find the largest blocks that fit; the smallest that can be planned tell whether any do."""
+        """Find the largest fitting blocks; the smallest plannable ones show whether any fit."""
 
         def is_planned(size: int) -> bool:
             self._try(decision(size))
             return self._is_planned(decision(size))
 
-        # smaller blocks take longer
+        # smaller blocks are slower
         slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
         sizes = sizes[max(slow, default=-1) + 1 :]
         if not sizes:
@@ -452,7 +456,7 @@ class Search:
             if self._at_least(smallest) > self._budget:
                 self._try(smallest)
                 return
-        if not whole.swap:  # what is known of swaps without planning them is little
+        if not whole.swap:  # without a plan, little is known about swaps
             largest = self._pop_largest(sizes, decision)
             if largest is None or self._try(largest) or not sizes:
                 return
@@ -466,29 +470,33 @@ class Search:
     def _pop_largest(
         self, sizes: list[int], decision: Callable[[int], Decision]
     ) -> Decision | None:
-        """Take out the largest blocks that may fit, and all larger ones; None if they cannot be the best."""
+        """Remove and return the largest blocks that may fit, with all larger ones; None if they cannot be the
+        best.
+        """
         if self._best is None:
             bytes_of = [*map(decision, sizes)]
             del sizes[bisect(bytes_of, self._budget, key=self._at_least) :]
             return decision(sizes.pop()) if sizes else None
-        while sizes and self._may_be_best(one := decision(sizes.pop())):  # smaller ones are slower
+        while sizes and self._may_be_best(
+            one := decision(sizes.pop())
+        ):  # smaller blocks are slower
             if self._at_least(one) <= self._budget:
                 return one
         return None
 
     def _is_planned(self, one: Decision) -> bool:
-        """Whether it is known what a decision needs, or that this is too much."""
+        """Whether the memory of a decision is known, or known to exceed the budget."""
         return isinstance(self._tried[one], Forecast) or self._is_too_much(one)
 
     def _is_too_much(self, one: Decision) -> bool:
         return self._known_bytes(one) > self._budget
 
     def _known_bytes(self, one: Decision) -> int:
-        """Bytes below which no plan of it comes, as far as somebody has looked."""
+        """Return the best known lower bound of the bytes."""
         return max(self._floor(one), self._unscheduled.get(one, 0), self._least_of.get(one, 0))
 
     def _least_memory_decision(self) -> tuple[Search, Decision]:
-        """The decision with the lowest memory in this and the other searches, if none fits."""
+        """Return the decision with the lowest memory in this and the relaxed searches."""
         searches = [self, *self._relaxed_searches]
         able = [
             (search, one)
@@ -496,10 +504,10 @@ class Search:
             for one in search._tried
             if one.swap == search._graphs.swaps
         ]
-        # a decision's bytes are known better and better: its floor, its bound, its forecast
+        # Bounds of a decision improve in three steps: floor, scheduled bound, forecast.
         queue = [(search._floor(one), rank, 0) for rank, (search, one) in enumerate(able)]
         heapify(queue)
-        seen = set[tuple[str, bool]]()  # decisions under other options often make the same graph
+        seen = set[tuple[str, bool]]()  # different options often lead to equal graphs
         while queue:
             _, rank, known = heappop(queue)
             search, one = able[rank]

@@ -1,4 +1,4 @@
-"""Choices of a finished search, as the stages of its passes show them."""
+"""Choices of a finished search, in the form shown by the stages of its passes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def explain_choices(
 
     Args:
         graphs: the decisions of the program.
-        tried: the forecast of each decision that was tried, or a reason against it.
+        tried: the forecast of each examined decision, or a reason against it.
         budget: device bytes.
         taken: the chosen decision.
     """
     found = tried.get(taken)
     fits = isinstance(found, Forecast) and found.needed <= budget
-    why = f"none fits {budget:,} bytes, and it needs least"
+    why = f"nothing fits {budget:,} bytes, and it needs the least memory"
     if fits:
-        why = f"it is the fastest of those that fit {budget:,} bytes"
+        why = f"it is the fastest candidate within {budget:,} bytes"
 
     def choose(
         what: str, docs: Mapping[str, str], of: Mapping[str, list[Decision]], way: str
     ) -> PassChoice:
-        # the best decision with a candidate is its forecast
+        # a candidate's forecast is that of its best decision
         found = [
             Candidate(
                 name, doc, known=_best_forecast(tried, budget, [taken] if name == way else of[name])
@@ -53,13 +53,13 @@ def explain_choices(
         of = {way: [one for one in tried if one.ways[k][1] == way] for way in ways}
         vectorize.append(choose(f"vectorize over {dim.name}", ways, of, taken.ways[k][1]))
     named = {None: _FOR_SPEED, False: "keep", True: "again"}
-    docs = {"keep": "what acting made is kept", "again": "all that can be"}
+    docs = {"keep": "store all values of acting", "again": "recompute every possible value"}
     made = {named[way]: docs[named[way]] for way in graphs.again}
     if taken.again is None:
-        made[_FOR_SPEED] = "what costs little more time"
+        made[_FOR_SPEED] = "recompute cheap values"
     of = {n: [one for one in tried if named[one.again] == n] for n in made}
     way = named[taken.again]
-    again = choose("keep or compute again", made, of, way)
+    again = choose("keep or recompute", made, of, way)
     like = replace(taken, blocks=(), swap=False)
     near = [one for one in tried if replace(one, blocks=(), swap=False) == like]
     near.sort(key=lambda one: one.blocks or ())
@@ -77,7 +77,7 @@ def _best_forecast(tried: Tried, budget: int, decisions: Iterable[Decision]) -> 
     found = [tried[one] for one in decisions]
     able = [one for one in found if isinstance(one, Forecast)]
     if not able:
-        return str(found[0]) if found else "not looked at: it cannot be faster, or isl gave it up"
+        return str(found[0]) if found else "not examined: it cannot be faster, or isl gave up"
     fitting = [one for one in able if one.needed <= budget]
     if fitting:
         return min(fitting, key=lambda one: one.seconds)

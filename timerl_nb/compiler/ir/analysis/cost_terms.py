@@ -1,7 +1,8 @@
-"""How long an operation computes, and how long memory takes: the terms that every forecast of seconds is made of.
+"""Cost terms of operations: estimated seconds of arithmetic and of memory traffic.
 
-Passes put them together for arrays before anything is fused (`compiler/passes/tiling/reduction_block_size_model`), the memory plan for
-fused kernels and their buffers (`compiler/memory/budget/candidate_cost`). Both are for comparing, not for promising.
+Passes apply them to arrays before fusion (`compiler/passes/tiling/reduction_block_size_model`). The memory
+plan applies them to fused kernels and their buffers (`compiler/memory/budget/candidate_cost`). The
+estimates compare plans; they do not predict exact times.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from timerl_nb.compiler.ir.operation_attributes import ConvAttrs, DotAttrs
 from timerl_nb.compiler.ir.operation_kinds import LAYOUT, SINKS
 from timerl_nb.compiler.ir.operations import Op
 
-# How often the bytes of an array cross to memory: its lines are fetched and written; and read again.
+# Memory transfers per array byte: a write fetches and stores each cache line; a read transfers it again.
 MADE: Final = 2
 READ: Final = 1
-# Nothing is computed there, or nobody knows how long; XLA reads through what lies out anew.
+# Operations without arithmetic or with unknown cost. XLA reads through layout operations.
 _FREE: Final = LAYOUT | SINKS | {"const", "data", "value", "concat", "merge", "udf"}
 
 
 def computing(
     op: Op, operands: Sequence[Sequence[int]], result: Sequence[int], machine: Machine
 ) -> float:
-    """Seconds for the arithmetic of one point of an operation, on arrays in the cache."""
+    """Return the seconds of arithmetic at one point of an operation, for arrays in the cache."""
     if isinstance(op.attrs, DotAttrs | ConvAttrs):
         right = zip(op.attrs.right, operands[1], strict=True)
         products = prod(result) * prod(n for label, n in right if label not in op.attrs.out)
@@ -37,9 +38,9 @@ def computing(
 
 
 def moving(nbytes: int, held: int, machine: Machine) -> float:
-    """Seconds for so many bytes that cross to memory, where arrays of `held` bytes live at once.
+    """Return the seconds to transfer `nbytes` bytes, while arrays of `held` bytes are live.
 
-    What fits the cache stays there; what is far larger goes to memory and comes back for each use.
+    Data that fit the cache are not transferred. Much larger data are transferred at each use.
     """
     if held <= machine.near:
         return 0.0

@@ -1,8 +1,8 @@
-"""What depends on a dynamic bound, and on how much of it (semantics.md §2).
+"""Dependences on a dynamic bound.
 
-Whether a point exists, what it reads, and what it computes may depend on where a dynamic dimension
-ends. `ending` and `waits` say so as reads of the bound's operand, for those who look for cycles;
-`exprs` lists the expressions whose values matter, for the exact dependences (`schedule.constraints`).
+The existence, the reads and the values of a point may depend on the end of a dynamic dimension. `ending`
+and `waits` express these dependences as reads of the bound's operand, for the detection of cycles. `exprs`
+lists the relevant expressions, for exact dependences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timerl_nb.compiler.ir.shapes import Shape
 from timerl_nb.compiler.symbolic.index_expressions import ZERO, Cond, Entry, Lin, Slice, span, sym
 from timerl_nb.compiler.symbolic.substitution import subst
 
-# Kinds that take elements as they come: what lies beyond an axis' end stays beyond it.
+# Element-preserving kinds: elements beyond an axis' end stay beyond it.
 CARRIES: Final = ELEMENTWISE | {
     "transpose",
     "expand",
@@ -32,7 +32,7 @@ CARRIES: Final = ELEMENTWISE | {
 
 
 def ending(pdg: Pdg, op: Op) -> Read | None:
-    """What tells that a point exists: the bound's operand one point before it."""
+    """Return the read that decides whether a point exists: the bound's operand, one point earlier."""
     dim = pdg.dims.dynamic
     if dim is None or not pdg.dims.ends(op.domain):
         return None
@@ -47,15 +47,16 @@ def waits(
     *,
     whole: bool = False,
 ) -> list[Read]:
-    """What an operation waits for because of a dynamic bound, as reads of the bound's operand.
+    """Return an operation's dependences on a dynamic bound, as reads of the bound's operand.
 
-    An expression that mentions the bound waits for all points before its value, roughly.
+    An expression with the bound depends on all points before its value, approximately.
 
     Args:
-        reads: what it reads, if not its operands.
-        others: operations that run with it, at its point.
-        whole: its value is to be there with the very length that it has, and not just to a ceiling
-            beyond which nobody looks.
+        pdg: the graph.
+        op: the operation.
+        reads: the operation's reads, if other than its operands.
+        others: operations that run together with it, at its point.
+        whole: whether its value must have the exact length; otherwise a ceiling suffices.
     """
     dim = pdg.dims.dynamic
     if dim is None or not pdg.dims.is_bound_known(op.domain):
@@ -81,7 +82,7 @@ def waits(
 
 
 def _operand(pdg: Pdg, entry: Entry) -> Read | None:
-    """The bound's operand at an index of the dynamic dimension, and the reader's own other indices."""
+    """Return the bound's operand at an index of the dynamic dimension, with the reader's own other indices."""
     bound, dim = pdg.bound, pdg.dims.dynamic
     if bound is None or dim is None:
         return None
@@ -94,7 +95,7 @@ def _operand(pdg: Pdg, entry: Entry) -> Read | None:
 
 
 def exprs(pdg: Pdg, op: Op) -> list[Lin | Cond]:
-    """The expressions that an operation's values, not only their capacities, depend on."""
+    """Return the expressions that determine an operation's values, beyond the allocated capacities."""
     if not isinstance(op.attrs, DataflowAttrs):
         return [*_parameters(op), *_lengths(op, [pdg.read_type(r).shape for r in op.inputs])]
     operands = [pdg.read_type(r).shape for r in op.inputs]
@@ -107,14 +108,14 @@ def exprs(pdg: Pdg, op: Op) -> list[Lin | Cond]:
 
 
 def _parameters(op: Op) -> tuple[Lin | Cond, ...]:
-    """The index expressions among the parameters; of positions in a row, that of the first."""
+    """Return the index expressions of the parameters; for a sequence of positions, that of the first."""
     if isinstance(op.attrs, ReindexAttrs):
         return (subst(op.attrs.at, {str(POSITION): ZERO}),)
     return op.attrs.parameters
 
 
 def _lengths(op: Op, shapes: Iterable[Shape]) -> list[Lin]:
-    """The lengths of operands of which an operation must leave out what is beyond."""
+    """Return the operand lengths beyond which an operation must ignore elements."""
     if op.kind in CARRIES and getattr(op.attrs, "beyond", "") != "zero":
         return []
     return [s for shape in shapes for s in _symbolic(shape)]

@@ -1,9 +1,8 @@
-"""The points at which operations are needed (semantics.md §4).
+"""Points at which operations are needed.
 
-`y[t + 2] = y + y[t + 1]` leaves out the points that fall outside y's domain, and with them the
-points at which the right-hand side would read y[T]. An operation that would read outside is so
-restricted to the points that somebody needs; a read that is still outside is the program's fault
-(`verify.prove_reads`).
+`y[t + 2] = y + y[t + 1]` writes only points in the domain of y, so its right-hand side is not needed at the
+points that would read y[T]. Operations with reads outside a domain are restricted to their needed points. A
+read that remains outside is an error of the program (`graph_verifier.prove_reads`).
 """
 
 from __future__ import annotations
@@ -20,18 +19,21 @@ from timerl_nb.compiler.isl.sets_and_relations import Point, Relation, Set
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin, negate
 from timerl_nb.compiler.symbolic.substitution import subst_cond
 
-# Reads that are outside under small bounds only, as x[3] where T = 2, matter under such bounds.
+# Some reads are outside only under small bounds, such as x[3] with T = 2. They are checked under the actual
+# bounds.
 _LARGE = 1000
 
 
 def restrict_to_needed(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) -> Pdg:
-    """The graph with operations that would read outside restricted to the points needed of them.
+    """Return the graph with out-of-domain reads removed, by restricting operations to needed points.
 
-    Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
-    all goes, with its readers, and with the branches that it would be the value of.
+    Merges, sinks and `roots` are needed everywhere. An operation without any needed point is removed, with
+    its readers and the branches that would take its value.
 
     Args:
-        under: bounds under which it would; large ones by default.
+        pdg: the graph.
+        roots: further operations needed everywhere.
+        under: the bounds to check; by default large ones.
     """
     with limit_isl_work("finding the points that are needed"):
         return _restrict_operations(pdg, roots, under)
@@ -58,7 +60,7 @@ def _restrict_operations(pdg: Pdg, roots: Iterable[int], under: Point | None) ->
 
 
 def remove_operations(pdg: Pdg, dropped: set[int]) -> Pdg:
-    """Return the graph without some operations, their readers, and the branches of their values."""
+    """Return the graph without some operations, their readers, and the branches with their values."""
     dead = _readers_too(pdg, dropped)
     orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
     ops = {k: _remove_dead_branches(op, dead) for k, op in pdg.ops.items() if k not in dead}
@@ -66,7 +68,7 @@ def remove_operations(pdg: Pdg, dropped: set[int]) -> Pdg:
 
 
 def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
-    """Those operations, and what cannot be without them: of a merge, a branch can."""
+    """Return the operations and their transitive readers; a merge only loses a branch."""
 
     def readers(op_id: int) -> list[int]:
         return [k for k, _ in pdg.readers[op_id] if pdg[k].kind != "merge"]
@@ -75,7 +77,7 @@ def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
 
 
 def _remove_dead_branches(op: Op, dead: set[int]) -> Op:
-    """A merge without the branches that nobody takes."""
+    """Return a merge without the branches of removed operations."""
     kept = [k for k, read in enumerate(op.inputs) if read.source not in dead]
     if len(kept) == len(op.inputs):
         return op
@@ -86,7 +88,7 @@ def _remove_dead_branches(op: Op, dead: set[int]) -> Op:
 
 
 def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:
-    """Whether the operation would read outside at some points under such bounds."""
+    """Whether some reads of the operation are outside under the bounds."""
     if op.kind in SINKS | {"merge"}:
         return False
     return any(_leaves(pdg, op, read, under) for read in op.inputs)
@@ -103,9 +105,13 @@ def _leaves(pdg: Pdg, op: Op, read: Read, under: Point | None) -> bool:
 def needed_points(
     pdg: Pdg, roots: frozenset[int] = frozenset(), *, chosen: bool = False
 ) -> Mapping[int, Set | None]:
-    """Per operation the points that are needed of it; None for none.
+    """Return the needed points of every operation; None for no point.
 
-    `chosen`: of the sides of a `where` by an index condition only the points that it takes.
+    Args:
+        pdg: the graph.
+        roots: further operations needed everywhere.
+        chosen: whether the operands of a `where` with an index condition count only at their selected
+            points.
     """
     found: dict[int, Set | None] = {}
     for op_id in reversed(pdg.order):
@@ -116,7 +122,7 @@ def needed_points(
         total: Set | None = None
         for reader_id, slot in pdg.readers[op_id]:
             reader = pdg[reader_id]
-            # a merge stands before its branches in the order, and is needed everywhere
+            # A merge precedes its branches in the order, and is needed everywhere.
             points = pdg.points(reader) if reader.kind == "merge" else found[reader_id]
             if points is None:
                 continue
@@ -135,7 +141,7 @@ def needed_points(
 
 
 def _side(pdg: Pdg, op: Op, slot: int) -> Cond:
-    """Where a `where` takes the operand in a slot, as far as index expressions say."""
+    """Return the condition under which a `where` selects an operand, if it is an index condition."""
     read = op.inputs[0]
     condition = pdg[read.source]
     if condition.kind != "value":

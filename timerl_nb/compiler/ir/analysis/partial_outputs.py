@@ -1,4 +1,4 @@
-"""What an output returns that is not defined everywhere: its values, and where they are."""
+"""Outputs of conditional tensors: values and their coordinates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Coordinates = Mapping[str, Array]
 def attach_coordinates(
     values: Array, points: Sequence[tuple[int, ...]], sink: Op
 ) -> tuple[Array, Coordinates]:
-    """The values one after the other, in the order of their points, and each one's coordinates.
+    """Return the values in the order of their points, and the coordinates of each value.
 
     Args:
-        values: a row per point of the sink's domain; in it the dimensions that are axes by now.
+        values: one row per point of the sink's domain, with vectorised dimensions as further axes.
         points: the points, in the order of the rows.
+        sink: the output.
     """
     attrs: OutputAttrs = sink.attrs
     many = len(attrs.axes)

@@ -1,9 +1,8 @@
-"""Orders that the user asks for, beyond what the equations need: `ctx.before(a, b)`.
+"""Orders requested by the user in addition to data dependences: `ctx.before(a, b)`.
 
-An order names two operations, and for every point of the later one the points of the earlier one
-that must have run. It passes no value, so it is kept beside the graph's operations and not among
-their operands: what transforms an operation leaves it alone, and each edit of the graph takes it
-along (decision 014).
+An order names two operations, and the earlier points for each later point. It passes no value, so it is
+stored separately from the operands. Transformations of operations ignore it, and each edit of the graph
+updates it (decision 014).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from timerl_nb.compiler.symbolic.index_expressions import Entry, Index
 
 @dataclass(frozen=True)
 class Order:
-    """Operation `after` runs at a point when `before` has run at the points `at`.
+    """Operation `after` runs at a point once `before` has run at the points `at`.
 
-    `at` gives an index for each dimension of `before`, as seen from a point of `after`. A dimension
-    without one is taken whole, and so is one whose index moves with what `after` does not vary over.
+    `at` has an index per dimension of `before`, in the coordinates of `after`. A dimension without an index
+    is taken as a whole; so is one whose index contains dimensions unknown to `after`.
     """
 
     before: int
@@ -31,7 +30,7 @@ class Order:
     origin: Origin = field(default=Origin(), compare=False)
 
     def index(self, dims: Dims, before: Domain, after: Domain) -> Index:
-        """The index into a tensor over `before`, for a reader over `after`."""
+        """Return the index into a tensor over `before`, for a reader over `after`."""
         entries = dict(self.at)
         found: list[Entry] = []
         for d in before:
@@ -41,14 +40,14 @@ class Order:
         return tuple(found)
 
     def to_read(self, dims: Dims, before: Output, after: Op) -> Read:
-        """The order as a read that passes nothing on."""
+        """Return the order as a read without a value."""
         return Read(self.before, 0, self.index(dims, before.domain, after.domain))
 
 
 def rewrite_orders(
     orders: tuple[Order, ...], ids: Mapping[int, tuple[int, ...]]
 ) -> Iterator[tuple[Order, tuple[Order, ...]]]:
-    """Each order with what it has become; nothing where one of its operations is gone."""
+    """Yield each order with its replacements; none if one of its operations was removed."""
     for order in orders:
         yield (
             order,

@@ -1,8 +1,8 @@
-"""What a read is of: the operations' outputs behind it, merges looked through.
+"""Resolution of reads through merges, to the outputs of other operations.
 
-A merge (`o[b, i, 0] = …; o[b, i, t + 1] = …`) is no operation that runs; who reads it reads one of its
-branches. Whoever asks which, asks here: fusion, constraints, memory, executors and views. The reference
-evaluator does not: it has a meaning of its own to be compared with.
+A merge (`o[b, i, 0] = …; o[b, i, t + 1] = …`) does not run; its readers read one of its branches. Fusion,
+scheduling constraints, memory, executors and views all use this resolution. The reference evaluator has its
+own, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from timerl_nb.compiler.symbolic.substitution import subst_entry
 
 @dataclass(frozen=True)
 class Access:
-    """One output that a read may be of.
+    """One possible source of a read.
 
     Attributes:
-        read: of that output, seen from the reader's point: at which index, and where at all.
-        way: the reads from the reader to the output; each is of the merge of which the next is a branch.
-        across: those of them whose slices do not pass through their merge as slices (`x[i, 0:T]`,
-            where points come from one branch or another): `read` is then of all that it may be.
+        read: the read of that output, from the reader's point, with index and condition.
+        way: the reads from the reader to the output. Each of them reads a merge, and the next one is a
+            branch of it.
+        across: reads in `way` whose slices cross branches (`x[i, 0:T]`). `read` then covers every possible
+            element.
     """
 
     read: Read
@@ -39,18 +40,20 @@ class Access:
 
     @property
     def is_direct(self) -> bool:
-        """Whether no merge is between."""
+        """Whether the read passes no merge."""
         return len(self.way) == 1
 
 
 def accesses(pdg: Pdg, read: Read, kept: Container[int] = ()) -> Iterator[Access]:
-    """The outputs that a read may be of, in the order of the branches.
+    """Yield the possible sources of a read, in the order of the branches.
 
-    Exactly one of them is read at each point, where no slice goes across branches and no merge reads
-    itself (fusion puts copies there; before, what stays from point to point is left out).
+    At each point, exactly one of them is read, unless a slice crosses branches or a merge reads itself.
+    (Fusion inserts copies for the latter; before fusion, such a branch is omitted.)
 
     Args:
-        kept: merges that stand for themselves.
+        pdg: the graph.
+        read: the read.
+        kept: merges to treat as sources themselves.
     """
     return _resolve_accesses(pdg, Access(read, (read,)), kept)
 
@@ -70,7 +73,9 @@ def _resolve_accesses(pdg: Pdg, access: Access, kept: Container[int]) -> Iterato
 
 
 def _everywhere(pdg: Pdg, read: Read, domain: Domain, branch: Read) -> Read:
-    """What a slice across branches may read of one: all along the dimensions that are sliced."""
+    """Return the elements of one branch that a slice across branches may read: all, along sliced
+    dimensions.
+    """
     entries = dict(zip(domain, read.index, strict=True))
     points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
     index = tuple(
@@ -83,5 +88,5 @@ def _everywhere(pdg: Pdg, read: Read, domain: Domain, branch: Read) -> Read:
 
 
 def tensors(pdg: Pdg, read: Read, kept: Container[int] = ()) -> set[Tensor]:
-    """The outputs that a read may be of."""
+    """Return the outputs that a read may refer to."""
     return {access.tensor for access in accesses(pdg, read, kept)}

@@ -1,8 +1,8 @@
-"""Programs without an end: a graph whose outermost dimension has no last point.
+"""Programs over an unbounded dimension: a graph whose outermost dimension has no last point.
 
-What a turn makes for the user is handed out at its end, in one call to the host, instead of being kept
-until a run is over. Nothing may depend on where the dimension ends, look ahead along it, or keep what
-all turns made: its memory does not depend on how many there are.
+Outputs of an iteration are passed to the host at its end, in one call, and not stored. So nothing may
+depend on the end of the dimension, read ahead along it, or store the values of all iterations: memory use
+does not depend on their number.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst_entry
 
-_MANY = 1 << 20  # points behind one another that no turn can ask for
+_MANY = 1 << 20  # a distance in points that no iteration can read
 
 
 def without_end(pdg: Pdg, name: str) -> Pdg:
-    """The graph of a program whose dimension `name` has no end.
+    """Return the graph of a program whose dimension `name` is unbounded.
 
     Raises:
-        BoundsError: it has no outputs along the dimension; or something depends on its end, reads ahead
-            along it, or reads all that was there.
+        BoundsError: a value depends on the end, reads ahead or reads all earlier points; or an output does
+            not vary over the dimension.
     """
     dim = pdg.dims[name]
     outputs = [op for op in pdg.sinks if isinstance(op.attrs, OutputAttrs)]
@@ -48,9 +48,9 @@ def without_end(pdg: Pdg, name: str) -> Pdg:
     for op in shown:
         if name not in op.domain:
             raise BoundsError(
-                f"{dim.bound} is endless, and the output {op.attrs.name!r} is there once, at its end.",
+                f"{dim.bound} is endless, and the output {op.attrs.name!r} exists only at its end.",
                 origin=op.origin,
-                hint=f"output what varies over {name}: each turn hands out its own.",
+                hint=f"output a tensor over {name}: each iteration returns its own value.",
             )
     gone = {op.id for op in outputs}
     kept = {k: op for k, op in pdg.ops.items() if k not in gone}
@@ -72,12 +72,12 @@ def without_end(pdg: Pdg, name: str) -> Pdg:
 
 
 def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -> Op:
-    """The operation that hands out the values of outputs."""
+    """Return the operation that passes outputs to the host."""
     if not set(dims.dims_of_symbols(where.symbols)) <= {dim.name}:
         raise BoundsError(
-            f"{dim.bound} is endless, and the output {outputs[0].attrs.name!r} is there where {where}.",
+            f"{dim.bound} is endless, and the output {outputs[0].attrs.name!r} is defined only for {where}.",
             origin=outputs[0].origin,
-            hint=f"a turn hands out values at all points but those of {dim.name}: output a tensor that is "
+            hint=f"conditions on outputs may use {dim.name} only: output a tensor that is "
             "defined everywhere, such as trl.where(…, x, 0.0).",
         )
     reads: list[Read] = []
@@ -104,9 +104,9 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
 
 
 def _slice_whole_iteration(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[int, ...]]:
-    """What an output reads at all points of a turn in one, and the order of the axes in front for the user.
+    """Return a read of an output at all points of an iteration, and the user's order of its leading axes.
 
-    These are the dimensions in the output's order, and then the axes that it has by its own slices.
+    The axes are first the dimensions in the output's order, and then the axes of its own slices.
     """
     (read,) = op.inputs
     index: list[Entry] = []
@@ -121,9 +121,9 @@ def _slice_whole_iteration(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[in
         moved = isinstance(entry, Lin) and (entry - sym(d)).is_const
         if more or not moved or d in axes:
             raise BoundsError(
-                f"the output {op.attrs.name!r} is read at {entry}, which no slice is.",
+                f"the output {op.attrs.name!r} has the index {entry}, which is not a slice of an iteration.",
                 origin=op.origin,
-                hint="give it a tensor of its own: y = trl.like(…); y[…] = x[…].",
+                hint="assign the values to a new tensor first: y = trl.like(…); y[…] = x[…].",
             )
         assert isinstance(entry, Lin)
         first = subst_entry(entry, {d: const(0)})
@@ -131,24 +131,24 @@ def _slice_whole_iteration(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[in
         assert isinstance(first, Lin) and isinstance(last, Lin)
         index.append(span(first, last))
         axes.append(d)
-    # a domain is what indices vary over
+    # the domain consists of the dimensions of the indices
     first_axes = [axes.index(d) for d in op.attrs.dims if d != dim.name]
     own = [k for k, d in enumerate(axes) if d is None]
     return Read(read.source, read.out, tuple(index), read.cond), (*first_axes, *own)
 
 
-# --- what has no meaning without an end ----------------------------------------------------------
+# --- restrictions -------------------------------------------------------------------------------
 
 
 def _check(pdg: Pdg, dim: Dim, op: Op) -> None:
-    """Refuse an operation that needs an end, or what grows without one."""
+    """Refuse operations that need an end, or values that grow without one."""
     name, bound = dim.name, dim.bound
     for e in _expressions(op):
         if bound in e.symbols:
             raise BoundsError(
                 f"{bound} is endless, and {op.name} depends on it: {e}.",
                 origin=op.origin,
-                hint=f"leave {bound} out: a run without an end has no last {name}.",
+                hint=f"remove {bound}: an unbounded run has no last {name}.",
             )
     for read in op.inputs:
         source = pdg[read.source]
@@ -156,41 +156,41 @@ def _check(pdg: Pdg, dim: Dim, op: Op) -> None:
         if name not in domain:
             if name in source.domain:
                 raise BoundsError(
-                    f"{bound} is endless, and {op.name} reads {source.name}, which adds up all {name}.",
+                    f"{bound} is endless, and {op.name} reads {source.name}, a sum over all {name}.",
                     origin=op.origin,
-                    hint=f"a running value has each turn's: s[{name} + 1] = s + x.",
+                    hint=f"use a running sum: s[{name} + 1] = s + x.",
                 )
             continue
         entry = read.index[domain.index(name)]
         if isinstance(entry, Slice):
             _check_slice(pdg, dim, op, read, entry)
             entry = entry.hi - 1
-        # what is there once is there from the first turn on
+        # values without the dimension exist from the first iteration on
         now = sym(name) if name in op.domain else const(0)
         ahead = _sample(pdg, op, read.cond, ge(entry, now + 1))
         if ahead is not None:
             raise BoundsError(
                 f"{bound} is endless, and {op.name} reads {source.name} ahead, at {entry}"
-                f"{' where ' + point_text(ahead) if ahead else ''}.",
+                f"{' at ' + point_text(ahead) if ahead else ''}.",
                 origin=op.origin,
-                hint=f"a turn knows what was, not what comes: read at {name} or before.",
+                hint=f"read at {name} or earlier: later values do not exist yet.",
             )
 
 
 def _check_slice(pdg: Pdg, dim: Dim, op: Op, read: Read, entry: Slice) -> None:
-    """Refuse a range that grows with the turns."""
+    """Refuse a slice that grows with the iterations."""
     long = _sample(pdg, op, read.cond, ge(entry.length, _MANY))
     if long is not None:
         raise BoundsError(
-            f"{dim.bound} is endless, and {op.name} reads all of {entry}: it grows with every turn.",
+            f"{dim.bound} is endless, and {op.name} reads {entry}, which grows with every iteration.",
             origin=op.origin,
-            hint=f"read the last few, x[trl.max({dim.name} - 9, 0):{dim.name} + 1], or keep a running value: "
+            hint=f"read a window, x[trl.max({dim.name} - 9, 0):{dim.name} + 1], or use a running value: "
             f"s[{dim.name} + 1] = s + x.",
         )
 
 
 def _sample(pdg: Pdg, op: Op, *conds: Cond) -> dict[str, int] | None:
-    """A point of an operation where conditions hold."""
+    """Return a point of an operation at which all conditions hold, or None."""
     found = pdg.points(op)
     for cond in conds:
         if cond is not TRUE:
@@ -199,7 +199,7 @@ def _sample(pdg: Pdg, op: Op, *conds: Cond) -> dict[str, int] | None:
 
 
 def _expressions(op: Op) -> Iterator[Any]:
-    """All index expressions that stand in an operation."""
+    """Yield all index expressions of an operation."""
     yield op.where
     yield from op.attrs.exprs if op.attrs is not NO_ATTRS else ()
     for read in op.inputs:

@@ -1,1 +1,1 @@
-"""Operations that run on the host: user functions, and input and output per iteration."""
+"""Operations on the host: user functions, and input and output per iteration."""

@@ -1,8 +1,8 @@
-"""Functions of the user's own that run on the host, and the resources that they use in order.
+"""User functions on the host, and resources with ordered access.
 
-A *resource* is something outside the equations: a simulator, a file, a buffer. It has one instance
-per point of its instance dimensions; each instance's operations run one after the other, ordered by
-tokens that are ordinary operands (semantics.md §7). `Host` holds the resources of one run.
+A *resource* is external state: a simulator, a file, a buffer. It has one instance per point of its instance
+dimensions. Tokens, which are ordinary operands, order the operations of each instance. `Host` has the
+resources of one run.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ TOKEN = TensorType((), "bool")
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """Something on the host that operations use in order.
+    """External state with ordered access.
 
     Args:
-        make: called once a run, and for each seed of several, as make(sizes, seed): the bounds of the
-            instance dimensions by name, and the seed; returns the state that the functions get.
-        instances: the dimensions over which there are independent instances.
-        name: what errors and pictures call it.
+        make: creates the state of one run and seed: make(sizes, seed), with the bounds of the instance
+            dimensions by name.
+        instances: the dimensions of independent instances.
+        name: the name in messages and pictures.
     """
 
     make: Callable[[Mapping[str, int], int], Any]
@@ -52,11 +52,19 @@ class Resource:
 
 @dataclass(frozen=True)
 class UdfAttrs(Attrs):
-    """A host function: what it returns, its resource, and the dimensions laid out as axes.
+    """A host function with its results, resource, and vectorised dimensions.
 
-    `domain` are dimensions that it varies over besides its operands'. With a resource the last
-    operand and the last output are tokens. The dimensions in `axes` (of lengths `sizes`) are the
-    leading axes of all operands and outputs.
+    With a resource, the last operand and the last output are tokens.
+
+    Attributes:
+        function: the function, or a placeholder for given values.
+        name: the name in messages and pictures.
+        types: the types of the results.
+        domain: dimensions besides those of the operands.
+        resource: the resource, if it uses one.
+        batched: whether one call handles all instances.
+        axes: vectorised dimensions, the leading axes of all operands and outputs.
+        sizes: the lengths of these axes.
     """
 
     function: Callable[..., Any] | Given
@@ -73,20 +81,20 @@ class UdfAttrs(Attrs):
         return f"{self.name}{uses}{along_text(self.axes)}"
 
     def varying_dims(self, dims: Dims) -> Domain:
-        # each instance has a state of its own, whatever the function is given
+        # each instance has its own state, whatever the operands
         instances = self.resource.instances if self.resource else ()
         return dims.ordered({*self.domain, *instances} - set(self.axes))
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
-        """The types of all outputs, the token included."""
+        """The types of all outputs, with the token."""
         plain = (*self.types, TOKEN) if self.resource else self.types
         return tuple(TensorType((*self.sizes, *t.shape), t.dtype) for t in plain)
 
 
 @dataclass(frozen=True)
 class CallAttrs(Attrs):
-    """A host function that is called for its effect, at the points of `domain`."""
+    """A host function called for its effect, at the points of `domain`."""
 
     function: Callable[..., Any] | HandedOut
     name: str
@@ -100,7 +108,7 @@ class CallAttrs(Attrs):
 
 
 def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
-    """The resources that operations use, in order, with the line of the first that uses each."""
+    """Return the resources of operations, in order, with the line of each one's first use."""
     found: dict[Resource, Origin] = {}
     for op in sorted(ops, key=lambda op: op.id):
         if isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None:
@@ -109,11 +117,14 @@ def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
 
 
 class Host:
-    """What a run has on the host: its resources, made when first used, and what it is given and hands out.
+    """The host side of a run: resources, created at first use, and the values passed in and out.
 
     Args:
+        dims: the dimensions.
+        bounds: actual bounds.
+        seed: the seed.
         supply: the source of the values of `trl.given`; None for no values.
-        receive: takes the number of a turn, and the values that it hands out at its end.
+        receive: takes the number of an iteration and its output values.
     """
 
     def __init__(
@@ -127,21 +138,22 @@ class Host:
         self._dims, self._bounds, self._seed = dims, bounds, seed
         self._supply = NothingGiven() if supply is None else supply
         self._receive = receive
-        # by resource and how much greater the seed is, with who used it first
+        # by resource and offset of the seed: the state, with the line of its first use
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
 
     def call(
         self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
     ) -> list[Array]:
-        """The outputs of a host function, checked against what was declared.
+        """Call a host function, check its outputs against their declaration, and return them.
 
         Args:
             attrs: the function.
-            point: the values of the operation's dimensions.
+            point: the coordinates of the operation's dimensions.
             args: the operands without the token.
+            origin: the user's line.
 
         Raises:
-            ExecutionError: the function failed, or returned something else than it declared.
+            ExecutionError: the function failed, or returned undeclared values.
         """
         if isinstance(attrs.function, Given):
             brought = self._supply.turn(point[attrs.function.turn])
@@ -158,12 +170,12 @@ class Host:
             given = [self._state(attrs.resource, after, origin), at, *given]
         made: Any = _call_user_function(attrs.name, point, origin, attrs.function, *given)
         values: list[Any] = [*made] if isinstance(made, tuple) else [made]
-        if not attrs.types:  # called for its effect on the resource
+        if not attrs.types:  # called for its effect on the resource only
             values = []
         types = attrs.outputs[: len(attrs.types)]
         if len(values) != len(types):
             raise ExecutionError(
-                f"{attrs.name} returned {len(values)} values where {len(types)} are declared.",
+                f"{attrs.name} returned {len(values)} values, but {len(types)} are declared.",
                 origin=origin,
                 hint="return a tuple with one array per declared output.",
             )
@@ -182,7 +194,7 @@ class Host:
         args: Sequence[Array],
         origin: Origin,
     ) -> list[Array]:
-        """The outputs where the seeds are an axis: the function is called for one after the other."""
+        """Call the function once per seed, for seeds as an axis, and stack the outputs."""
         axis = attrs.axes.index(name)
         left = (
             (*attrs.axes[:axis], *attrs.axes[axis + 1 :]),
@@ -197,7 +209,7 @@ class Host:
 
     @property
     def _seeds(self) -> int:
-        """How many runs there are side by side, each with states of its own."""
+        """The number of parallel runs, each with its own states."""
         return self._dims.seeds.count(self._bounds) if self._dims.seeds else 1
 
     def effect(
@@ -220,13 +232,14 @@ class Host:
         return self._states[resource, after][0]
 
     def save(self, resources: Mapping[Resource, Origin]) -> list[dict[str, Array]]:
-        """What resources say of their states, as arrays by name: an array of its own, or what `save()` returns.
+        """Return the saved states of resources, as arrays by name.
 
         Args:
-            resources: those of the program, with the lines that use them; states are made as needed.
+            resources: the resources of the program, with the lines of their use. Missing states are
+                created.
 
         Raises:
-            ExecutionError: a `save()` raised, or returned something else.
+            ExecutionError: a `save()` raised an error or returned something else.
         """
         return [
             {
@@ -238,7 +251,7 @@ class Host:
         ]
 
     def _name(self, after: int, name: str) -> str:
-        """What a state's array is called among those of all runs."""
+        """Return the name of a state's array among those of all parallel runs."""
         return f"{self._dims.seeds.name}={after} {name}" if self._dims.seeds else name
 
     def _save_resource(self, resource: Resource, after: int, origin: Origin) -> dict[str, Array]:
@@ -257,16 +270,16 @@ class Host:
         raise ExecutionError(
             f"save() of {resource.name} returned {what}.",
             origin=origin,
-            hint="return a dict: numbers or arrays of numbers by name.",
+            hint="return a dictionary of numbers or arrays of numbers, by name.",
         )
 
     def load(
         self, resources: Mapping[Resource, Origin], saved: Sequence[Mapping[str, Array]]
     ) -> None:
-        """Give resources the states that they had when they were saved.
+        """Restore saved states of resources.
 
         Raises:
-            ExecutionError: a `load()` raised.
+            ExecutionError: a `load()` raised an error.
         """
         for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
             for after in range(self._seeds):
@@ -284,10 +297,11 @@ class Host:
             _call_user_function(what, {}, origin, state.load, arrays)
 
     def begin_saving(self, resources: Mapping[Resource, Origin]) -> None:
-        """Tell states that they will be saved, those that have `begin_saving()`; they are made as needed.
+        """Announce to states with a method `begin_saving()` that they will be saved; missing states are
+        created.
 
         Raises:
-            OptionError: a state is no array, and has no `save()` and `load()`.
+            OptionError: a state is not an array, and lacks `save()` or `load()`.
         """
         for (resource, origin), after in product(resources.items(), range(self._seeds)):
             state: Any = self._state(resource, after, origin)
@@ -297,8 +311,8 @@ class Host:
                 raise OptionError(
                     f"the state of {resource.name}, of type {type(state).__name__}, cannot be saved.",
                     origin=origin,
-                    hint="give it save(), which returns numbers and arrays by name, and load(saved), "
-                    "which takes them; or run without a checkpoint.",
+                    hint="define save() to return numbers and arrays by name, and load(saved) to restore "
+                    "them; or run without a checkpoint.",
                 )
             told: Any = getattr(cast(Any, state), "begin_saving", None)
             if callable(told):
@@ -319,39 +333,41 @@ class Host:
         wrong = misfit(array, dtype)
         if array.shape != shape or (wrong and not wrong.startswith("integers")):
             raise ExecutionError(
-                f"{attrs.name} returned {array.dtype}{list(array.shape)} as output {k}, which is "
-                f"declared as {dtype.name}{list(shape)}.",
+                f"{attrs.name} returned {array.dtype}{list(array.shape)} as output {k}, but "
+                f"{dtype.name}{list(shape)} is declared.",
                 origin=origin,
-                hint="return arrays of the declared shapes, or declare what it returns in out=.",
+                hint="return arrays of the declared shapes, or correct the declaration out=.",
             )
         if wrong:
             raise ExecutionError(
                 f"{attrs.name} returned {wrong} (output {k}).",
                 origin=origin,
-                hint="subtract what all values have in common, or declare a wider type in out=.",
+                hint="subtract a common offset from the values, or declare a wider type in out=.",
             )
-        # a copy: the function may write to its array again
+        # a copy, since the function may reuse its array
         array = np.array(narrow_array(f"output {k} of {attrs.name}", array, dtype, origin=origin))
         back = [order.index(j) for j in range(len(order))]
         return array.transpose(*back, *range(len(back), array.ndim))
 
     def _order(self, attrs: UdfAttrs) -> list[int]:
-        """The leading axes in the order of the resource's dimensions."""
+        """Return the leading axes in the order of the resource's dimensions."""
         dims = attrs.resource.instances if attrs.resource else attrs.axes
         return [attrs.axes.index(d) for d in dims if d in attrs.axes]
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close every state that can be closed; where that fails, the others all the same.
+        """Close every state with a method `close()`; a failure does not stop the others.
 
         Args:
-            error: what the run failed with: failures are noted on it, and warned of without it.
+            error: the error of the run. Failures are added to it as notes, or else reported as warnings.
         """
         failed = self._close_all()
         for one in failed:
             if error is not None:
                 error.add_note(f"And then {one}")
             else:
-                warn(f"the run is over, its results are whole, but {one.what}", origin=one.origin)
+                warn(
+                    f"the run has finished with complete results, but {one.what}", origin=one.origin
+                )
 
     def _close_all(self) -> list[ExecutionError]:
         failed: list[ExecutionError] = []
@@ -362,7 +378,7 @@ class Host:
                     _call_user_function(f"{resource.name}.close", {}, origin, _close, state)
                 except ExecutionError as error:
                     failed.append(error)
-        finally:  # an interrupt ends the closing of one alone
+        finally:  # an interrupt stops the closing of one state only
             if self._states:
                 failed += self._close_all()
         return failed
@@ -375,7 +391,7 @@ def _close(state: Any) -> None:
 
 
 def _copy(saved: Mapping[str, Array], state: Array) -> None:
-    """Give an array the values that it had."""
+    """Restore the saved values of an array."""
     np.copyto(state, saved[""])
 
 
@@ -388,7 +404,7 @@ def _call_user_function(
         *_, frame = extract_tb(error.__traceback__)
         inside = (
             frame.filename != __file__
-        )  # a call that does not fit the function is not inside it
+        )  # a call with wrong arguments fails outside the function
         text = f": {error}" if str(error) else ""
         at = f" at {', '.join(f'{d} = {v}' for d, v in point.items())}" if point else ""
         raise ExecutionError(
@@ -397,5 +413,5 @@ def _call_user_function(
             evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}"
             if inside
             else (),
-            hint="mend the function, then run again; what was computed so far can be looked at.",
+            hint="correct the function, and run again.",
         ) from error

@@ -1,7 +1,7 @@
-"""What a run is given, and hands out, turn by turn: the two functions on the host that are the run's own.
+"""Values passed in and out of a run at each iteration of the outermost loop.
 
-Where a program names a function of the user's, these stand for what only a run knows: `Given` for values
-that come in at a turn of the outermost loop, `HandedOut` for those that leave at its end.
+`Given` and `HandedOut` are placeholders for user functions in the graph: `Given` for input values,
+`HandedOut` for output values at the end of an iteration. Each run provides the values.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 
 @dataclass(frozen=True)
 class Given:
-    """Values that a run is given (`trl.given`).
+    """Input values of a run (`trl.given`).
 
     Attributes:
         names: by output of the operation.
-        domain: as the user wrote it: the dimension whose turns bring them, and the leading axes of what
-            a turn brings.
-        lines: where each was written.
+        domain: the user's dimensions: first the one of the iterations, and then the leading axes of each
+            value.
+        lines: the user's line of each value.
     """
 
     names: tuple[str, ...]
@@ -39,7 +39,9 @@ class Given:
         return self.domain[0]
 
     def select(self, values: Mapping[str, Any], point: Mapping[str, int], axes: Domain) -> Any:
-        """The outputs at a point, the dimensions in `axes` as leading axes, of what its turn brings."""
+        """Return the outputs at a point from an iteration's values, with the dimensions in `axes` as leading
+        axes.
+        """
         rest = self.domain[1:]
         where = tuple(slice(None) if d in axes else point[d] for d in rest)
         left = [d for d in rest if d in axes]
@@ -50,24 +52,24 @@ class Given:
 
 @dataclass(frozen=True)
 class HandedOut:
-    """Values that a run hands out at the end of a turn.
+    """Output values of a run at the end of an iteration.
 
     Attributes:
         names: by operand of the operation.
-        orders: by operand, the axes that symbolic dimensions have become, in the order of the user's.
+        orders: by operand, the positions of the vectorised dimensions in the user's order.
     """
 
     names: tuple[str, ...]
     orders: tuple[tuple[int, ...], ...]
 
     def by_name(self, operands: Iterable[Any]) -> dict[str, Any]:
-        """The values by name, with axes in the user's order."""
+        """Return the values by name, with axes in the user's order."""
         pairs = zip(self.names, self.orders, operands, strict=True)
         return {name: in_axes_order(x, order) for name, order, x in pairs}
 
 
 def in_axes_order(x: Any, order: tuple[int, ...]) -> Any:
-    """An array with its leading axes in another order; the array itself where they have it."""
+    """Return an array with its leading axes in another order."""
     if order == tuple(range(len(order))):
         return x
     return x.transpose(*order, *range(len(order), x.ndim))
@@ -77,15 +79,15 @@ Turn = Mapping[str, Any]  # values by name
 
 
 class Supply(Protocol):
-    """Where what is given comes from."""
+    """Source of the input values of a run."""
 
     def turn(self, number: int) -> Turn:
-        """The values of a turn, whose shapes and types are right."""
+        """Return the values of an iteration, with correct shapes and types."""
         ...
 
 
 def given_of(dims: Dims, ops: Iterable[Op]) -> Mapping[str, Inlet]:
-    """What a program is to be given, by name."""
+    """Return the inputs of a program, by name."""
     found: dict[str, Inlet] = {}
     for op in ops:
         if is_given(op):
@@ -105,7 +107,7 @@ def is_handed_out(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Inlet:
-    """One of the tensors that a run is given."""
+    """One input tensor of a run."""
 
     name: str
     kind: TensorType
@@ -114,25 +116,25 @@ class Inlet:
     dims: Dims
 
     def shape(self, bounds: Mapping[str, int], *, whole: bool = False) -> tuple[int, ...]:
-        """The shape of what a turn brings, or of all turns in one array."""
+        """Return the shape of one iteration's value, or of all iterations in one array."""
         over = self.domain if whole else self.domain[1:]
         sizes = tuple(int(s) for s in self.kind.shape if isinstance(s, int))
         return (*(self.dims[d].count(bounds) for d in over), *sizes)
 
     def convert(self, value: Any, shape: tuple[int, ...], turn: int | None) -> Any:
-        """Return a given array, converted to the tensor's type.
-
-        An array on a device stays there.
+        """Return an input array, converted to the tensor's type; arrays on a device stay there.
 
         Raises:
-            ExecutionError: it has another shape, or a type that does not fit.
+            ExecutionError: the array has another shape, or an unsuitable type.
         """
         kind = NUMPY[self.kind.dtype]
         if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "devices")):
             try:
                 value = np.asarray(value)
             except (TypeError, ValueError):
-                self._refuse(f"{type(value).__name__}, which is no array of numbers", shape, turn)
+                self._refuse(
+                    f"{type(value).__name__}, which is not an array of numbers", shape, turn
+                )
         if tuple(value.shape) != shape:
             self._refuse(f"{value.dtype}{list(value.shape)}", shape, turn)
         if value.dtype == kind:
@@ -147,22 +149,22 @@ class Inlet:
         raise ExecutionError(
             f"{self.name} was given {what}{at}, not {NUMPY[self.kind.dtype]}{list(shape)}.",
             origin=self.line,
-            hint="a turn brings an array of the tensor's shape, after an axis for each further "
-            "dimension of its domain; given= of a whole run has the turns as its first axis.",
+            hint="pass the tensor's shape after one axis for each further dimension of its domain; "
+            "for a whole run, the iterations are the first axis.",
         )
 
 
 def _own(array: Any) -> Any:
-    """Return a copy of an array of the host; arrays on devices never change.
+    """Return a copy of an array on the host; arrays on devices never change.
 
-    XLA may read its arguments after a call has returned. By then the producer may have written the
-    next turn's values to the same array.
+    XLA may read its arguments after a call has returned. By then, the producer may have overwritten the
+    array with the values of the next iteration.
     """
     return np.array(array) if isinstance(array, np.ndarray) else array
 
 
 class WholeRun:
-    """Given arrays of all turns: `execute(given={name: array[I, …]})`."""
+    """Input arrays for all iterations: `execute(given={name: array[I, …]})`."""
 
     def __init__(
         self, inlets: Mapping[str, Inlet], bounds: Mapping[str, int], given: Any, *, copied: bool
@@ -170,11 +172,14 @@ class WholeRun:
         """Check the arrays.
 
         Args:
-            copied: copy the host's arrays, for a run in the background.
+            inlets: the inputs of the program.
+            bounds: actual bounds.
+            given: arrays by name.
+            copied: whether to copy arrays of the host, for a run in the background.
 
         Raises:
-            OptionError: they are no mapping, one is missing, or a name is unknown.
-            ExecutionError: one has another shape or type.
+            OptionError: `given` is not a mapping, an array is missing, or a name is unknown.
+            ExecutionError: an array has another shape or type.
         """
         values = by_name(inlets, given)
         self._arrays: dict[str, Any] = {}
@@ -187,46 +192,50 @@ class WholeRun:
 
 
 def by_name(inlets: Mapping[str, Inlet], given: Any, turn: int | None = None) -> Turn:
-    """What was given, if it is what is to be given.
+    """Return the input values after a check of their names.
 
     Raises:
-        OptionError: it is no mapping, one is missing, or a name is unknown.
+        OptionError: `given` is not a mapping, a value is missing, or a name is unknown.
     """
     at = "" if turn is None else f" at turn {turn}"
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
         raise OptionError(
-            f"what is given{at} is a {type(given).__name__}, not arrays by name.",
-            hint="write {" + ", ".join(f"{name!r}: …" for name in inlets) + "}.",
+            f"the value of given={at} is a {type(given).__name__}, not a mapping of arrays by name.",
+            hint="pass {" + ", ".join(f"{name!r}: …" for name in inlets) + "}.",
         )
     for name, inlet in inlets.items():
         if name not in given:
             raise OptionError(
-                f"{name} is not given{at}.",
+                f"the input {name} is missing{at}.",
                 origin=inlet.line,
-                hint=f"pass given={{{name!r}: …}}: an array whose first axis counts turns to execute(), "
-                "one turn's after the other to turns().",
+                hint=f"pass given={{{name!r}: …}}: to execute(), an array with iterations as its first "
+                "axis; to turns(), one mapping per iteration.",
             )
     found = cast(Turn, given)
     for name in found:
         if name not in inlets:
             raise OptionError(
-                f"{name!r} is given{at}, and the program takes nothing of that name.",
-                hint=one_of(str(name), list(inlets)) if inlets else "it has no trl.given.",
+                f"{name!r} is given{at}, but the program has no such input.",
+                hint=one_of(str(name), list(inlets))
+                if inlets
+                else "leave out given=: the program has no trl.given.",
             )
     return found
 
 
 class TurnByTurn:
-    """Given values that come one turn after the other.
+    """Input values that arrive one iteration at a time.
 
     Args:
-        given: of each turn, in order: a mapping of arrays by name.
-        first: the number of the first turn.
+        inlets: the inputs of the program.
+        bounds: actual bounds.
+        given: a mapping of arrays by name for each iteration, in order.
+        first: the number of the first iteration.
 
     Attributes:
-        is_over: no more came.
+        is_over: whether the iterable is exhausted.
     """
 
     def __init__(
@@ -243,7 +252,7 @@ class TurnByTurn:
         self.is_over = False
 
     def fetch_up_to(self, number: int) -> bool:
-        """Take what comes up to a turn; whether there is as much."""
+        """Fetch the values up to an iteration, and return whether they exist."""
         while self._next <= number and not self.is_over:
             try:
                 given = next(self._given)
@@ -261,22 +270,27 @@ class TurnByTurn:
 
     def turn(self, number: int) -> Turn:
         if not self.fetch_up_to(number):
-            raise ExecutionError(f"nothing is given for turn {number}: given= came to its end.")
+            raise ExecutionError(
+                f"there are no input values for turn {number}: given= is exhausted.",
+                hint="pass an iterable with one mapping per iteration.",
+            )
         return self._last[number]
 
 
-_KEPT: Final = 2  # turns whose values are there: a schedule may read those of the turn before
+_KEPT: Final = (
+    2  # iterations whose values are stored: a schedule may read those of the previous one
+)
 
 
 class NothingGiven:
-    """The supply of a run that was given nothing."""
+    """Supply of a run without input values."""
 
     def turn(self, number: int) -> Turn:
         raise ExecutionError(
-            "the program is to be given values (trl.given), and the run was given none.",
-            hint="execute(), start() and turns() take given=; stepping and measuring give nothing.",
+            "the program needs input values (trl.given), and the run has none.",
+            hint="pass given= to execute(), start() or turns(); step() and measurements cannot pass any.",
         )
 
 
 def discard_outputs(turn: int, values: Turn) -> None:
-    """What takes what a run hands out, where nobody asked for it."""
+    """Ignore the outputs of an iteration."""

@@ -1,1 +1,1 @@
-"""Reference evaluator in NumPy: it defines the meaning of a graph, and tests compare all else with it."""
+"""Reference evaluator in NumPy: defines the meaning of a graph, and tests compare everything else with it."""

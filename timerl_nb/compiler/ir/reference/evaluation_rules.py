@@ -1,7 +1,7 @@
-"""What each operation kind computes, in NumPy, given its operands' values at one point.
+"""Evaluation rules in NumPy: the value of each operation kind at one point.
 
-`RULES` is the executable specification of the kinds, `NO_RULE` says why one has none; `reference`
-evaluates whole graphs with them.
+`RULES` is the executable specification of the kinds. `NO_RULE` gives the reason for kinds without a rule.
+`evaluator` evaluates whole graphs with them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Env = Mapping[str, int]
 
 
 class Evaluator(Protocol):
-    """What the rules ask of whoever evaluates: seed, the dimensions that count seeds or end never, and types."""
+    """The parts of an evaluator that rules use: seed, seed dimension, unbounded dimension, and types."""
 
     seed: tuple[Array, Array]
     seeds: str | None
@@ -53,7 +53,7 @@ Rule = Callable[[Evaluator, Op, Sequence[Array], Env], Array]
 
 
 def _plain(f: Callable[..., Any]) -> Rule:
-    """A rule that needs the operands alone."""
+    """Return a rule that needs the operands only."""
     return lambda ref, op, args, env: f(*args)
 
 
@@ -62,7 +62,9 @@ def _copy(x: Array) -> Array:
 
 
 def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Integers wrap; of floating-point numbers, what is beyond an end is that end, and NaN is 0."""
+    """Integers wrap around. Floating-point numbers are clipped to the range of an integer type; NaN becomes
+    0.
+    """
     if x.dtype.kind in "biu" or dtype.kind not in "iu":
         return x.astype(dtype)
     ends, wide = np.iinfo(dtype), np.asarray(x, np.float64)
@@ -72,8 +74,8 @@ def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _pow(x: Array, y: Array) -> Array:
-    """Of an integer and a negative power, 1 / x**-y without its fraction, and 0 of 0."""
-    if y.dtype.kind == "f":  # np.power of one exponent 0.5 is np.sqrt, which differs at -inf
+    """An integer to a negative power is 1 / x**-y without its fraction; 0 for x = 0."""
+    if y.dtype.kind == "f":  # for a single exponent 0.5, np.power is np.sqrt, which differs at -inf
         return np.float_power(x, y).astype(np.result_type(x, y))
     if y.dtype.kind != "i":
         return np.power(x, y)
@@ -88,7 +90,7 @@ def _const(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 
 
 class _Also(dict[str, Any]):
-    """Symbols besides those of an environment, which may find the value of a symbol when asked."""
+    """Additional symbols of an environment, which may compute missing values on request."""
 
     def __init__(self, env: Env, more: Mapping[str, Any] | None = None) -> None:
         super().__init__(more or {})
@@ -99,7 +101,7 @@ class _Also(dict[str, Any]):
 
 
 def _grid(attrs: ConstAttrs | RngAttrs, sizes: Sequence[int], env: Env) -> dict[str, Any]:
-    """`env` with each dimension of `axes` as an array that varies along its own axis."""
+    """Return `env` with each dimension of `axes` as an array that varies along its own axis."""
     found = _Also(env)
     for k, (name, n) in enumerate(zip(attrs.axes, sizes, strict=True)):
         start = evaluate(attrs.starts[k], env) if attrs.starts else 0
@@ -138,17 +140,17 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 
 
 def unit(drawn: Array) -> Array:
-    """Bits as float32 numbers strictly between 0 and 1: the midpoints of 2**23 equal parts."""
+    """Return bits as float32 numbers strictly between 0 and 1: the midpoints of 2**23 equal intervals."""
     return ((drawn >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
 def erf_inv(x: Array) -> Array:
-    """The inverse error function, by Newton's method on the standard library's `erf`."""
+    """Return the inverse error function, by Newton's method on `math.erf`."""
 
     def invert(y: float) -> float:
         if abs(y) >= 1:
             return inf * y if abs(y) == 1 else nan
-        # Winitzki's closed form is good to 2e-3; each Newton step doubles the digits
+        # Winitzki's closed form has an error of 2e-3; each Newton step doubles the digits.
         w = log(1 - y * y)
         a = 2 / (pi * 0.147) + w / 2
         z = copysign(sqrt(sqrt(a * a - w / 0.147) - a), y)
@@ -200,7 +202,7 @@ def _conv(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 
 
 def _spread(x: Array, axis: int, at: Array, spread: int) -> Array:
-    """The elements at positions `at` of an axis whose elements lie `spread` apart, else zeros."""
+    """Return the elements at positions `at` of an axis with spacing `spread`, and zeros elsewhere."""
     made = np.zeros((*x.shape[:axis], len(at), *x.shape[axis + 1 :]), x.dtype)
     for p, k in enumerate(at):
         if k % spread == 0 and 0 <= k // spread < x.shape[axis]:
@@ -209,7 +211,7 @@ def _spread(x: Array, axis: int, at: Array, spread: int) -> Array:
 
 
 def _position_grids(labels: str, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Each label's positions, varying along the label's own axis of a result with `labels`."""
+    """Return each label's positions, varying along the label's own axis of a result with `labels`."""
     return {
         label: np.arange(sizes[label]).reshape([-1 if x == label else 1 for x in labels])
         for label in labels
@@ -249,7 +251,7 @@ def _scatter_set(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Arr
     a: SetAttrs = op.attrs
     made, values, at = args[0].copy(), args[1], args[2]
     length = made.shape[a.out.index(a.axis)]
-    # the positions in their order, so that the last one stays
+    # row-major order of the positions, so that the last one wins
     order = a.right + "".join(label for label in a.left if label not in a.right)
     values = np.transpose(values, [a.left.index(label) for label in order])
     for point in np.ndindex(*values.shape):
@@ -263,12 +265,12 @@ def _scatter_set(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Arr
 def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: SortAttrs = op.attrs
     x = args[0] if args[0].dtype.kind == "f" else args[0].astype(np.int64)
-    backwards = -x if x.dtype.kind == "f" else ~x  # -x of the least integer is itself
+    backwards = -x if x.dtype.kind == "f" else ~x  # -x of the least integer overflows to itself
     return np.argsort(backwards if attrs.descending else x, attrs.axis, kind="stable")
 
 
 def _orthonormal(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    """The one of all Q R = x where no element on R's diagonal is negative."""
+    """Return Q of the decomposition Q R = x whose R has no negative diagonal element."""
     q, r = np.linalg.qr(args[0])
     return q * np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)[..., None, :].astype(q.dtype)
 
@@ -318,7 +320,7 @@ def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 
 
 def _call_jax_function(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    """Point after point of the dimensions that are laid out, in the function's own element types."""
+    """Call the function point by point along vectorised dimensions, in its own element types."""
     attrs: JaxedAttrs = op.attrs
     xs = [x.astype(NUMPY[dtype]) for x, dtype in zip(args, attrs.takes, strict=True)]
     sizes = concrete(attrs.sizes, env)
@@ -331,13 +333,13 @@ def _call_jax_function(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) 
         value = np.asarray(attrs.function(*mine)[attrs.out])
         if (value.shape, value.dtype) != (made.shape[len(sizes) :], made.dtype):
             said = f"{attrs.name} returned {value.dtype}{list(value.shape)}"
-            raise ExecutionError(f"{said}, not what it is declared to return.", origin=op.origin)
+            raise ExecutionError(f"{said}, which differs from its declaration.", origin=op.origin)
         made[at] = value
     return made
 
 
 def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
-    """The value that a reduction of nothing has."""
+    """Return the value of an empty reduction."""
     if reduce in ("sum", "prod"):
         return 0 if reduce == "sum" else 1
     if dtype.kind == "b":
@@ -348,7 +350,7 @@ def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
 
 
 def _accumulator_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What is added up in: int32 for booleans and integers of fewer bits."""
+    """Return the type of sums: int32 for booleans and narrow integers."""
     return np.dtype(np.int32) if dtype.kind in "biu" and dtype.itemsize < 4 else dtype
 
 

@@ -1,8 +1,8 @@
-"""The reference evaluator: what a graph means, evaluated by demand.
+"""Reference evaluator: computes the values of a graph on demand.
 
-To know a tensor at a point, evaluate what its equation names first, and remember it. NumPy, in
-float64 on request, no pass, no schedule, true lengths: slow and obviously right. Every other way to
-run a program is tested against it. An explicit stack serves, since T = 500 is deeper than Python's.
+To obtain a tensor at a point, it evaluates the operands of its equation first, and stores all values. It
+uses NumPy, true lengths, and float64 on request, without passes or schedules: slow, but simple. All other
+executors are tested against it. It uses an explicit stack, since T = 500 exceeds Python's recursion limit.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ from timerl_nb.compiler.symbolic.dimensions import Dim, Domain
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Slice
 
-Key = tuple[int, tuple[int, ...]]  # an operation at a point of its own domain
+Key = tuple[int, tuple[int, ...]]  # an operation at a point of its domain
 
 
 class Reference:
     """A graph's values under given bounds and seed.
 
-    `precise` computes all floating-point operations in float64 (random numbers are still made in
-    float32 first, so that they are the same draws). `given` are arrays of all turns, by name.
+    Args:
+        pdg: the graph.
+        bounds: actual bounds.
+        seed: the seed.
+        precise: whether to compute floating-point operations in float64. Random numbers are still drawn in
+            float32, so draws are equal.
+        given: arrays for all iterations, by name.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class Reference:
         self.seeds = pdg.dims.seeds.name if pdg.dims.seeds else None
         self.endless = pdg.dims.endless.name if pdg.dims.endless else None
         self._memo: dict[Key, tuple[Array, ...]] = {}
-        # a dynamic bound by point of what it varies over, and how many points there are at least
+        # dynamic bounds by point of the dimensions they vary over, and lower bounds of them
         self._ends: dict[tuple[int, ...], int] = {}
         self._reached: dict[tuple[int, ...], int] = {}
         supply = None
@@ -65,10 +70,10 @@ class Reference:
         self._host = Host(pdg.dims, bounds, seed, supply)
         self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
-    # --- what a user asks for --------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------
 
     def lengths(self) -> dict[str, Array]:
-        """The values of a dynamic bound, by its name, stacked over the dimensions it varies over."""
+        """Return the values of a dynamic bound by name, stacked over the dimensions over which it varies."""
         dim = self.pdg.dims.dynamic
         if dim is None:
             return {}
@@ -80,9 +85,9 @@ class Reference:
         return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
 
     def outputs(self, role: str = "output") -> dict[str, Array]:
-        """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name.
+        """Return every output by name, or (`role="parameter"`) the last value of every parameter, stacked.
 
-        Beyond a dynamic bound there are zeros.
+        Elements beyond a dynamic bound are zero.
         """
         return {
             op.attrs.name: self._output_values(op)[0]
@@ -91,7 +96,7 @@ class Reference:
         }
 
     def coordinates(self) -> dict[str, Coordinates]:
-        """Where the values of outputs are that are not defined everywhere."""
+        """Return the coordinates of the values of conditional outputs."""
         return {
             op.attrs.name: self._output_values(op)[1]
             for op in self.pdg.sinks
@@ -109,7 +114,7 @@ class Reference:
         return attach_coordinates(np.stack(values) if values else none, points, op)
 
     def checkpoints(self) -> list[tuple[str, dict[str, int], dict[str, Array]]]:
-        """Every checkpoint that the program writes: path, point, arrays by name."""
+        """Return every checkpoint of the program: path, point, arrays by name."""
         found: list[tuple[str, dict[str, int], dict[str, Array]]] = []
         for op in self.pdg.sinks:
             if isinstance(op.attrs, CheckpointAttrs):
@@ -121,7 +126,7 @@ class Reference:
         return found
 
     def calls(self) -> list[tuple[str, dict[str, int], list[Array]]]:
-        """Every call that the program makes for its effect: name, point, operands; none is made."""
+        """Return every call for effect: name, point, operands. The functions are not called."""
         found: list[tuple[str, dict[str, int], list[Array]]] = []
         for op in self.pdg.sinks:
             if isinstance(op.attrs, CallAttrs):
@@ -134,7 +139,7 @@ class Reference:
         return found
 
     def stacked(self, read: Read, reader: Op) -> Array:
-        """What `reader` reads, at all points of its domain, stacked in the domain's order."""
+        """Return the values of a read at all points of `reader`, stacked in the order of its domain."""
         lengths = [self._sizes[d] for d in reader.domain]
         if self.pdg.dims.dynamic is None:
             values = [
@@ -151,17 +156,17 @@ class Reference:
         return result
 
     def evaluate_read(self, read: Read, env: Env) -> Array:
-        """The value of one read at the reader's point `env`."""
+        """Return the value of one read at the reader's point `env`."""
         self._demand(self._evaluate_with_bounds(lambda: self._keys(read, env)))
         return self._gather(read, env)
 
-    # --- where a dynamic dimension ends ------------------------------------------------------------
+    # --- dynamic bounds --------------------------------------------------------------------------
 
     def length_at(self, point: tuple[int, ...], enough: int | None = None) -> int:
-        """A dynamic bound at a point of what it varies over; from `enough` on, whatever is known.
+        """Return a dynamic bound at a point, or any known lower bound of at least `enough`.
 
         Raises:
-            _Unknown: it has not been found yet.
+            _Unknown: the bound has not been computed yet.
         """
         enough = self._sizes[self._dynamic.name] if enough is None else enough
         if not self._is_found(point, enough):
@@ -178,7 +183,7 @@ class Reference:
         return dim
 
     def _evaluate_with_bounds(self, ask: Callable[[], Any]) -> Any:
-        """The answer to a question, with the dynamic bounds found that it depends on."""
+        """Return the result of `ask`, computing the dynamic bounds that it needs."""
         while True:
             try:
                 return ask()
@@ -186,10 +191,10 @@ class Reference:
                 self._demand([(_END, unknown.wanted)])
 
     def _search(self, point: tuple[int, ...], enough: int) -> list[Key]:
-        """What to know next in order to find a dynamic bound; nothing once it is, or is enough."""
+        """Return the keys needed next to find a dynamic bound; empty if it is found or reaches `enough`."""
         bound, dim = self.pdg.bound, self._dynamic
         assert bound is not None
-        # at the ceiling's last point it ends whatever holds there
+        # the dimension ends at the ceiling's last point in any case
         for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name] - 1):
             self._reached[point] = k + 1
             if k + 1 >= enough:
@@ -208,7 +213,7 @@ class Reference:
     # --- demand ------------------------------------------------------------------------------
 
     def points(self, op: Op) -> list[tuple[int, ...]]:
-        """The points of an operation's domain, in lexicographic order."""
+        """Return the points of an operation's domain, in lexicographic order."""
         ranges = [range(self._sizes[d]) for d in op.domain]
         return [
             p
@@ -254,7 +259,7 @@ class Reference:
             stack += [(k, False) for k in needed if k not in self._memo]
 
     def _compute_or_request(self, key: Key, ready: bool) -> list[Key]:
-        """What to know before a key; if that is known, compute it."""
+        """Compute a key, or return the missing keys that it needs."""
         if key[0] == _END:
             return self._search(key[1][:-1], key[1][-1])
         op = self.pdg[key[0]]
@@ -270,9 +275,9 @@ class Reference:
             dim = self._dynamic
             assert self.pdg.bound is not None
             return ScheduleError(
-                f"where {dim.name} ends depends on where it ends.",
+                f"the end of {dim.name} depends on itself.",
                 origin=self.pdg.bound.origin,
-                hint=f"let the bound's condition use nothing of {dim.bound}.",
+                hint=f"remove {dim.bound} from the condition that ends {dim.name}.",
             )
         op = self.pdg[key[0]]
         return ScheduleError(
@@ -291,7 +296,7 @@ class Reference:
         return chosen
 
     def _source_points(self, read: Read, env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
-        """The points of the tensor that a read names, and the lengths of its slices."""
+        """Return the points of a read's source, and the lengths of its slices."""
         ranges: list[range] = []
         lengths: list[int] = []
         for entry in read.index:
@@ -304,7 +309,7 @@ class Reference:
         return list(product(*ranges)), lengths
 
     def _keys(self, read: Read, env: Env) -> list[Key]:
-        """The operation points that a read needs; all that contribute, where values accumulate."""
+        """Return the operation points of a read; for accumulations, all contributing points."""
         source, output = self.pdg[read.source], self.pdg.output(read)
         keys: list[Key] = []
         for point in self._source_points(read, env)[0]:
@@ -346,14 +351,14 @@ class Reference:
             (*lengths, *shape)
         )
 
-    # --- computing ---------------------------------------------------------------------------
+    # --- computation -----------------------------------------------------------------------------
 
     def dtype(self, dtype: str) -> np.dtype[Any]:
-        """The NumPy type that an element type is computed in."""
+        """Return the NumPy type for computations in an element type."""
         return np.dtype(np.float64) if self.precise and is_float(dtype) else NUMPY[dtype]
 
     def widen(self, x: Array) -> Array:
-        """Half-precision values in float32: operations compute in it, and round once."""
+        """Return half-precision values as float32: operations compute in it, and round once."""
         half = x.dtype in (NUMPY[name] for name in HALF)
         return x.astype(self.dtype("f32")) if half else x
 
@@ -378,14 +383,14 @@ class Reference:
         return np.asarray(result, self.dtype(op.dtype))
 
 
-_END: Final = -2  # in a key: not an operation, but a dynamic bound, and how much of it is enough
+_END: Final = -2  # in a key, a dynamic bound with a sufficient value instead of an operation
 
 
 class _Unknown(Exception):
-    """A dynamic bound is asked for that has not been found yet.
+    """A dynamic bound is needed before it is computed.
 
     Attributes:
-        wanted: the point of what it varies over, and from which value on any will do.
+        wanted: the point of the bound, and a sufficient value.
     """
 
     def __init__(self, wanted: tuple[int, ...]) -> None:
@@ -394,7 +399,7 @@ class _Unknown(Exception):
 
 
 class _Env(dict[str, Any]):
-    """The symbols at a point; a dynamic bound is found when it is asked for."""
+    """The symbols at a point; a dynamic bound is computed on first use."""
 
     def __init__(self, ref: Reference, domain: Domain, point: Sequence[int]) -> None:
         dim = ref.pdg.dims.dynamic
@@ -412,9 +417,10 @@ class _Env(dict[str, Any]):
 
 @dataclass(frozen=True, eq=False)
 class _Length:
-    """A dynamic bound, times a number, plus one: as much of it is found as a comparison needs.
+    """A lazily computed dynamic bound, times a number, plus a number.
 
-    So what `min(t + n, T)` says depends on no condition beyond t + n.
+    A comparison computes only as much of it as necessary. So the value of `min(t + n, T)` depends on no
+    condition beyond t + n.
     """
 
     ref: Reference
@@ -463,7 +469,7 @@ class _Length:
     def __eq__(self, other: object) -> Any:
         return int(self) == other
 
-    # min and max alone ask so, who may return either of two that are equal
+    # min and max alone compare so; they may return either of two equal values
     __gt__ = __ge__
     __radd__, __rmul__ = __add__, __mul__
 
@@ -472,7 +478,7 @@ class _Length:
 
 
 def in_order(stacked: Array, sink: Op) -> Array:
-    """An output's values with its dimensions' axes in the order of the dimensions."""
+    """Return an output's values with axes in the order of its dimensions."""
     attrs: OutputAttrs = sink.attrs
     have = [*sink.domain, *attrs.axes]
     perm = [have.index(d) for d in attrs.dims]

@@ -1,4 +1,4 @@
-"""Copy insertion: breaks cycles of merges that only name each other."""
+"""Copy insertion: breaks cycles of mere aliases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import componen
 
 
 def break_alias_cycles(pdg: Pdg) -> Rewritten:
-    """Put a copy between merges that read each other in a cycle, so that each names a value."""
+    """Insert copies into cycles of merges, so every merge refers to a value."""
     edges = {
         op.id: [r.source for r in op.inputs if pdg[r.source].kind == "merge"]
         for op in pdg

@@ -1,8 +1,8 @@
-"""Fusion: groups of operations become dataflow regions, each run as one kernel.
+"""Fusion: groups of operations become dataflow regions, each executed as one kernel.
 
-`fusion_groups` says what may run together. Constants, index values and layout operations are copied into
-every region that reads them; merges stay, as names for whichever branch's value is meant, and are
-never executed. About a dozen statements are left, however deep the networks are.
+`fusion_groups` selects the groups. Constants, index values and layout operations are copied into the
+regions of all readers. Merges remain as names of their branches, and are never executed. About a dozen
+statements remain, even for deep networks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from timerl_nb.compiler.passes.fusion.fusion_groups import FusionGroups, joined
 
 @dataclass(frozen=True)
 class Fuse:
-    """Regions of operations with one domain, as single kernels."""
+    """The pass `fuse`: turns operations over one domain into single kernels."""
 
     name: str = "fuse"
 
@@ -34,7 +34,7 @@ class Fuse:
 
 @dataclass(frozen=True)
 class Separate:
-    """One kernel per operation: what runs where fusion is left out."""
+    """The pass `separate`: makes one kernel per operation, for programs without fusion."""
 
     name: str = "separate"
 
@@ -88,14 +88,14 @@ def _redirect_reads(
 
 
 def _holds_inside(pdg: Pdg, grouping: FusionGroups, order: Order) -> bool:
-    """Whether one kernel runs both, the later one reading the earlier one at its own point."""
+    """Whether one kernel contains both operations of an order, as a direct dependence at one point."""
     after = pdg[order.after]
     together = grouping.home.get(order.before) == grouping.home.get(after.id)
     return together and order.to_read(pdg.dims, pdg[order.before].outputs[0], after) in after.inputs
 
 
 class _Region:
-    """The contents of one dataflow."""
+    """The contents of one dataflow region."""
 
     def __init__(self, pdg: Pdg, grouping: FusionGroups, members: list[int]) -> None:
         self.pdg, self.grouping, self.members = pdg, grouping, members
@@ -112,7 +112,7 @@ class _Region:
             self._provide(k)
 
     def _place(self, op_id: int) -> None:
-        """Add an operation to the body, its operands inside the region first."""
+        """Add an operation to the body, after its operands inside the region."""
         stack = [(op_id, False)]
         while stack:
             k, ready = stack.pop()
@@ -136,7 +136,7 @@ class _Region:
         return Read(OPERAND, k, ())
 
     def _provide(self, op_id: int) -> None:
-        """Export an operation's value if somebody outside reads it."""
+        """Export an operation's value if an operation outside reads it."""
         op = self.pdg[op_id]
         if isinstance(op.attrs, AccumulateAttrs):
             inner = self._read_inside(op.inputs[0])
@@ -150,7 +150,7 @@ class _Region:
             read = self.pdg[reader].inputs[slot]
             home = self.grouping.home.get(reader)
             local = home is not None and home == self.grouping.home[op_id]
-            copied = reader in self.grouping.inlined  # into whatever region reads it
+            copied = reader in self.grouping.inlined  # into the regions of all readers
             if local and self._is_inside(read) and not copied:
                 continue
             if copied and self.pdg.is_identity(read) and self._is_unread(reader):
@@ -166,7 +166,7 @@ class _Region:
             read = self.pdg[reader].inputs[slot]
             named = self.pdg[reader].kind in SINKS | {"merge", "udf"}
             if op_id in self.inside and (named or not self.pdg.is_identity(read)):
-                continue  # read as this region's own result
+                continue  # read as a result of this region
             if reader in self.grouping.inlined and self.pdg.is_identity(read):
                 if not self._is_unread(reader):
                     return False
@@ -192,7 +192,7 @@ class _Region:
         )
 
     def _label(self, region: tuple[str, ...]) -> str:
-        """The region's name, or the verbs that wrote most of it; nothing where no verb did."""
+        """Return the region's name, or the functions that made most of it; "" if there are none."""
         if region:
             return region[-1]
         words = Counter(_word(self.pdg[k]) for k in self.members)
@@ -204,19 +204,19 @@ class _Region:
 
 
 def _word(op: Op) -> str:
-    """What an operation was written to do: its region, or the function that the user called."""
+    """Return an operation's region, or else the function that the user called."""
     return op.region[-1] if op.region else op.origin.call
 
 
 def _home_region(pdg: Pdg, members: Iterable[int], share: float) -> tuple[str, ...]:
-    """The innermost region that at least this share of the members belongs to."""
+    """Return the innermost region of at least this share of the members."""
     regions = [pdg[k].region for k in members]
     inside = Counter(region[:depth] for region in regions for depth in range(len(region) + 1))
     return max((r for r, count in inside.items() if count >= share * len(regions)), key=len)
 
 
 def _tell_apart(edit: Edit, pdg: Pdg, regions: list[Op]) -> None:
-    """Name dataflows of one label by where most of their results come from, if that is new."""
+    """Rename regions with equal labels by the origin of most of their results, if that name is free."""
     taken = Counter(op.label for op in regions)
     for op in regions:
         assert isinstance(op.attrs, DataflowAttrs)

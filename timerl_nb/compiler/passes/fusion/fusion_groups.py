@@ -1,16 +1,16 @@
-"""Which operations may run as one statement, without taking any schedule away.
+"""Selection of operations for common statements, without excluding any schedule.
 
-Groups of operations over the same domain are joined only where that loses no order of execution
-(000_9a2364bc51ddf94b.txt §5.4; polyhedral.md §1):
+Groups of operations over the same domain are joined only if no order of execution is lost
+(000_9a2364bc51ddf94b.txt §5.4). The rules are:
 
-* a *recurrence*: a cycle whose edges all stay at a point or go back along one direction;
-* a *single reader*: whoever needs the producer needs it at one reader's own point, so it can wait;
-* *nothing more needed*: a reader that needs only what its producer needs can run at once after it;
-* *nobody earlier*: all other readers of a producer need this reader as well, so it can wait for it;
-* a *bundle*: groups that need exactly the same (all parameters' updates, all layers' gradients);
-* a *ride*: a group that reads nothing but what another reads as well.
+- *recurrence*: a cycle whose edges stay at a point or go back along one direction;
+- *single reader*: the producer is needed only at one reader's own point, so it can wait;
+- *nothing more needed*: a reader with the same needs as its producer can run directly after it;
+- *nobody earlier*: all other readers of a producer need this reader as well, so it can wait for it;
+- *bundle*: groups with exactly the same needs, such as the updates of all parameters;
+- *ride*: all operands of a group are operands of another group.
 
-What is needed is compared as (group, index, condition), with merges looked through.
+Needs are compared as (group, index, condition), with reads resolved through merges.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ _PASSED_ON = LAYOUT | {"cast"}
 
 
 class Need:
-    """Something read, seen from the reader's point: a source's output at an index, if `cond`.
+    """A dependence, seen from the reader's point: a source's output at an index, under `cond`.
 
-    Interned by `FusionGroups.make_need`, so that equal needs are the same object. What is read through a
-    merge (not `direct`) is looked up under the merge's name, and so never inside one region.
-    Where a slice goes `across` the branches of one, what it reads of each is not known exactly:
-    `index` is more than that. In a circle that makes a difference: there, who reads another slice
-    needs something else.
+    `FusionGroups.make_need` interns needs, so equal needs are the same object. A value read through a merge
+    (not `direct`) is looked up under the merge's name, and never inside one region. If a slice goes
+    `across` branches, its elements of each branch are not known exactly, and `index` is a superset. In a
+    cycle, readers of different slices then have different needs.
     """
 
     __slots__ = (
@@ -70,10 +69,10 @@ class Need:
     ) -> None:
         self.source, self.domain, self.index, self.cond = source, domain, index, cond
         self.direct, self.across = direct, across
-        # the dimensions along which it may go ahead, and along which it always goes back
+        # dimensions of possible steps ahead, and dimensions of certain steps back
         self.ahead, self.back = moves(index, domain)
         pairs = list(zip(domain, index, strict=True))
-        # the value at the reader's own point; or a slice with that value in it
+        # the value at the reader's own point, or a slice with that value
         self.same_point = cond is TRUE and is_own(index, domain)
         self.holds_point = (
             not across and cond is TRUE and all(_holds_own_point(e, d) for d, e in pairs)
@@ -81,7 +80,7 @@ class Need:
 
     @property
     def is_own(self) -> bool:
-        """Whether source and reader in one region would pass the value directly."""
+        """Whether the value would be passed directly if source and reader were in one region."""
         return self.same_point and self.direct
 
     @property
@@ -94,16 +93,16 @@ def _holds_own_point(entry: Lin | Slice, dim: str) -> bool:
         return entry.as_symbol == dim
     var = sym(dim)
     starts = entry.lo is var or (entry.lo.is_const and entry.lo.const == 0)
-    # t:T, t:min(t + n, T), 0:t + 1, 0:T: the end is beyond t wherever t is inside the domain
+    # t:T, t:min(t + n, T), 0:t + 1, 0:T: the end is beyond t for every t inside the domain
     ends = entry.hi is var + 1 or entry.lo is var or not entry.hi.symbols.intersection((dim,))
     return starts and ends
 
 
 @dataclass
 class Group:
-    """Operations that run together; what they need leaves out each other at one point.
+    """Operations that run together; needs exclude each other's values at one point.
 
-    `reads` are needs as they are read, `needs` those that are known exactly where that is the same.
+    `reads` are all needs. `needs` has exact replacements for inexact ones, if there are any.
     """
 
     domain: Domain
@@ -111,7 +110,7 @@ class Group:
     members: set[int]
     reads: set[Need]
     needs: set[Need] = field(default_factory=set[Need])
-    reach: int = 0  # the groups needed at the own point, directly or not, as a set of bits
+    reach: int = 0  # groups needed at the own point, directly or not, as a bit set
 
 
 class FusionGroups:
@@ -136,15 +135,15 @@ class FusionGroups:
             k: Group(pdg[k].domain, pdg[k].where, {k}, set(self.reads[k])) for k in self.nodes
         }
         self.joins: list[tuple[str, tuple[int, ...]]] = []
-        # sets of groups are sets of bits: they are united more often than anything else
+        # Sets of groups are bit sets, since unions are the most frequent operation.
         self._bit = {k: 1 << place for place, k in enumerate(self.nodes)}
         self._needed_by: dict[Need, int] = {}
         self._readers: dict[int, list[tuple[int, Need]]] = {}
 
-    # --- what operations need --------------------------------------------------------------------
+    # --- needs -----------------------------------------------------------------------------------
 
     def external(self, op: Op) -> list[Read]:
-        """What an operation reads, seen from its own point, with inlined operands looked through."""
+        """Return the reads of an operation from its own point, with inlined operands resolved."""
         found: list[Read] = []
         for read in op.inputs:
             if read.source in self.inlined and self.pdg.is_identity(read):
@@ -171,15 +170,17 @@ class FusionGroups:
     def _collect_needs(self, op: Op) -> frozenset[Need]:
         reads = op.inputs if op.kind == "udf" else self.external(op)
         found = [need for read in reads for need in self._needs_of_read(read)]
-        # nothing that the bound depends on joins what has a length by it
+        # operations behind the bound's condition cannot join operations with a length by it
         for read in waits(self.pdg, op, reads, self._inlined_producers(op), whole=True):
             found += self._needs_of_read(read)
-        for read in self.pdg.waits(op):  # nothing is passed on, so not inside one region
+        for read in self.pdg.waits(
+            op
+        ):  # an order passes no value, so it cannot be inside one region
             found += self._needs_of_read(read, direct=False)
         return frozenset(found)
 
     def _inlined_producers(self, op: Op) -> list[Op]:
-        """The inlined operations that run with an operation."""
+        """Return the inlined operations that run with an operation."""
         found: list[Op] = []
         for read in op.inputs:
             if read.source in self.inlined and self.pdg.is_identity(read) and op.kind != "udf":
@@ -188,12 +189,12 @@ class FusionGroups:
         return found
 
     def _needs_of_read(self, read: Read, direct: bool = True) -> list[Need]:
-        """The statements' outputs behind a read, merges looked through."""
+        """Return the needs of a read, resolved through merges."""
         return [self._need_of_access(access, direct) for access in accesses(self.pdg, read)]
 
     def _need_of_access(self, access: Access, direct: bool) -> Need:
         read, source = access.read, self.pdg[access.read.source]
-        # what was accumulated over a dimension is needed at all its points
+        # an accumulated value needs all points of the reduced dimensions
         domain, all_of = self.pdg.output(read).domain, read.index
         if source.domain != domain:
             index = dict(zip(domain, read.index, strict=True))
@@ -207,10 +208,10 @@ class FusionGroups:
             kept |= {need.source for read in op.inputs for need in self._needs_of_read(read)}
         return kept
 
-    # --- joining -----------------------------------------------------------------------------
+    # --- joins -----------------------------------------------------------------------------------
 
     def join(self, rule: str, parts: Iterable[int]) -> None:
-        """Make one group of several, under the first one's key."""
+        """Join groups into one, under the first one's key."""
         first, *rest = dict.fromkeys(parts)
         for other in rest:
             group = self.groups.pop(other)
@@ -222,7 +223,7 @@ class FusionGroups:
         self.joins.append((rule, (first, *rest)))
 
     def refresh(self) -> None:
-        """Bring every group's needs up to date."""
+        """Update every group's needs."""
         for key, group in self.groups.items():
             found = map(self._at_home, group.reads)
             group.reads = {n for n in found if not (n.source == key and n.is_own)}
@@ -236,7 +237,7 @@ class FusionGroups:
                 )
 
     def _look_up(self) -> None:
-        """Find who needs what, and what each group reaches."""
+        """Index the readers of each need, and the groups reachable from each group."""
         self._needed_by, self._readers = {}, {}
         for key, group in self.groups.items():
             for need in group.needs:
@@ -253,9 +254,9 @@ class FusionGroups:
             done.add(key)
 
     def _cycle_numbers(self) -> Mapping[int, int]:
-        """A number for each group, the same for those that need each other within one point.
+        """Return a number for each group, equal for groups in a cycle within one point.
 
-        Circles without a need across branches, which nobody asks for, are not told apart.
+        Cycles without needs across branches are not distinguished, since no rule uses them.
         """
         pairs = [(k, n.source) for k, g in self.groups.items() for n in g.reads if n.across]
         found: dict[int, int] = {}
@@ -276,8 +277,7 @@ class FusionGroups:
         return bool(self.groups[key].reach & self._bit[other])
 
     def _is_implied(self, key: int, need: Need) -> bool:
-        """Whether running a group's point means that what is needed is there: it, or what it reaches,
-        needs the same, and at a point that the group's own point tells."""
+        """Whether a need is satisfied at every point of a group: the group, or a reachable one, has the same need, at a point determined by the group's own point."""
         group = self.groups[key]
         if not self._needed_by.get(self._plain(need), 0) & (group.reach | self._bit[key]):
             return False
@@ -290,17 +290,17 @@ class FusionGroups:
         return self.make_need(home, need.domain, need.index, need.cond, need.direct, need.across)
 
     def _plain(self, need: Need) -> Need:
-        """The need as what is needed, whatever the way."""
+        """Return the need as a direct need."""
         if need.direct:
             return need
         return self.make_need(need.source, need.domain, need.index, need.cond, across=need.across)
 
     def _without_branches(self, need: Need) -> Need:
-        """A need across branches as if all that it may be were needed."""
+        """Return a need across branches as a need of all possible elements."""
         return self.make_need(need.source, need.domain, need.index, need.cond, need.direct)
 
     def _own_order(self) -> list[int]:
-        """The groups such that those needed at the own point come first."""
+        """Return the groups in topological order of needs at the own point."""
         edges = {
             key: sorted({n.source for n in g.needs if n.holds_point and n.source != key})
             for key, g in self.groups.items()
@@ -314,7 +314,7 @@ class FusionGroups:
             not alone and a != b and first.domain == second.domain and first.where is second.where
         )
 
-    # --- the rules ---------------------------------------------------------------------------
+    # --- rules -----------------------------------------------------------------------------------
 
     def recurrences(self) -> None:
         """Join each cycle that goes one way along one dimension."""
@@ -342,9 +342,9 @@ class FusionGroups:
     def _needs_within_iteration(
         self, needs: list[tuple[int, Need]], level: int
     ) -> list[tuple[int, Need]]:
-        """The needs within one point of the first dimensions, as far as none goes ahead in them.
+        """Return the needs within one point of the first dimensions, if none goes ahead in them.
 
-        Those that go strictly back along such a dimension are met before the point begins.
+        Needs that go strictly back along such a dimension are satisfied before the point begins.
         """
         ahead = frozenset[str]().union(*(n.ahead for _, n in needs))
         outer = frozenset(self.pdg.dims.names[:level]) - ahead
@@ -367,7 +367,7 @@ class FusionGroups:
             back = [steps_back(e, d) for d, e in zip(domain, need.index, strict=True)]
             if any(x is None for x in back):
                 return False
-            if not any(back) and not need.direct:  # at the same point, if only at some
+            if not any(back) and not need.direct:  # at the same point, but conditionally
                 return False
             steps.append(tuple(x for x in back if x is not None))
         moving = [s for s in steps if any(s)]
@@ -378,7 +378,7 @@ class FusionGroups:
         return all(next(x for x in s if x) > 0 for s in moving)
 
     def single_readers(self) -> None:
-        """Join each group to its only reader, if that reads it at its own point alone."""
+        """Join each group to its only reader, if the read is at the reader's own point."""
         self.refresh()
         readers: dict[int, set[tuple[int, bool]]] = {k: set() for k in self.nodes}
         for k, needs in self.reads.items():
@@ -434,7 +434,7 @@ class FusionGroups:
         return True
 
     def _is_given(self, key: int) -> bool:
-        """Whether a group needs nothing, so that it can always have run before."""
+        """Whether a group needs nothing, so that it can always run earlier."""
         return key in self.groups and not self.groups[key].needs
 
     def _nobody_earlier(self, a: int, b: int) -> bool:
@@ -466,10 +466,10 @@ class FusionGroups:
         return bool(bundles)
 
     def _ride_along(self) -> bool:
-        """Join a group to one that reads all that it reads: it costs no launch of its own there.
+        """Join a group to another reader of all its operands, to save a launch.
 
-        It may so run later than it could; then nothing that the other needs may need it, but for
-        what has run before the point of a dimension in which nothing ever goes ahead.
+        The group may then run later than before. So nothing needed by the other group may depend on it,
+        except values from before the point of a dimension in which no need goes ahead.
         """
         pairs = [
             (a, b)
@@ -484,12 +484,12 @@ class FusionGroups:
         return False
 
     def _reachable(self, start: int) -> set[int]:
-        """The groups that a group needs at any point that has not run before for certain."""
+        """Return the groups needed by a group at points without a guaranteed earlier run."""
         edges = self._edges(self.groups)
         return set(reached_from(edges[start], edges.__getitem__))
 
     def _edges(self, among: Collection[int]) -> dict[int, list[int]]:
-        """The groups that each of some needs of them at points that have not run before for certain."""
+        """Return, for each group, the groups needed at points without a guaranteed earlier run."""
         edges: dict[int, list[int]] = {k: [] for k in among}
         every = [(k, n) for k in among for n in self.groups[k].needs if n.source in edges]
         for k, n in self._needs_within_iteration(every, len(self.pdg.dims.all)):
@@ -498,7 +498,7 @@ class FusionGroups:
 
 
 def joined(pdg: Pdg) -> FusionGroups:
-    """The operations in groups that no rule joins any further."""
+    """Return the operations in maximal groups."""
     grouping = FusionGroups(pdg)
     grouping.recurrences()
     grouping.single_readers()
@@ -506,15 +506,15 @@ def joined(pdg: Pdg) -> FusionGroups:
     return grouping
 
 
-# --- small questions -----------------------------------------------------------------------------
+# --- classification -----------------------------------------------------------------------------
 
 
-# Graphs are frozen values: bounds and fusion ask of the same ones.
+# Graphs are immutable, and several modules query the same ones.
 _INLINEABLE: WeakKeyDictionary[Pdg, frozenset[int]] = WeakKeyDictionary()
 
 
 def inlineable(pdg: Pdg) -> frozenset[int]:
-    """Operations so cheap that every reader has its own: constants, indices, layout, scalars."""
+    """Return operations so cheap that every reader has its own copy: constants, indices, layout, scalars."""
     known = _INLINEABLE.get(pdg)
     if known is None:
         known = _INLINEABLE[pdg] = _inlineable(pdg)
@@ -543,7 +543,7 @@ def _is_small(op: Op) -> bool:
 
 
 def _is_pinned(pdg: Pdg, op_id: int) -> bool:
-    """Whether an inlineable operation needs a statement of its own as well."""
+    """Whether an inlineable operation also needs a statement."""
     for reader, slot in pdg.readers[op_id]:
         read = pdg[reader].inputs[slot]
         alias = pdg[reader].kind in SINKS | {"merge", "accumulate", "udf"}

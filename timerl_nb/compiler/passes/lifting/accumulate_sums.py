@@ -1,10 +1,9 @@
 """Sums over symbolic dimensions become accumulations: each point adds its part to one slot.
 
-A reduction of x[i, 0:T] would hold all of x until it runs. As an unordered reduction each x[i, t] is
-added where it is produced, in whatever order the schedule has; axes that are concrete are reduced
-first. What a merge gives the neutral value (a conditional tensor, where it is not defined) is not
-added at all, but where some slots would then get nothing and others something: a slot is one only where
-something is added. Slices that move with the reader (windows, prefixes) stay as they are.
+A reduction of x[i, 0:T] would store all of x before it runs. An unordered accumulation adds each x[i, t]
+when it is produced, in any order of the schedule; concrete axes are reduced first. Branches with the
+neutral value (a conditional tensor outside its condition) are not added, unless some slots would then get
+no summand at all. Slices that move with the reader, such as windows and prefixes, are unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 @dataclass(frozen=True)
 class Accumulate:
-    """Reductions over whole slices of symbolic dimensions, point by point."""
+    """The pass `accumulate`: runs reductions over whole slices of symbolic dimensions point by point."""
 
     name: str = "accumulate"
 
@@ -52,7 +51,7 @@ class Accumulate:
 
 
 def _refusal(edit: Edit, op: Op) -> str | None:
-    """Why the reduction cannot run point by point; None if it can."""
+    """Return the reason why the reduction cannot run point by point, or None."""
     (read,) = op.inputs
     if op.dtype in HALF and op.kind in ("sum", "prod"):
         return f"a slot of {op.dtype} would be rounded at every point"
@@ -65,7 +64,7 @@ def _refusal(edit: Edit, op: Op) -> str | None:
             if moving:
                 return f"its slice {entry} moves with {', '.join(moving)}"
             if edit.dims.mention(entry.symbols) and not edit.dims.is_bound_known(output.domain):
-                return f"where its slice {entry} ends varies, and what it reads has no end there"
+                return f"the end of its slice {entry} varies, and its operand does not end there"
         elif entry.as_symbol != d:
             return f"it reads {d} at {entry}"
     if not set(range(slices)) <= set(op.attrs.axes):
@@ -96,7 +95,7 @@ def _accumulate(edit: Edit, op: Op) -> None:
     inner = tuple(a - len(dims) for a in op.attrs.axes if a >= len(dims))
     if inner:
         part = edit.read_same_point(edit.add(op.kind, [part], AxesAttrs(inner), like=here))
-    elif output.type.dtype != op.dtype:  # booleans are counted
+    elif output.type.dtype != op.dtype:  # sums of booleans are integers
         part = edit.read_same_point(edit.add("cast", [part], CastAttrs(op.dtype), like=here))
     edit.insert(
         op.with_(
@@ -112,7 +111,7 @@ def _accumulate(edit: Edit, op: Op) -> None:
 
 
 def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
-    """The only branch of a merge whose values count in a reduction, read at the merge's own point."""
+    """Return the only branch of a merge with an effect on a reduction, read at the merge's own point."""
     if merge.kind != "merge":
         return None
     branches = [read for read in merge.inputs if not _is_neutral(edit, read, reduce)]
@@ -124,7 +123,7 @@ def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
 
 
 def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:
-    """Whether, under some bounds, nothing is added for some points of a reduction, and something for others."""
+    """Whether, under some bounds, some points of a reduction get no summand while others do."""
     if part.cond.symbols.isdisjoint(op.domain):
         return False
     (read,) = op.inputs
@@ -136,7 +135,7 @@ def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:
 
 
 def _is_neutral(edit: Edit, read: Read, reduce: str) -> bool:
-    """Whether what is read is a constant that changes nothing in a reduction."""
+    """Whether a read is a constant without effect on a reduction."""
     op = edit.ops[read.source]
     if op.kind in ("expand", "reshape"):
         return _is_neutral(edit, op.inputs[0], reduce)

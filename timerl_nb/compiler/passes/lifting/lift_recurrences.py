@@ -1,10 +1,10 @@
 """Lifting: recurrences become one batch operation over their dimension.
 
-A running sum, a discounted return, an advantage estimate written as `a[t] = d[t] + g * a[t + 1]` runs
-one step after the other. Where its loop is not acting's, one operation over all steps computes the
-same (000_9a2364bc51ddf94b.txt §5.2, Fig. 7): a sliding sum or extremum, or a linear scan. The
-dimension can then be vectorised. Where the loop is acting's, memory would grow with the dimension,
-and it stays (`windows` treats windows the same way, after vectorisation).
+A running sum, a discounted return or an advantage estimate `a[t] = d[t] + g * a[t + 1]` runs step by step.
+Outside the loop of acting, one operation over all steps computes the same values: a sliding sum or
+extremum, or a linear scan (000_9a2364bc51ddf94b.txt §5.2, Fig. 7). The dimension can then be vectorised.
+Inside the loop of acting, memory would grow with the dimension, so the recurrence remains.
+(`sliding_windows` treats windows in the same way, after vectorisation.)
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from timerl_nb.compiler.symbolic.index_expressions import any_of, eq
 
 @dataclass(frozen=True)
 class Lift:
-    """Recurrences as batch operations.
+    """The pass `lift`: turns recurrences into batch operations.
 
     Attributes:
-        dims: the dimensions that are vectorised, or None for all; along others nothing is gained.
-        acting: of the recurrences, those that share acting's loop; None where nobody asked.
+        dims: the vectorised dimensions, or None for all. Lifting along others has no advantage.
+        acting: finds recurrences in the loop of acting; None without trials.
     """
 
     dims: tuple[str, ...] | None = None
@@ -70,7 +70,7 @@ class Lift:
         """Lift the recurrences along one dimension."""
         found, refused = self.recurrences(pdg, dim)
         lifted = [one for one in found if not one.members & acting]
-        why = f"it shares acting's loop over {dim.name}: memory would grow"
+        why = f"it is in the loop of acting over {dim.name}, and memory would grow"
         refused |= {one.head.id: why for one in found if one not in lifted}
         untouched = replace(identity_rewrite(pdg), refused=refused)
         if not lifted:
@@ -82,11 +82,11 @@ class Lift:
         return chain(untouched, edit.finish())
 
     def candidate_dims(self, pdg: Pdg) -> list[Dim]:
-        """The dimensions along which it lifts."""
+        """Return the dimensions of possible lifting."""
         return [d for d in pdg.dims.bounded if self.dims is None or d.name in self.dims]
 
     def recurrences(self, pdg: Pdg, dim: Dim) -> tuple[list[Recurrence], dict[int, str]]:
-        """What could be lifted along a dimension, and why other cycles could not."""
+        """Return the liftable recurrences along a dimension, and the reasons against other cycles."""
         refused: dict[int, str] = {}
         found: list[Recurrence] = []
         for members in cycles_of(pdg, dim.name).loops:
@@ -106,10 +106,10 @@ class Lift:
 
 
 def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
-    """Put a batch operation in the place of a recurrence's head.
+    """Replace a recurrence's head by a batch operation.
 
     Raises:
-        Refused: the cycle is no recurrence that has one.
+        Refused: the cycle is not a supported recurrence.
     """
     found = recognise(edit, pdg, dim, members)
     head = found.head
@@ -127,7 +127,7 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence
 
 def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     if not _starts_once(edit, found):
-        raise Refused(f"its {found.extremum} starts anew at some points")
+        raise Refused(f"its {found.extremum} restarts at some points")
     attrs = SlidingAttrs(0, 1.0, None, found.reverse)
     made = edit.add(f"sliding_{found.extremum}", [_rests(edit, found)], attrs, like=found.head)
     return f"running {found.extremum}", made
@@ -137,7 +137,7 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     head = found.head
     factors = [part.factor for _, part in found.branches if part.factor != NONE]
     if not factors:
-        raise Refused("all that it takes of itself is 0 times its value")
+        raise Refused("it multiplies its earlier value by 0")
     rests, once = _rests(edit, found), _starts_once(edit, found)
     same = factors[0] if all(factor == factors[0] for factor in factors) else None
     if same is not None and not isinstance(same, Read) and abs(same) <= 1 and once:
@@ -157,7 +157,7 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
 
 
 def _starts_once(edit: Edit, found: Recurrence) -> bool:
-    """Whether the end where it starts is the only point that needs no other."""
+    """Whether the recurrence starts at the first (or last) point only."""
     head, dim = found.head, found.dim
     starts = any_of(*(cond for cond, part in found.branches if part.factor == NONE))
     first = eq(dim.var, dim.size - 1 if found.reverse else 0)
@@ -166,7 +166,7 @@ def _starts_once(edit: Edit, found: Recurrence) -> bool:
 
 
 def _rests(edit: Edit, found: Recurrence) -> Read:
-    """What each point adds of its own, at all points of the dimension."""
+    """Return the summands of all points of the dimension."""
     head, nothing = found.head, NONE
     if found.extremum is not None:
         nothing = identity(found.extremum, NUMPY[head.dtype])
@@ -181,7 +181,7 @@ def _rests(edit: Edit, found: Recurrence) -> Read:
 
 
 def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
-    """The read at all points of a dimension, in front."""
+    """Return the read at all points of a dimension, as the leading axis."""
     domain = edit.ops[read.source].outputs[read.out].domain
     index = tuple(
         dim.full_range if d == dim.name else e for d, e in zip(domain, read.index, strict=True)
@@ -189,14 +189,14 @@ def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
     return Read(read.source, read.out, index)
 
 
-# --- factors that do not grow --------------------------------------------------------------------
+# --- bounded factors ----------------------------------------------------------------------------
 
 _WITHIN_ONE: Final = frozenset({"tanh", "sigmoid", "sin", "cos", "sign"})
 _PASSES: Final = LAYOUT | {"neg", "abs", "copy", "detach", "mul", "where", "merge"}
 
 
 def _is_bounded(edit: Edit, x: Factor, seen: set[int]) -> bool:
-    """Whether a factor is known not to be above 1 in magnitude, whatever the values are."""
+    """Whether a factor is provably at most 1 in magnitude, for all values."""
     if not isinstance(x, Read):
         return abs(x) <= 1
     op = edit.ops[x.source]
@@ -208,7 +208,7 @@ def _is_bounded(edit: Edit, x: Factor, seen: set[int]) -> bool:
             return bool((np.abs(op.attrs.value.array) <= 1).all())
         case "cast":
             return edit.ops[op.inputs[0].source].dtype == "bool"
-        case "sub":  # 1 - x, of an x between 0 and 1
+        case "sub":  # 1 - x, for x between 0 and 1
             one, other = (edit.ops[read.source] for read in op.inputs)
             return _is_one(one) and _is_share(edit, other)
         case _ if op.kind in _WITHIN_ONE:
@@ -225,7 +225,7 @@ def _is_one(op: Op) -> bool:
 
 
 def _is_share(edit: Edit, op: Op) -> bool:
-    """Whether a value is known to lie between 0 and 1."""
+    """Whether a value is provably between 0 and 1."""
     if op.kind == "cast":
         return edit.ops[op.inputs[0].source].dtype == "bool"
     return op.kind == "sigmoid"

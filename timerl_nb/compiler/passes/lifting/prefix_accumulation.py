@@ -1,9 +1,9 @@
-"""Prefixes and suffixes that stay in a loop: each point adds its own to what the one before had.
+"""Prefix and suffix reductions in a loop, as recurrences: each point updates the previous total.
 
-A sum of x[0:t + 1] in the loop that makes x reads up to T values at each of T points, and keeps
-them all. As a recurrence, e[0] = 0, e[t + 1] = y[t], y[t] = e[t] + x[t], it reads two and keeps one.
-So do extrema, products and discounted sums that count from the current point; suffixes run backwards.
-It is the reverse of lifting, for windows that are not lifted.
+A sum of x[0:t + 1] in the loop that makes x reads up to T values at each of T points, and stores all of
+them. The recurrence e[0] = 0, e[t + 1] = y[t], y[t] = e[t] + x[t] reads two values and stores one. The same
+holds for extrema, products and discounted sums from the current point; suffixes run backwards. This is the
+reverse of lifting, for windows that are not lifted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _JOIN_BOOLEANS: Final = {"max": "or", "min": "and"}
 
 
 def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
-    """Put a recurrence in the place of a reduction of a prefix or suffix.
+    """Replace a reduction of a prefix or suffix by a recurrence.
 
     Raises:
-        Refused: it is none that has one.
+        Refused: the reduction has no such recurrence.
     """
     backwards, inclusive = _ends(edit, op, dim)
     own = _own_part(edit, op, dim)
@@ -39,7 +39,7 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
     nothing = broadcast_factor(edit, constant(edit, least, op), op.shape, op)
 
     total, before = (op.id, edit.fresh_id()) if inclusive else (edit.fresh_id(), op.id)
-    edit.insert(op.with_(id=total))  # for its type; it and the merge read each other
+    edit.insert(op.with_(id=total))  # inserted for its type; it and the merge read each other
     start = eq(dim.var, dim.size - 1 if backwards else 0)
     last = dim.var + 1 if backwards else dim.var - 1
     index = tuple(last if d == dim.name else sym(d) for d in op.domain)
@@ -62,15 +62,15 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
 
 
 def _ends(edit: Edit, op: Op, dim: Dim) -> tuple[bool, bool]:
-    """Whether the slice is a suffix, and whether the current point is in it.
+    """Return whether the slice is a suffix, and whether it includes the current point.
 
     Raises:
-        Refused: the operation reduces no prefix or suffix, or more than that.
+        Refused: the operation does not reduce exactly one prefix or suffix.
     """
     (read,) = op.inputs
     source, output = edit.ops[read.source], edit.ops[read.source].outputs[read.out]
     if op.where is not TRUE or source.where is not TRUE:
-        raise Refused("it runs, or is defined, at chosen points only")
+        raise Refused("it runs, or its operand is defined, at some points only")
     varying = [s for s in (*op.shape, *output.type.shape) if isinstance(s, Lin)]
     if any(s.symbols.intersection(op.domain) for s in varying):
         raise Refused("its shape varies")
@@ -83,7 +83,7 @@ def _ends(edit: Edit, op: Op, dim: Dim) -> tuple[bool, bool]:
     assert isinstance(window, Slice)
     found = _SLICES.get((_relative(window.lo, dim), _relative(window.hi, dim)))
     if found is None:
-        raise Refused(f"values would have to be taken back where the slice {window} moves on")
+        raise Refused(f"the moving slice {window} would have to remove earlier values")
     if op.kind == "discounted_sum":
         if op.attrs.axis != 0 or op.attrs.reverse == found[0]:
             raise Refused(f"its discount does not count from the current {dim.name}")
@@ -92,7 +92,7 @@ def _ends(edit: Edit, op: Op, dim: Dim) -> tuple[bool, bool]:
     return found
 
 
-# (lo, hi) as distances from the point, or the ends: (is it a suffix, is the point in it)
+# (lo, hi) as distances from the point, or as ends: (is a suffix, includes the point)
 _SLICES: Final[Mapping[tuple[int | str, int | str], tuple[bool, bool]]] = {
     ("first", 1): (False, True),
     ("first", 0): (False, False),
@@ -109,7 +109,7 @@ def _relative(at: Lin, dim: Dim) -> int | str:
 
 
 def _own_part(edit: Edit, op: Op, dim: Dim) -> Read:
-    """What the current point adds: its value, reduced along the other axes."""
+    """Return the summand of the current point, reduced along the other axes."""
     (read,) = op.inputs
     domain = edit.ops[read.source].outputs[read.out].domain
     index = tuple(dim.var if d == dim.name else e for d, e in zip(domain, read.index, strict=True))
@@ -117,6 +117,8 @@ def _own_part(edit: Edit, op: Op, dim: Dim) -> Read:
     axes = tuple(a - 1 for a in op.attrs.axes if a) if op.kind in REDUCTIONS else ()
     if axes:
         return edit.read_same_point(edit.add(op.kind, [part], AxesAttrs(axes), like=op))
-    if edit.ops[read.source].outputs[read.out].type.dtype != op.dtype:  # booleans are counted
+    if (
+        edit.ops[read.source].outputs[read.out].type.dtype != op.dtype
+    ):  # sums of booleans are integers
         return edit.read_same_point(edit.add("cast", [part], CastAttrs(op.dtype), like=op))
     return part

@@ -1,10 +1,9 @@
-"""Recurrences along a dimension, recognised whatever way they are written.
+"""Recognition of recurrences along a dimension, independent of their notation.
 
-A cycle is a recurrence where one merge is on all its paths (the head), each path goes from the head
-at one point to the head one point before (or after), and what happens on the way is linear in the
-head's value, element by element: y[t] = a[t] * y[t - 1] + b[t], with a = 0 where y starts. Or it is
-y[t] = max(y[t - 1], b[t]), or min. What is in between, `where`, further merges, gradients' sums, is
-taken apart operation by operation: `LINEAR` and `EXTREMA` say how, kind by kind.
+A cycle is a recurrence if one merge (the head) is on all of its paths, each path leads from the head at one
+point to the head at the previous or next point, and the operations between are linear in the head, element
+by element: y[t] = a[t] * y[t - 1] + b[t], with a = 0 at the start. The other form is y[t] = max(y[t - 1],
+b[t]), or min. `LINEAR` and `EXTREMA` define the decomposition of each operation kind.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import Cond, all_of, eq, sym
 
 Factor = float | Read
-NONE: Final = 0.0  # the factor of what does not depend on the head
+NONE: Final = 0.0  # the factor of values independent of the head
 
 
 @dataclass(frozen=True)
 class AffineTerm:
-    """A value as factor * (the head, one point on) + rest, at the reader's own point.
+    """A value as factor * (the head, one point earlier or later) + rest, at the reader's own point.
 
-    No rest is a rest that changes nothing: zero, or the least value of a maximum.
+    `rest` None has no effect: zero, or the least value for a maximum.
     """
 
     factor: Factor
@@ -44,28 +43,28 @@ class AffineTerm:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What a cycle computes: per branch of its head, the condition and the value's parts."""
+    """A recognised recurrence; each branch of its head has a condition and an affine term."""
 
     dim: Dim
     head: Op
     members: frozenset[int]
-    reverse: bool  # whether each point needs the one after it
-    extremum: str | None  # "max" or "min"; None where it is linear
-    restarts: bool  # whether a choice inside lets it begin anew
+    reverse: bool  # whether each point needs the next one
+    extremum: str | None  # "max" or "min"; None for a linear recurrence
+    restarts: bool  # whether a condition inside restarts it
     branches: tuple[tuple[Cond, AffineTerm], ...]
 
 
 def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
-    """The recurrence that a cycle of the graph is; what it needs is added to the edit.
+    """Return the recurrence of a cycle; the operations for its terms are added to the edit.
 
     Raises:
-        Refused: it is none; the message says why.
+        Refused: the cycle is not a recurrence; the message has the reason.
     """
     head, order = _head(pdg, dim, members)
     reverse = _direction(pdg, dim, head, members, order)
     found = {pdg[k].kind for k in order} & {"max2", "min2"}
     if len(found) > 1:
-        raise Refused("it takes both maxima and minima")
+        raise Refused("it contains both maxima and minima")
     extremum = found.pop().removesuffix("2") if found else None
     apart = _Decomposition(edit, dim, head, members, extremum)
     for op_id in order:
@@ -75,11 +74,11 @@ def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurr
 
 
 def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
-    """The merge that is on all paths of a cycle, and the other operations, operands first."""
+    """Return the merge on all paths of a cycle, and the other operations in topological order."""
     for op_id in members:
         op = pdg[op_id]
         if len(op.outputs) != 1 or any(o.reduce is not None for o in op.outputs):
-            raise Refused(f"{op.name} ({op.kind}) is on its way")
+            raise Refused(f"it contains {op.name} ({op.kind})")
     domains = {pdg[k].domain for k in members}
     if len(domains) > 1:
         raise Refused(
@@ -89,7 +88,7 @@ def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
     if dim.name not in domain:
         raise Refused(f"it does not vary over {dim.name}")
     merges = [k for k in sorted(members) if pdg[k].kind == "merge"]
-    # what others read had better be the head: it is what the recurrence computes
+    # Merges with readers outside the cycle come first, since they are the result of the recurrence.
     merges.sort(key=lambda k: all(reader in members for reader, _ in pdg.readers[k]))
     for head in merges:
         edges = {
@@ -99,7 +98,7 @@ def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
         found = components(edges)
         if all(len(group) == 1 and group[0] not in edges[group[0]] for group in found):
             return pdg[head], [group[0] for group in found]
-    raise Refused("several values need each other")
+    raise Refused("several values depend on each other")
 
 
 def _domain_text(domain: Sequence[str]) -> str:
@@ -107,7 +106,7 @@ def _domain_text(domain: Sequence[str]) -> str:
 
 
 def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Sequence[int]) -> bool:
-    """Whether each point needs the one after it; False where it needs the one before."""
+    """Whether each point needs the next one, rather than the previous one."""
     own = tuple(sym(d) for d in head.domain)
     points = pdg.points(head)
     reached: dict[int, Relation] = {head.id: Relation.reads(points, own, points)}
@@ -132,15 +131,15 @@ def _direction(pdg: Pdg, dim: Dim, head: Op, members: frozenset[int], order: Seq
         )
         if (total - Relation.from_condition(pdg.dims, head.domain, head.domain, moved)).is_empty():
             return step > 0
-    raise Refused(f"it needs itself elsewhere than one point before, or after, along {dim.name}")
+    raise Refused(f"it depends on points other than the previous or next along {dim.name}")
 
 
-# --- taking operations apart ---------------------------------------------------------------------
+# --- decomposition ------------------------------------------------------------------------------
 
 
 @dataclass
 class _Decomposition:
-    """The parts of a cycle's operations, one after the other."""
+    """The affine terms of a cycle's operations, in order."""
 
     edit: Edit
     dim: Dim
@@ -151,7 +150,7 @@ class _Decomposition:
     restarts: bool = False
 
     def take(self, op: Op) -> None:
-        """Take an operation apart whose operands are."""
+        """Decompose an operation; its operands are decomposed already."""
         rules = LINEAR if self.extremum is None else EXTREMA
         rule = rules.get(op.kind)
         if rule is None:
@@ -162,7 +161,7 @@ class _Decomposition:
         self.parts[op.id] = rule(self, op, [self.decompose(read) for read in op.inputs])
 
     def decompose(self, read: Read) -> AffineTerm:
-        """What is read, in parts seen from the reader's point."""
+        """Return the affine term of a read, from the reader's point."""
         if read.source == self.head.id:
             return AffineTerm(1.0)
         if read.source not in self.members:
@@ -172,32 +171,34 @@ class _Decomposition:
 
         def read_from_reader(x: Read) -> Read:
             composed = compose(read, domain, x)
-            assert composed is not None  # points always compose
+            assert composed is not None  # points can always be composed
             return composed
 
         factor = read_from_reader(part.factor) if isinstance(part.factor, Read) else part.factor
         return AffineTerm(factor, None if part.rest is None else read_from_reader(part.rest))
 
     def branches(self, merge: Op) -> list[tuple[Cond, AffineTerm]]:
-        """The parts of a merge's branches."""
+        """Return the affine terms of a merge's branches."""
         found = [(read.cond, self.decompose(read)) for read in merge.inputs]
         moving = self.edit.dims.ordered(s for cond, _ in found for s in cond.symbols)
         if set(moving) - {self.dim.name}:
             raise Refused(f"its branches are chosen by {' and '.join(moving)}")
         return found
 
-    # --- arithmetic that folds what is known ---------------------------------------------------
+    # --- arithmetic with constant folding --------------------------------------------------------
 
     def op(self, kind: str, *xs: Factor, like: Op) -> Read:
         reads = [x if isinstance(x, Read) else constant(self.edit, x, like) for x in xs]
         return self.edit.read_same_point(self.edit.add(kind, reads, like=like))
 
     def as_constant(self, x: Factor) -> Factor:
-        """A factor as a number where it is a constant of one element."""
+        """Return a factor as a number if it is a scalar constant."""
         if isinstance(x, Read):
             source = self.edit.ops[x.source]
             if source.kind == "const" and not source.shape:
-                value = float(str(source.attrs.value.array))  # the shortest that rounds to it
+                value = float(
+                    str(source.attrs.value.array)
+                )  # the shortest decimal with the same rounding
                 return value if _is_exact(value, source) else x
         return x
 
@@ -221,7 +222,7 @@ class _Decomposition:
         return self.times(-1.0, x, like)
 
     def merge_factors(self, merge: Op, values: Sequence[tuple[Cond, Factor]]) -> Factor:
-        """One of several values, as a merge; itself where all are the same number."""
+        """Return a merge of factors, or the number if all are equal."""
         first = values[0][1]
         if isinstance(first, float) and all(x == first for _, x in values):
             return first
@@ -232,13 +233,13 @@ class _Decomposition:
 
 
 def _is_exact(value: float, op: Op) -> bool:
-    """Whether a number stands for an integer of the operation's, if these are integers."""
+    """Whether a number is exact in the operation's element type, for integer types."""
     return is_float(op.dtype) or abs(value) < 2**53
 
 
 def constant(edit: Edit, value: float, like: Op) -> Read:
     kind = NUMPY[like.dtype]
-    if kind.kind in "iu":  # as their arithmetic does, factors of integers wrap
+    if kind.kind in "iu":  # integer factors wrap around, like integer arithmetic
         made = np.asarray(int(value) % 2**64, np.uint64).astype(kind)
     else:
         made = np.asarray(value, kind)
@@ -246,7 +247,7 @@ def constant(edit: Edit, value: float, like: Op) -> Read:
 
 
 def broadcast_factor(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
-    """A factor as a value of the given shape: its source in that shape, read as it is."""
+    """Return a factor as a value of the given shape."""
     read = x if isinstance(x, Read) else constant(edit, x, like)
     source = edit.ops[read.source]
     made, have = edit.read_same_point(source, read.out), source.outputs[read.out].type.shape
@@ -261,7 +262,7 @@ def broadcast_factor(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
 
 
 def merge_of(edit: Edit, values: Sequence[tuple[Cond, Read]], like: Op) -> Read:
-    """A merge of values, each where its condition holds."""
+    """Return a merge of values with their conditions."""
     reads = [Read(r.source, r.out, r.index, cond) for cond, r in values]
     return edit.read_same_point(edit.add("merge", reads, NO_ATTRS, like=like))
 
@@ -307,7 +308,7 @@ def _mul(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTe
     for x, by in (parts, parts[::-1]):
         if by.factor == NONE and by.rest is not None:
             if x.factor != NONE and apart.as_constant(by.rest) == NONE:
-                raise Refused("all that it takes of itself is 0 times its value")
+                raise Refused("it multiplies its earlier value by 0")
             rest = apart.times(_rest(apart, x), by.rest, op)
             return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
     raise Refused(f"{op.name} is a product of its value with itself")
@@ -324,7 +325,7 @@ def _div(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTe
 def _where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None:
-        raise Refused(f"{op.name} chooses by its value")
+        raise Refused(f"the condition of {op.name} depends on its value")
     apart.restarts |= NONE in (x.factor, y.factor)
     factor, rest = (
         a if a == b else apart.op("where", chosen.rest, a, b, like=op)
@@ -351,7 +352,7 @@ def _extremum(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> Aff
 def _extremum_where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None or NONE in (x.factor, y.factor):
-        raise Refused(f"{op.name} leaves its value out, or chooses by it")
+        raise Refused(f"{op.name} omits its value, or its condition depends on it")
     if x.rest is None and y.rest is None:
         return AffineTerm(1.0)
     assert apart.extremum is not None
@@ -363,7 +364,7 @@ def _extremum_where(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) 
 def _extremum_merge(apart: _Decomposition, op: Op, parts: Sequence[AffineTerm]) -> AffineTerm:
     found = apart.branches(op)
     if any(p.factor == NONE for _, p in found):
-        raise Refused(f"{op.name} leaves its value out")
+        raise Refused(f"{op.name} omits its value")
     assert apart.extremum is not None
     least = identity(apart.extremum, NUMPY[op.dtype])
     rests: list[tuple[Cond, Factor]] = [(c, least if p.rest is None else p.rest) for c, p in found]

@@ -1,9 +1,9 @@
-"""Windows that move with a dimension: their sums and extrema become one batch operation.
+"""Lifting of moving windows: their sums and extrema become one batch operation.
 
-A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Where
-the loop is not the one that makes r, one sliding sum over all of r computes the same
-(000_9a2364bc51ddf94b.txt §5.2). Where it is (n-step returns while acting), lifting would make
-learning wait for all of r, and is refused.
+A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Outside the
+loop of r, one sliding sum over all of r computes the same values (000_9a2364bc51ddf94b.txt §5.2).
+Inside that loop (n-step returns during acting), lifting would delay learning until all of r exists, so it
+is refused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 @dataclass(frozen=True)
 class Windows:
-    """Reductions of moving windows as batch operations.
+    """The pass `windows`: turns reductions of moving windows into batch operations.
 
     Attributes:
-        acting: what shares acting's loops; None where nobody asked.
+        acting: finds operations in the loops of acting; None without trials.
     """
 
     acting: Acting | None = None
@@ -50,12 +50,12 @@ class Windows:
         return _step_by_step(total)
 
     def candidate_dims(self, pdg: Pdg) -> list[Dim]:
-        """The dimensions that windows move with."""
+        """Return the dimensions of moving windows."""
         return [d for d in pdg.dims.bounded if any(_is_window(op, d) for op in pdg)]
 
 
 def _step_by_step(total: Rewritten) -> Rewritten:
-    """The windows that are left in a loop, as recurrences where they are prefixes or suffixes."""
+    """Replace the remaining prefixes and suffixes in loops by recurrences."""
     edit = Edit(total.pdg)
     refused = dict(total.refused)
     for op in total.pdg:
@@ -67,7 +67,7 @@ def _step_by_step(total: Rewritten) -> Rewritten:
                 break
             except Refused as reason:
                 before = f"{refused[op.id]}; " if op.id in refused else ""
-                refused[op.id] = f"{before}it reads its slice whole: {reason}"
+                refused[op.id] = f"{before}it reads its whole slice: {reason}"
     total = replace(total, refused=refused)
     return chain(total, edit.finish()) if edit.steps else total
 

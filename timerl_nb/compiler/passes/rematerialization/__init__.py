@@ -1,1 +1,1 @@
-"""Rematerialisation: values computed again near their uses instead of stored."""
+"""Rematerialisation: values recomputed near their uses instead of stored."""

@@ -1,9 +1,9 @@
-"""Values computed again where they are read together, instead of kept until then.
+"""Recomputation of stored values at their readers.
 
-What acts along a dimension, one point after the other, and what learns from all points at once often
-need the same values: activations. They are kept in between, or computed again from what is kept
-anyway: copies of their operations, in no loop and vectorised over the dimension, which later passes
-cut into blocks. A copy draws the same random numbers, which depend on seed, stream and point alone.
+Acting, point by point along a dimension, and learning, from all points together, often need the same
+values, such as activations. These are stored, or recomputed from other stored values: their operations are
+copied outside the loop and vectorised over the dimension, and later passes tile the copies. A copy draws
+the same random numbers, since these depend on seed, stream and point only.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from timerl_nb.compiler.passes.vectorization.vectorize import length_reason, vec
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
 
-# What a copy cannot stand for: a choice by point, a sum over points, an effect.
+# kinds without copies: branches, sums over points, effects
 _ONCE = SINKS | {"merge", "accumulate", "udf"}
 
 
 @dataclass(frozen=True)
 class Recomputable:
-    """What is kept along a dimension, since readers outside its loops read all points together.
+    """Values stored along a dimension because readers outside its loops read all points together.
 
     Attributes:
-        values: the operations whose values could be computed again instead, operands first.
-        why: of the others, the reason why not.
+        dim: the dimension.
+        values: operations whose values could be recomputed, in topological order.
+        why: for the other stored values, the reason against recomputation.
     """
 
     dim: Dim
@@ -37,7 +38,7 @@ class Recomputable:
     why: Mapping[int, str]
 
     def recomputed_operations(self, pdg: Pdg, values: Iterable[int]) -> frozenset[int]:
-        """The operations that have to run again for some of the values, where the others are kept."""
+        """Return the operations to repeat for some of the values, with the others stored."""
         wanted = set(values)
         kept = (set(self.values) | set(self.why)) - wanted
         found: set[int] = set()
@@ -49,7 +50,7 @@ class Recomputable:
 
 
 def find_recomputable(pdg: Pdg, dim: Dim) -> Recomputable:
-    """The values that are kept along a dimension, and which of them can be computed again."""
+    """Return the stored values along a dimension, with the recomputable ones."""
     kept = [op_id for op_id in pdg.order if any(_together(pdg, dim, op_id))]
     why: dict[int, str] = {}
     for op_id in kept:
@@ -60,7 +61,7 @@ def find_recomputable(pdg: Pdg, dim: Dim) -> Recomputable:
 
 
 def _together(pdg: Pdg, dim: Dim, op_id: int) -> Iterable[tuple[int, int]]:
-    """The readers, with the slot, that read an operation at all points of a dimension."""
+    """Yield the readers of an operation at all points of a dimension, with operand slots."""
     op = pdg[op_id]
     if dim.name not in op.domain or len(op.outputs) != 1 or dim.name not in op.outputs[0].domain:
         return
@@ -72,7 +73,7 @@ def _together(pdg: Pdg, dim: Dim, op_id: int) -> Iterable[tuple[int, int]]:
 
 
 def renewable(pdg: Pdg, dim: Dim) -> frozenset[int]:
-    """The operations over a dimension that can run again for all its points, given its merges."""
+    """Return the repeatable operations over a dimension, given its merges."""
     found: set[int] = set()
     for op_id in pdg.order:
         op = pdg[op_id]
@@ -84,7 +85,9 @@ def renewable(pdg: Pdg, dim: Dim) -> frozenset[int]:
 
 
 def _closure(pdg: Pdg, dim: Dim, op_id: int, kept: Set[int]) -> frozenset[int] | str:
-    """The operations to run again for a value, back to what is kept or does not vary; or why not."""
+    """Return the operations to repeat for a value, back to stored or invariant values; or the reason against
+    it.
+    """
 
     def recomputed_operands(ids: Iterable[int]) -> list[int]:
         return [k for k in ids if dim.name in pdg[k].domain and k not in kept]
@@ -97,11 +100,11 @@ def _closure(pdg: Pdg, dim: Dim, op_id: int, kept: Set[int]) -> frozenset[int] |
 
 
 def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
-    """Why an operation cannot run again for all points of a dimension."""
+    """Return the reason why an operation cannot be repeated for all points of a dimension, or None."""
     if op.kind in _ONCE or len(op.outputs) != 1 or op.where is not TRUE or op.id in pdg.ordered:
-        return f"it needs {op.name}, which is not kept and cannot be computed again"
+        return f"it needs {op.name}, which is neither stored nor recomputable"
     if op.kind == "jaxed":
-        return f"it needs {op.name}, which is not kept, and nobody knows how long it takes"
+        return f"it needs {op.name}, which is not stored, and whose duration is unknown"
     if (why := length_reason(pdg, op, dim)) is not None:
         return f"{op.name} cannot be an axis along {dim.name}: {why}"
     for read in op.inputs:
@@ -113,7 +116,7 @@ def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
 
 
 def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten:
-    """The graph with some values computed again for those who read them together.
+    """Return the graph with some values recomputed for their joint readers.
 
     Raises:
         Refused: an operation cannot be vectorised over the dimension.

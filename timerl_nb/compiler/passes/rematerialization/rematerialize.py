@@ -1,10 +1,9 @@
-"""Rematerialisation: what acting made is computed again block by block, or kept until it is used.
+"""Rematerialisation: values of acting are recomputed block by block in learning, or stored.
 
-Values that are kept along a dimension go to memory and come back. Where learning runs in blocks, they
-can be computed again from what is kept anyway (`recompute`), in the cache. `bandwidth_model` says what either way
-costs;
-what takes less memory is done where it takes little more time. (The paper leaves
-it open: 000_9a2364bc51ddf94b.txt §9.)
+Values stored along a dimension are written to memory and read back. If learning is tiled, they can be
+recomputed in the cache from other stored values (`recompute_at_readers`). A bandwidth model estimates both
+costs; the option with less memory is taken if it is not much slower. (The paper leaves this open:
+000_9a2364bc51ddf94b.txt §9.)
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from timerl_nb.compiler.passes.tiling.reduction_tiling import find_tiling
 from timerl_nb.compiler.passes.vectorization.batching_rules import Refused
 from timerl_nb.compiler.symbolic.dimensions import Dim
 
-SPENT = 0.25  # of a run: so much time may go into keeping less memory
-WORTH = 1 << 23  # bytes that are worth computing something again
+SPENT = 0.25  # largest share of a run's time to spend on saving memory
+WORTH = 1 << 23  # smallest number of bytes for recomputation
 
 
 @dataclass(frozen=True)
 class Rematerialize:
-    """Values computed again where learning needs them, or kept.
+    """The pass `rematerialize`: recomputes values for learning instead of storing them.
 
     Attributes:
         bounds: actual bounds.
-        always: compute again whatever can be; otherwise what costs no more.
-        machine: what keeping costs; None where that is not known, or nothing.
-        blocks: the block sizes that are given for the reductions; None where they are chosen.
+        always: whether to recompute every possible value, instead of cheap ones only.
+        machine: the machine model for storage costs; None if they are unknown or zero.
+        blocks: the user's block sizes of reductions; None if they are chosen.
     """
 
     bounds: Bounds
@@ -56,36 +55,36 @@ class Rematerialize:
         return total
 
     def _rematerialize_along(self, pdg: Pdg, dim: Dim) -> Rewritten:
-        """One dimension: values that could be computed again, and those that are."""
+        """Process one dimension."""
         found = find_recomputable(pdg, dim)
         values, why = _in_blocks(pdg, found)
         if not values:
             return replace(identity_rewrite(pdg), refused={**found.why, **why})
         whole = recompute(pdg, found, values)
         ways = [
-            Candidate("keep", "what acting made is kept", (("again", False),)),
-            Candidate("again", "all that can be", (("again", True),)),
+            Candidate("keep", "store all values of acting", (("again", False),)),
+            Candidate("again", "recompute every possible value", (("again", True),)),
         ]
         if self.always:
-            made, taken, reason = whole, ways[1], "the options say so"
+            made, taken, reason = whole, ways[1], "the options require it"
         else:
             chosen, more = self._select_cheap(pdg, found, values)
             why |= more
             made = recompute(pdg, found, chosen) if chosen else identity_rewrite(pdg)
             if chosen and not self._in_blocks(made.pdg, dim):
-                why |= dict.fromkeys(chosen, "learning is so small that it runs in no blocks")
+                why |= dict.fromkeys(chosen, "learning is too small for blocks")
                 chosen, made = (), identity_rewrite(pdg)
-            taken, reason = ways[0], "that is faster, or all of it is small"
+            taken, reason = ways[0], "that is faster, or all values are small"
             if chosen:
-                doc = f"{', '.join(pdg[k].name for k in chosen)} computed again"
+                doc = f"recompute {', '.join(pdg[k].name for k in chosen)}"
                 taken = Candidate("mixed", doc)
-                reason = "that takes less memory, and little more time if any"
+                reason = "that saves memory at little or no cost in time"
                 ways.append(taken)
-        choice = PassChoice(f"keep or compute again along {dim.name}", tuple(ways), taken, reason)
+        choice = PassChoice(f"keep or recompute along {dim.name}", tuple(ways), taken, reason)
         return replace(made, refused={**found.why, **why}, choices=(choice,))
 
     def _in_blocks(self, pdg: Pdg, dim: Dim) -> bool:
-        """Whether blocks along a dimension follow."""
+        """Whether reductions along a dimension will be tiled."""
         if self.blocks is not None:
             return isinstance(self.blocks, int) or dim.name in dict(self.blocks)
         assert self.machine is not None
@@ -97,9 +96,9 @@ class Rematerialize:
     def _select_cheap(
         self, pdg: Pdg, found: Recomputable, values: tuple[int, ...]
     ) -> tuple[tuple[int, ...], dict[int, str]]:
-        """Those of the values that cost about as much to compute again, and why not the others."""
+        """Return the cheap values, and the reasons against recomputing the others."""
         if self.machine is None:
-            return (), dict.fromkeys(values, "there is room for it, and its memory is near")
+            return (), dict.fromkeys(values, "memory suffices, and storage is cheap")
         model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         allowed = SPENT * (
             model.computing(pdg.ops) + sum(model.storage_seconds(k, found.dim) for k in values)
@@ -115,7 +114,7 @@ class Rematerialize:
             if kept < WORTH:
                 why[op_id] = f"its {kept:,} bytes are not worth it"
             elif cost > allowed:
-                why[op_id] = f"it saves {kept:,} bytes, and would take {cost:.2g} s more in all"
+                why[op_id] = f"it would save {kept:,} bytes and take {cost:.2g} s more in all"
             else:
                 chosen = (*chosen, op_id)
                 allowed -= cost
@@ -123,7 +122,7 @@ class Rematerialize:
 
 
 def _in_blocks(pdg: Pdg, found: Recomputable) -> tuple[tuple[int, ...], dict[int, str]]:
-    """The values of which, computed again, only blocks would be needed at a time."""
+    """Return the values with readers in blocks, after their recomputation."""
     values, why = found.values, dict[int, str]()
     while values:
         try:
@@ -134,6 +133,6 @@ def _in_blocks(pdg: Pdg, found: Recomputable) -> tuple[tuple[int, ...], dict[int
         whole = {k for k in values if not set(made.ids[k]) & set(tiling.axes)}
         if not whole:
             return values, why
-        why |= dict.fromkeys(whole, "somebody needs it at all points at once")
+        why |= dict.fromkeys(whole, "an operation needs it at all points together")
         values = tuple(k for k in values if k not in whole)
     return (), why

@@ -1,4 +1,4 @@
-"""The rules of algebra: identities, signs, broadcasts, constants, transpositions."""
+"""Algebraic rules: identities, signs, broadcasts, constants, transpositions."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
 )
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Lin
 
-_FOLD_LIMIT = 256  # elements; larger constants stay as the operations that make them
+_FOLD_LIMIT = 256  # elements; larger constants are not folded
 
 
 def _identity(look: Look) -> Answer:
-    """Copies, and operations whose neutral element is an operand."""
+    """Remove copies, and operations with a neutral operand."""
     op = look.op
     one = [look.scalar(k) == 1 for k in range(len(op.inputs))]
     zero = [look.scalar(k) == 0 for k in range(len(op.inputs))]
     match op.kind:
-        case "copy" | "detach":  # gradients are written by now
+        case "copy" | "detach":  # gradients are computed before this pass
             return look.operand_as_result(0)
         case "reshape" | "expand" | "cast":
             return look.operand_as_result(0)  # to the same shape or dtype
@@ -78,7 +78,7 @@ def _identity(look: Look) -> Answer:
 
 
 def _double(look: Look) -> Answer:
-    """-(-x) = x, not not x = x, and the same for pairs of layout operations."""
+    """Apply -(-x) = x, not not x = x, and the same for pairs of layout operations."""
     op = look.op
     inner = look.operand(0) if op.inputs else None
     if inner is None or inner.kind != op.kind:
@@ -105,7 +105,7 @@ def _inner_read(look: Look, inner: Op) -> Read | None:
 
 
 def _signs(look: Look) -> Answer:
-    """x + -y = x - y; x - -y = x + y; -x + y = y - x; x * -1 = -x."""
+    """Apply x + -y = x - y; x - -y = x + y; -x + y = y - x; x * -1 = -x."""
     op = look.op
     if op.kind == "mul" and look.scalar(1) == -1 and look.operand_as_result(0):
         return look.rebuild("neg", op.inputs[:1])
@@ -120,7 +120,7 @@ def _signs(look: Look) -> Answer:
 
 
 def _broadcast(look: Look) -> Answer:
-    """f(expand(x), y) = f(x, y) where y alone has the full shape; the same for added axes."""
+    """Apply f(expand(x), y) = f(x, y) if y has the full shape; the same for added axes."""
     op = look.op
     if op.kind not in ELEMENTWISE or len(op.inputs) < 2:
         return None
@@ -141,7 +141,7 @@ def _broadcast(look: Look) -> Answer:
 
 
 def _sum_of_repeated(look: Look) -> Answer:
-    """sum(expand(x)) over the repeated axes alone = x * how often."""
+    """Apply sum(expand(x)) over repeated axes = x * count."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
     if inner is None or inner.kind != "expand":
@@ -153,7 +153,7 @@ def _sum_of_repeated(look: Look) -> Answer:
     sizes = [s for s in (inner.shape[a] for a in axes) if isinstance(s, int)]
     kept = tuple(s for k, s in enumerate(before) if k not in axes)
     if len(sizes) < len(axes) or not same_shape(kept, op.shape) or not prod(sizes):
-        return None  # 0 times infinity is not the sum of nothing
+        return None  # 0 times infinity differs from an empty sum
     edit = look.edit
     small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
     times = ConstAttrs(ConstArray(typed_constant(prod(sizes), op)))
@@ -162,19 +162,19 @@ def _sum_of_repeated(look: Look) -> Answer:
 
 
 def _trivial_merge(look: Look) -> Answer:
-    """A merge of one branch is that branch, unless it is what a recurrence passes through."""
+    """Replace a merge of one branch by that branch, unless it is part of a recurrence."""
     op = look.op
     if op.kind == "merge" and len(op.inputs) == 1 and not look.edit.needs(op.sources, op.id):
         return Read(op.inputs[0].source, op.inputs[0].out, op.inputs[0].index)
     return None
 
 
-# what has no value, or takes nobody knows how long
+# kinds without a value, or with unknown duration
 _NOT_FOLDED: Final = SINKS | {"merge", "accumulate", "udf", "jaxed"}
 
 
 def _fold(look: Look) -> Answer:
-    """An operation of constants is a constant, and the same at all points."""
+    """Replace an operation on constants by a constant."""
     op, edit = look.op, look.edit
     if op.kind == "value":
         return _fold_value(look)
@@ -182,7 +182,7 @@ def _fold(look: Look) -> Answer:
     constant = all(source.kind == "const" and not source.domain for source in sources)
     if not constant or not op.inputs or op.kind in _NOT_FOLDED:
         return None
-    if any(e.symbols for e in op.attrs.exprs):  # their values are the bounds'
+    if any(e.symbols for e in op.attrs.exprs):  # their values depend on the bounds
         return None
     if (
         any(not isinstance(s, int) for s in op.shape)
@@ -213,7 +213,7 @@ def _fold_value(look: Look) -> Answer:
 
 
 def _constants_together(look: Look) -> Answer:
-    """(x * c) * d = x * (c * d), for scalars c and d."""
+    """Apply (x * c) * d = x * (c * d), for scalars c and d."""
     op, edit = look.op, look.edit
     if op.kind != "mul" or not is_float(op.dtype):
         return None
@@ -228,7 +228,7 @@ def _constants_together(look: Look) -> Answer:
                 with np.errstate(all="ignore"):
                     product = typed_constant(outer * c, op)
                 if not np.isfinite(product) or (product == 0 and outer and c):
-                    return None  # beyond the range, though each step may stay inside
+                    return None  # out of range, although the single steps may be in range
                 both = ConstAttrs(ConstArray(product))
                 folded = edit.add("const", (), both, like=op)
                 return look.rebuild("mul", (inner.inputs[1 - j], edit.read_same_point(folded)))
@@ -236,7 +236,7 @@ def _constants_together(look: Look) -> Answer:
 
 
 def _sum_of_transpose(look: Look) -> Answer:
-    """sum(transpose(x)) over the leading axes' permutation = sum(x), where the rest stays in order."""
+    """Apply sum(transpose(x)) = sum(x) if the remaining axes are in order."""
     op = look.op
     inner = look.operand(0) if op.kind in ("sum", "max", "min", "prod") else None
     if inner is None or inner.kind != "transpose":
@@ -250,7 +250,7 @@ def _sum_of_transpose(look: Look) -> Answer:
 
 
 def _dot_of_transpose(look: Look) -> Answer:
-    """A contraction of a transposed operand = the contraction with its labels in the old order."""
+    """Apply the permutation of a transposed operand to the labels of a contraction."""
     op = look.op
     if op.kind not in ("dot", "conv", "gather"):
         return None

@@ -1,7 +1,7 @@
-"""Sums of products become contractions.
+"""Recognition of contractions: sums of products become matrix products.
 
-A weight gradient written as the sum over b of x[b] * dy[b] is one matrix product over the merged
-axes, never a broadcast, a multiplication and a reduction.
+A weight gradient, the sum over b of x[b] * dy[b], becomes one matrix product over the merged axes, instead
+of a broadcast, a multiplication and a reduction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from timerl_nb.compiler.passes.simplification.local_rules_cse_dce import (
 
 
 def _sum_of_dot(look: Look) -> Answer:
-    """sum over axes of a contraction (convolution, scatter) = the contraction over these as well."""
+    """Merge a sum over axes of a contraction (convolution, scatter) into the contraction."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
     if inner is None or inner.kind not in ("dot", "conv", "scatter_add"):
@@ -35,14 +35,14 @@ def _sum_of_dot(look: Look) -> Answer:
     gone = {dot.out[a] for a in op.attrs.axes}
     out = "".join(x for x in dot.out if x not in gone)
     if not gone <= set(dot.left) & set(dot.right):
-        return None  # an axis of one operand alone is better summed before
+        return None  # an axis of one operand only should be summed before the product
     if isinstance(dot, ConvAttrs) and gone & {s.label for s in dot.sweeps}:
         return None
     return look.rebuild(inner.kind, inner.inputs, replace(dot, out=out))
 
 
 def _sum_of_outer(look: Look) -> Answer:
-    """sum over a of x[a, i, 1] * y[a, 1, j] = a contraction over a."""
+    """Replace sum over a of x[a, i, 1] * y[a, 1, j] by a contraction over a."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
     if inner is None or inner.kind != "mul" or not is_float(op.dtype):
@@ -79,7 +79,7 @@ RULES: Final[Mapping[str, Rule]] = {
 
 @dataclass(frozen=True)
 class Contract:
-    """Sums of products as single contractions over merged axes."""
+    """The pass `contract`: turns sums of products into single contractions over merged axes."""
 
     name: str = "contract"
 

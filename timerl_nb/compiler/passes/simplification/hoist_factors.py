@@ -1,7 +1,7 @@
-"""Factors that are constant along a summed dimension are lifted out of the sum.
+"""Hoisting of factors out of sums, if they are constant along the summed dimension.
 
-Left inside, they would make learning wait for them: an average over all steps in every step's
-gradient takes the overlap away.
+Inside the sum, a factor would delay learning: an average over all steps, as a factor of every step's
+gradient, prevents overlap.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Factors:
     def __init__(self, edit: Edit) -> None:
         self.edit = edit
         self._without: dict[tuple[int, Factor], tuple[Op | None, bool]] = {}
-        self.past_zero = False  # whether a zero that no factor was taken from was passed
+        self.past_zero = False  # whether a zero was passed without removing the factor from it
 
     def candidates(self, op: Op, summed: frozenset[str], seen: set[int]) -> dict[Factor, None]:
-        """Scalars, constant along `summed`, that multiply or divide something below `op`."""
+        """Return scalar factors and divisors below `op`, constant along `summed`."""
         if op.id in seen:
             return {}
         seen.add(op.id)
@@ -52,7 +52,7 @@ class _Factors:
         return found
 
     def _linear_in(self, op: Op) -> tuple[int, ...]:
-        """The operands in which the operation is linear, each by itself or all together."""
+        """Return the operands with a linear effect, individually or jointly."""
         if op.kind in _LINEAR or op.kind == "div":
             return (0,)
         if op.kind in ("mul", "dot", "conv", "add", "sub"):
@@ -60,7 +60,7 @@ class _Factors:
         return (1, 2) if op.kind == "where" else ()
 
     def remove_factor(self, op: Op, factor: Factor) -> Op | None:
-        """The operation's value without one occurrence of the factor; None if it has none."""
+        """Return the operation's value without one occurrence of the factor; None if it has none."""
         key = (op.id, factor)
         before = self.past_zero
         if key not in self._without:
@@ -93,14 +93,16 @@ class _Factors:
         return self._rebuild(look, sides, factor)
 
     def _is_finite(self, factor: Read) -> bool:
-        """Whether a factor is a constant by which zero can be multiplied or divided."""
+        """Whether a factor is a constant other than zero, infinity and NaN."""
         op = self.edit.ops[factor.source]
         return op.kind == "const" and bool(
             np.isfinite(op.attrs.value.array).all() and np.all(op.attrs.value.array)
         )
 
     def _rebuild(self, look: Look, sides: tuple[int, ...], factor: Factor) -> Op | None:
-        """The operation with all the given operands stripped; None if one cannot be."""
+        """Return the operation with the factor removed from the given operands; None if one does not have
+        it.
+        """
         inputs = list(look.op.inputs)
         for k in sides:
             source = look.operand(k)
@@ -117,7 +119,7 @@ class _Factors:
 
 
 def hoist_factors(edit: Edit) -> None:
-    """sum over d of (c * x[d]) = c * sum over d of x[d], for scalars c that do not vary over d."""
+    """Apply sum over d of (c * x[d]) = c * sum over d of x[d], for scalars c independent of d."""
     factors = _Factors(edit)
     for op in list(edit.ops.values()):
         while op.kind == "sum" and op.id not in edit.ordered:
@@ -128,7 +130,7 @@ def hoist_factors(edit: Edit) -> None:
 
 
 def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
-    """Lift one factor; the sum that remains, or None where there is none to lift."""
+    """Hoist one factor and return the remaining sum; None if there is no factor."""
     (read,) = op.inputs
     body = edit.ops[read.source]
     entries = dict(zip(body.outputs[read.out].domain, read.index, strict=True))
@@ -144,13 +146,13 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         index = tuple(entries[d] for d in rest.outputs[0].domain)
         domain = body.outputs[read.out].domain
         if crosses(edit.dims, domain, read.index) and edit.dims.mention(read_symbols(scalar)):
-            continue  # the factor would be read by another length
+            continue  # the factor would be read with another length
         inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
         outside = tuple(subst_entry(e, points) for e in scalar.index)
         factor = Read(scalar.source, scalar.out, outside)
         scaled = op.with_(kind=how, inputs=(edit.read_same_point(inner), factor), attrs=NO_ATTRS)
         if factors.past_zero:
-            # nothing but zeros may have been summed, which a factor of 0 or inf must not spoil
+            # A sum of zeros only must stay 0, even if the factor is 0 or infinite.
             made = edit.add(how, scaled.inputs, like=op)
             zero = edit.read_same_point(
                 edit.add("const", (), ConstAttrs(ConstArray(typed_constant(0, op))), like=op)

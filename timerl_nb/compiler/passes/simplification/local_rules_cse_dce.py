@@ -1,7 +1,7 @@
-"""Local rules and how they are applied, and what is swept away after them.
+"""Application of local rules, removal of dead code, and common subexpression elimination.
 
-A rule looks at one operation and answers with what it equals: a read of another operation, or the
-operation written differently.
+A rule receives one operation. Its answer is an equal value: a read of another operation, or the operation
+in another form.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Rule = Callable[["Look"], Answer]
 
 @dataclass(frozen=True)
 class Look:
-    """One operation under a rule, with its operands in reach."""
+    """One operation for a rule, with access to its operands."""
 
     edit: Edit
     op: Op
 
     def operand(self, k: int) -> Op | None:
-        """The operation behind operand `k` where it is read at the operation's own point."""
+        """Return the operation behind operand `k` if it is read at the operation's own point, else None."""
         read = self.op.inputs[k]
         return self.edit.ops[read.source] if self.is_own(read) else None
 
@@ -45,26 +45,26 @@ class Look:
         return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
 
     def scalar(self, k: int) -> float | None:
-        """The value of operand `k` where it is a constant of one element and no axes."""
+        """Return the value of operand `k` if it is a scalar constant, else None."""
         source = self.operand(k)
         if source is None or source.kind != "const" or source.shape:
             return None
         return float(source.attrs.value.array)
 
     def operand_as_result(self, k: int) -> Read | None:
-        """Operand `k` as an answer, where it has the operation's own type."""
+        """Return operand `k` as an answer if it has the operation's own type, else None."""
         read = self.op.inputs[k]
         output = self.edit.ops[read.source].outputs[read.out]
         same = same_shape(self.shape(k), self.op.shape) and output.type.dtype == self.op.dtype
         return read if same else None
 
     def rebuild(self, kind: str, inputs: Iterable[Read], attrs: Any = NO_ATTRS) -> Op:
-        """The operation under its id as another kind; its type and domain stay."""
+        """Return the operation as another kind, with the same id, type and domain."""
         return self.op.with_(kind=kind, inputs=tuple(inputs), attrs=attrs)
 
 
 def typed_constant(value: Any, op: Op) -> Any:
-    """A constant of the operation's element type."""
+    """Return a constant of the operation's element type."""
     return np.asarray(value, NUMPY[op.dtype])
 
 
@@ -78,7 +78,7 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
         if op is None:
             continue
         if op_id in edit.ordered:
-            edit.refused[op_id] = "an order names it"
+            edit.refused[op_id] = "it is part of an order"
             continue
         for name, rule in rules.items():
             before = len(edit.ops)
@@ -102,7 +102,7 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
 
 
 def remove_dead(edit: Edit) -> None:
-    """Remove every operation that no sink needs."""
+    """Remove all operations without influence on any sink."""
     sinks = [op.id for op in edit.ops.values() if op.kind in SINKS]
     alive = reached_from(sinks, lambda k: edit.ops[k].sources)
     dead = [op_id for op_id in edit.ops if op_id not in alive]
@@ -121,7 +121,7 @@ def _key(op: Op) -> tuple[Any, ...]:
 
 
 def remove_duplicates(edit: Edit) -> None:
-    """Let operations with the same equation be one operation."""
+    """Merge operations with equal equations."""
     changed = True
     while changed:
         changed = False

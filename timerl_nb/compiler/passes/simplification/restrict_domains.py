@@ -1,10 +1,9 @@
-"""Points that nobody needs: operations run where their readers do (semantics.md §7).
+"""Removal of unneeded points: operations run only at the needed points.
 
-`returns[(i + 1) % 10 == 0]` of a rollout of its own needs that rollout every tenth iteration. What
-conditional operations and sinks need is passed on to their operands, through merges, as far as the
-dimensions of the condition are read at the reader's own point. It is a matter of cost: an operation
-that runs at chosen points of a dimension is no batch along it, and no part of a kernel that runs at
-all of them.
+`returns[(i + 1) % 10 == 0]` of a separate rollout needs that rollout in every tenth iteration only. The
+conditions of operations and sinks are propagated to their operands, through merges, if the dimensions of
+the condition are read at the reader's own point. A restriction is applied only if it saves work: a
+conditional operation cannot be vectorised along the dimension, or fused with unconditional ones.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from timerl_nb.compiler.ir.operations import Op, Read, own_dims, reached_from
 from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_of
 from timerl_nb.compiler.symbolic.index_expressions import And, Cond, all_of
 
-Parts = frozenset[Cond]  # conditions that hold together
+Parts = frozenset[Cond]  # conditions, joined by and
 
 
 def restrict_domains(edit: Edit) -> None:
-    """Let operations run only where they are needed, if that saves work."""
+    """Restrict operations to their needed points, to save work."""
     if not any(_parts(op.where) for op in edit.ops.values()):
         return
     work = _Restriction(Pdg(edit.dims, edit.ops))
@@ -42,7 +41,7 @@ def _parts(cond: Cond) -> Parts:
 
 
 class _Restriction:
-    """What is needed of each operation, and for which of them it pays to know."""
+    """Conditions on the needed points of operations, and the decision to apply them."""
 
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
@@ -51,11 +50,11 @@ class _Restriction:
         self._behind = {d: self._readers_of(ops) for d, ops in self._sequential.items()}
 
     def _readers_of(self, ops: Iterable[int]) -> set[int]:
-        """The operations and all that need them."""
+        """Return the operations and all of their transitive readers."""
         return set(reached_from(ops, lambda k: (reader for reader, _ in self.pdg.readers[k])))
 
     def find_conditions(self) -> Mapping[int, Parts]:
-        """The conditions under which each operation is needed, where it pays to restrict it."""
+        """Return the conditions of operations with a useful restriction."""
         while True:
             needed = self._propagate_conditions()
             refused = {k: why for part in self._components(needed) for k, why in part.items()}
@@ -64,7 +63,7 @@ class _Restriction:
             self.refused |= refused
 
     def _propagate_conditions(self) -> dict[int, Parts]:
-        """Per operation what holds at every point that is needed of it."""
+        """Return, for each operation, the conditions true at all of its needed points."""
         found: dict[int, Parts] = {op.id: _parts(op.where) for op in self.pdg.sinks}
         stack = list(found)
         while stack:
@@ -85,7 +84,7 @@ class _Restriction:
         return found
 
     def _reader_conditions(self, reader: Op, read: Read, found: Mapping[int, Parts]) -> Parts:
-        """What is known of the points that a reader reads."""
+        """Return the known conditions on the points of a read."""
         own = own_dims(read.index, self.pdg.output(read).domain)
         return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
 
@@ -93,17 +92,17 @@ class _Restriction:
         return self.pdg.dims.dims_of_symbols(cond.symbols)
 
     def _runs_along(self, op_id: int) -> set[str]:
-        """The dimensions along which an operation runs one by one."""
+        """Return the sequential dimensions of an operation."""
         return {d for d, ops in self._sequential.items() if op_id in ops}
 
     def _loops(self, op_id: int) -> frozenset[str]:
-        """The dimensions of an operation that are loops for want of being batches."""
+        """Return the dimensions of an operation with unavoidable loops."""
         return frozenset(d for d in self.pdg[op_id].domain if self._sequential[d])
 
-    # --- does it pay -------------------------------------------------------------------------
+    # --- benefit ---------------------------------------------------------------------------------
 
     def _components(self, needed: Mapping[int, Parts]) -> list[dict[int, str]]:
-        """Per group of operations that need each other and could be restricted: why not to."""
+        """Return, for each connected group of restrictable operations, the reasons against its restriction."""
         new = {
             k: parts - _parts(self.pdg[k].where)
             for k, parts in needed.items()
@@ -124,27 +123,27 @@ class _Restriction:
         return refused
 
     def _neighbors(self, op_id: int, new: Mapping[int, Parts], own: Parts) -> list[int]:
-        """What an operation needs and what needs it, as far as the same is new of it."""
+        """Return operands and readers with the same new conditions."""
         near = [*self.pdg[op_id].sources, *(reader for reader, _ in self.pdg.readers[op_id])]
         return [k for k in near if new.get(k) == own]
 
     def _reasons(self, group: set[int], conds: Parts) -> dict[int, str]:
         dims = {d for c in conds for d in self._dims(c)}
-        text = f"it is needed only where {all_of(*sorted(conds, key=str))}"
+        text = f"it is needed only if {all_of(*sorted(conds, key=str))}"
         ops = [k for k in group if self.pdg[k].kind != "merge"]
         batches = {
-            k: f"{text}, but can be a batch along {', '.join(sorted(free))}"
+            k: f"{text}, but can be vectorised along {', '.join(sorted(free))}"
             for k in ops
             if (free := {d for d in dims if k not in self._behind[d]})
         }
         if batches:
             return batches
         if ops and not self._saves(group, conds, dims):
-            return dict.fromkeys(ops, f"{text}, but runs beside what is needed elsewhere")
+            return dict.fromkeys(ops, f"{text}, but runs together with unconditional operations")
         return {}
 
     def _saves(self, group: set[int], conds: Parts, dims: set[str]) -> bool:
-        """Whether the group has launches of its own, or else could join those that read it."""
+        """Whether the restriction saves launches, or enables fusion with the group's readers."""
         loops = {self._loops(k) for k in group if self._runs_along(k) - dims}
         others = {self._loops(op.id) for op in self.pdg if op.id not in group}
         if loops - others or any(self.pdg[k].kind == "udf" for k in group):

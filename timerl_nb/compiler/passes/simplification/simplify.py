@@ -18,7 +18,7 @@ from timerl_nb.compiler.passes.simplification.restrict_domains import restrict_d
 
 @dataclass(frozen=True)
 class Simplify:
-    """Dead and duplicate code, constant folding, algebra, factors of sums, unused points."""
+    """Pass for dead and duplicate code, constant folding, algebra, factors of sums, and unneeded points."""
 
     name: str = "simplify"
 

@@ -1,7 +1,7 @@
 """Incrementalisation: large reductions run block by block (000_9a2364bc51ddf94b.txt §5.3, Alg. 3).
 
-`tiling` does it; the passes here say along which dimension, and how large the blocks are: as the options
-or the search for what fits a budget say, or as is fastest.
+`reduction_tiling` performs the transformation. The passes here select the dimension and the block size: by
+the options, by the memory budget search, or for speed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ _SHOWN: Final = 8  # lines of a warning
 
 @dataclass(frozen=True)
 class Incrementalize:
-    """Reductions over long axes, block by block.
+    """The pass `incrementalize` with given block sizes: tiles reductions over long axes.
 
     Attributes:
-        block: the block size, along the dimension where that frees most; or block sizes by
-            dimension.
-        bounds: actual bounds, to tell what frees most.
+        block: the block size along the dimension with the largest saving; or block sizes by dimension.
+        bounds: actual bounds, to find this dimension.
     """
 
     block: int | Blocks
@@ -50,13 +49,13 @@ class Incrementalize:
 
 @dataclass(frozen=True)
 class IncrementalizeForSpeed:
-    """Reductions over long axes, block by block, where what they read would not fit the cache.
+    """The pass `incrementalize` without given block sizes: tiles reductions whose operands exceed the cache.
 
-    The dimension is the one along which that frees most, and the block size what `bandwidth_model` says.
+    The dimension is the one with the largest saving. A bandwidth model selects the block size.
 
     Attributes:
         bounds: actual bounds.
-        machine: what memory costs.
+        machine: the machine model.
     """
 
     bounds: Bounds
@@ -79,7 +78,7 @@ class IncrementalizeForSpeed:
 
 
 def without_effect(pdg: Pdg, block: int | Blocks) -> list[str]:
-    """What to tell the user of block sizes that cut nothing: what is in the way, line by line."""
+    """Return a warning for each block size without effect, with the obstacles line by line."""
     if isinstance(block, int):
         tilings = [find_tiling(pdg, dim) for dim in pdg.dims]
         if any(tiling.roots for tiling in tilings):
@@ -101,9 +100,9 @@ def _idle(pdg: Pdg, option: str, along: str, why: Mapping[int, str]) -> str:
         lines[_SHOWN - 1 :] = [f"  and {len(lines) - _SHOWN + 1} others"]
     return "\n".join(
         [
-            f"{option} does nothing: no reduction can run in blocks along {along}.",
-            *(lines or ["  Nothing sums over an axis as long as its bound."]),
-            "  What to do: leave it out; or reduce over all positions at once, as in "
-            "x[0:T].sum(axis=0), of what only this reduction needs.",
+            f"{option} has no effect: no reduction can be tiled along {along}.",
+            *(lines or ["  No reduction has an axis of the length of its bound."]),
+            "  What to do: leave it out; or reduce a whole slice, as in x[0:T].sum(axis=0), "
+            "of a tensor without other readers.",
         ]
     )

@@ -1,8 +1,7 @@
-"""What a batch moves through memory, whole or block by block: a closed form, for choosing.
+"""Cost model for block sizes of reductions: memory traffic of whole and of tiled arrays.
 
-An array that does not fit the cache goes to memory when it is made and comes back for each use; made
-block by block it stays. Contractions alone are counted, with their operands and results: what lies
-between them is fused.
+An array larger than the cache is written to memory and read at each use; tiled arrays stay in the cache.
+The model counts contractions with their operands and results only, since operations between them are fused.
 """
 
 from __future__ import annotations
@@ -22,34 +21,36 @@ from timerl_nb.compiler.symbolic.dimensions import Dim
 
 
 class BandwidthModel:
-    """What the operations of a graph move and compute under bounds, in seconds of a whole run."""
+    """Memory traffic and arithmetic of a graph's operations under bounds, in seconds of a whole run."""
 
     def __init__(self, pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> None:
         self.pdg, self.machine, self._bounds = pdg, machine, bounds
         self._env = {**dict.fromkeys(pdg.dims.names, 0), **bounds}
 
     def transfer_seconds(self, nbytes: int, held: int) -> float:
-        """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
+        """Return the seconds to write and read arrays of `nbytes` bytes, with `held` bytes live
+        simultaneously.
+        """
         return moving((MADE + READ) * nbytes, held, self.machine)
 
     def stored_bytes(self, op_id: int, dim: Dim) -> int:
-        """The bytes of a value at all points of a dimension, kept together."""
+        """Return the bytes of a value at all points of a dimension."""
         return self._nbytes(self.pdg[op_id]) * dim.count(self._bounds)
 
     def storage_seconds(self, op_id: int, dim: Dim) -> float:
-        """Seconds to put a value away at all points of a dimension, and to get it back."""
+        """Return the seconds to store a value at all points of a dimension and read it back."""
         kept = self.stored_bytes(op_id, dim)
         others = self._count(self.pdg[op_id]) // dim.count(self._bounds)
         return self.transfer_seconds(kept, kept) * others
 
     def computing(self, ops: Iterable[int]) -> float:
-        """Seconds for all points of some operations."""
+        """Return the seconds of arithmetic for all points of some operations."""
         return sum(self._count(self.pdg[k]) * self._seconds(self.pdg[k]) for k in ops)
 
     def block(self, tiling: Tiling) -> int | None:
-        """The block size that is fastest along a dimension; None for no blocks.
+        """Return the fastest block size along a dimension; None for no tiling.
 
-        Sizes divide the bound: a shorter last block would be a program of its own.
+        Sizes divide the bound, since a shorter last block would need a separate program.
         """
         points = tiling.dim.count(self._bounds)
         sizes = [n for n in range(1, points + 1) if points % n == 0]
@@ -66,7 +67,7 @@ class BandwidthModel:
         return best if best < points else None
 
     def _stored_bytes(self, tiling: Tiling) -> tuple[int, int]:
-        """The bytes of all arrays that are made along a dimension, and the most that live at once."""
+        """Return the bytes of all arrays along a dimension, and the largest number of live bytes."""
         stored = {k: self._nbytes(self.pdg[k]) for k in tiling.axes if self._is_stored(k)}
         place = {op_id: k for k, op_id in enumerate(self.pdg.order)}
         ends = Counter[int]()
@@ -79,7 +80,7 @@ class BandwidthModel:
             live -= ends[at]
         return sum(stored.values()), most
 
-    # --- one operation -----------------------------------------------------------------------
+    # --- single operations -----------------------------------------------------------------------
 
     def _count(self, op: Op) -> int:
         return prod(self.pdg.dims[d].count(self._bounds) for d in op.domain)

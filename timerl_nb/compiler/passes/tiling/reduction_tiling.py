@@ -1,10 +1,10 @@
-"""Cutting reductions over long axes, with what they read, into blocks.
+"""Tiling of reductions over long axes, together with their operands.
 
-A sum over an axis of length T becomes an accumulation over a new dimension, whose point k stands for
-positions bs*k to min(bs*k + bs, T): gradient accumulation. What the sum reads is cut along the same
-axis, back to where the axis comes from: a slice of a symbolic dimension, which becomes a block of
-it; an operation that lays the axis out or repeats along it; or a value that somebody needs whole,
-of which a range is read. `axis_propagation` follows the axis through each kind of operation.
+A sum over an axis of length T becomes an accumulation over a new dimension, like gradient accumulation.
+Point k of the dimension represents positions bs*k to min(bs*k + bs, T). The operands are tiled along the
+same axis, back to its origin: a slice of a symbolic dimension, the operation behind the axis, or a value
+needed as a whole and sliced per block. `axis_propagation` follows the axis through
+each kind of operation.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from timerl_nb.compiler.symbolic.dimensions import Dim, Dims
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, const, sym
 from timerl_nb.compiler.symbolic.substitution import subst, subst_cond
 
-# --- which operations are cut ----------------------------------------------------------------------
+# --- selection of operations ---------------------------------------------------------------------
 
 
 @dataclass
 class Tiling:
-    """What is cut along axes as long as one dimension's bound.
+    """The operations to tile along axes with the length of one dimension's bound.
 
     Attributes:
         dim: the dimension.
-        roots: the reductions that become accumulations, with the axis of each operand.
-        axes: the operations that are cut with them, with the axis of the result.
-        operands: the axis of each operand of each such operation.
-        why: per reduction over such an axis that is not cut, the reason.
+        roots: the future accumulations, with the axis of each operand.
+        axes: the operations tiled with them, with the axis of the result.
+        operands: the axis of each operand of these operations.
+        why: the reasons against tiling other reductions over such axes.
     """
 
     dim: Dim
@@ -66,16 +66,16 @@ class Tiling:
     why: dict[int, str] = field(default_factory=dict[int, str])
 
     def operand_axes(self, op_id: int) -> Axes | None:
-        """The axis of each operand along which an operation is cut."""
+        """Return the tiled axis of each operand."""
         return self.roots.get(op_id) or self.operands.get(op_id)
 
 
-# The same is cut into blocks of any size.
+# The tiling does not depend on the block size.
 _KNOWN: WeakKeyDictionary[Pdg, dict[Dim, Tiling]] = WeakKeyDictionary()
 
 
 def find_tiling(pdg: Pdg, dim: Dim) -> Tiling:
-    """All that can be cut along axes as long as a dimension's bound, where it helps."""
+    """Return the useful tiling along axes with the length of a dimension's bound."""
     known = _KNOWN.setdefault(pdg, {})
     if dim not in known:
         known[dim] = _tiling(pdg, dim)
@@ -88,13 +88,13 @@ def _tiling(pdg: Pdg, dim: Dim) -> Tiling:
         tiling = _draft(pdg, dim, useless)
         idle = {op_id for op_id in tiling.roots if not _helps(pdg, tiling, op_id)}
         if not idle:
-            tiling.why |= dict.fromkeys(useless, "what it reads is needed whole, or read at points")
+            tiling.why |= dict.fromkeys(useless, "its operands are needed whole, or read at points")
             return tiling
         useless |= idle
 
 
 def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Tiling:
-    """Readers before sources: what every reader needs one axis of is cut along it."""
+    """Tile an operation if all readers need one axis of it; readers are visited before their sources."""
     tiling = Tiling(dim)
     for op_id in reversed(pdg.order):
         op = pdg[op_id]
@@ -114,7 +114,7 @@ def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Tiling:
 
 
 def _tiled_result_axis(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
-    """The axis of an operation's result that all its readers need only a block of."""
+    """Return the axis of an operation's result, if all readers need only a block of it."""
     wanted: set[int | None] = set()
     for reader, slot in pdg.readers[op.id]:
         through = tiling.operand_axes(reader)
@@ -134,19 +134,17 @@ def _take_root(pdg: Pdg, tiling: Tiling, op: Op) -> None:
                     tiling.roots[op.id] = axes
                 else:
                     tiling.why[op.id] = (
-                        f"how many blocks of {tiling.dim.bound} there are is not known ahead"
+                        f"the number of blocks of {tiling.dim.bound} is unknown before the run"
                     )
                 return
             if (other := _another_length(pdg, op, axes, tiling.dim)) is not None:
-                tiling.why[op.id] = (
-                    f"it goes over {other} positions, not over all {tiling.dim.bound}"
-                )
+                tiling.why[op.id] = f"it reduces {other} positions, not all {tiling.dim.bound}"
     except Refused as refusal:
         tiling.why[op.id] = str(refusal)
 
 
 def _helps(pdg: Pdg, tiling: Tiling, root: int) -> bool:
-    """Whether something that a reduction reads is made or gathered in blocks because of it."""
+    """Whether some operand of a reduction is produced or gathered in blocks because of its tiling."""
     return any(
         axis is not None and (axis < _slices(read) or read.source in tiling.axes)
         for axis, read in zip(tiling.roots[root], pdg[root].inputs, strict=True)
@@ -158,7 +156,7 @@ def _is_long(pdg: Pdg, read: Read, axis: int, dim: Dim) -> bool:
 
 
 def _another_length(pdg: Pdg, op: Op, axes: Axes, dim: Dim) -> Size | None:
-    """The length of a summed axis that changes along the dimension, or with its bound."""
+    """Return the length of a summed axis, if it changes along the dimension or with its bound."""
     sizes = [pdg.read_type(op.inputs[k]).shape[a] for k, a in enumerate(axes) if a is not None]
     varying = [s for s in sizes if not isinstance(s, int) and s.symbols & {dim.name, dim.bound}]
     return next((s for s in varying if not same_size(s, sym(dim.bound))), None)
@@ -173,9 +171,11 @@ def _slices(read: Read) -> int:
 
 
 def freed(pdg: Pdg, tiling: Tiling, bounds: Mapping[str, int]) -> int:
-    """The bytes of what is cut: results that are no longer made whole, slices no longer gathered.
+    """Return the bytes saved by tiling: results no longer stored whole, slices no longer gathered.
 
     Args:
+        pdg: the graph.
+        tiling: the tiling.
         bounds: actual bounds, or a guess.
     """
     env = {**dict.fromkeys(pdg.dims.names, 0), **bounds}
@@ -192,7 +192,7 @@ def freed(pdg: Pdg, tiling: Tiling, bounds: Mapping[str, int]) -> int:
     return total + sum(nbytes(pdg.read_type(read)) for read in gathered)
 
 
-# --- cutting -----------------------------------------------------------------------------------------
+# --- transformation -----------------------------------------------------------------------------
 
 
 class _Tiler:
@@ -204,7 +204,7 @@ class _Tiler:
         self.length = size(self.dim.block.length)
 
     def predict_type(self, op: Op) -> Op:
-        """A cut operation with its new type, known before its operands are rewritten."""
+        """Return a tiled operation with its new type, known before its operands are rewritten."""
         shape = list(op.shape)
         shape[self.tiling.axes[op.id]] = self.length
         domain = self.edit.dims.ordered({*op.domain, self.dim.name})
@@ -213,7 +213,7 @@ class _Tiler:
         )
 
     def narrow_operands(self, op: Op) -> list[Read]:
-        """The operands of an operation that is cut, each narrowed to the block."""
+        """Return the operands of a tiled operation, each narrowed to the block."""
         axes = self.tiling.operand_axes(op.id)
         assert axes is not None
         return [self._narrow_operand(op, k, axis) for k, axis in enumerate(axes)]
@@ -242,7 +242,7 @@ class _Tiler:
         return self.edit.read_same_point(made)
 
     def attrs(self, op: Op) -> object:
-        """The parameters of a cut operation."""
+        """Return the attributes of a tiled operation."""
         axis, attrs = self.tiling.axes[op.id], op.attrs
         if isinstance(attrs, ShapeAttrs):
             return ShapeAttrs(self.edit.ops[op.id].shape)
@@ -266,8 +266,8 @@ class _Tiler:
         return replace(attrs, sizes=sizes, starts=tuple(starts))
 
     def accumulate(self, op: Op) -> None:
-        """Let a reduction add up what it makes of each block."""
-        reduce = op.kind if op.kind in REDUCTIONS else "sum"  # contractions add up
+        """Let a reduction accumulate the results of the blocks."""
+        reduce = op.kind if op.kind in REDUCTIONS else "sum"  # contractions are sums
         part = self.edit.add(op.kind, self.narrow_operands(op), op.attrs, like=op)
         self.edit.insert(
             op.with_(
@@ -311,7 +311,7 @@ def _insert_dim(dims: Dims, after: Dim, new: Dim) -> Dims:
 
 
 def tile_blocks(pdg: Pdg, tiling: Tiling, block: int) -> Rewritten:
-    """The graph with reductions accumulated over blocks of `block` positions."""
+    """Return the graph with reductions accumulated over blocks of `block` positions."""
     if not tiling.roots:
         return replace(identity_rewrite(pdg), refused=_untiled_reasons(pdg, tiling))
     made = _Tiler(pdg, tiling, block).run()
@@ -326,7 +326,7 @@ def _untiled_reasons(pdg: Pdg, tiling: Tiling) -> dict[int, str]:
 
 
 def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
-    """The graph cut into blocks of the given sizes along dimensions."""
+    """Return the graph tiled with the given block sizes along dimensions."""
     total = identity_rewrite(pdg)
     for dim, block in blocks:
         total = chain(total, tile_blocks(total.pdg, find_tiling(total.pdg, dim), block))
@@ -334,7 +334,7 @@ def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
 
 
 def freed_by(pdg: Pdg, bounds: Mapping[str, int]) -> dict[Dim, int]:
-    """The dimensions along which something can be cut, those that free most first, and how many bytes (`freed`)."""
+    """Return the tileable dimensions with the bytes freed by tiling (`freed`), largest first."""
     tilings = [find_tiling(pdg, dim) for dim in pdg.dims]
     found = {tiling.dim: freed(pdg, tiling, bounds) for tiling in tilings if tiling.roots}
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))

@@ -1,8 +1,8 @@
-"""Whether operations keep the points of a dimension apart, each value along one axis.
+"""Independence of operations along an axis: whether each point of a dimension is computed separately.
 
-They do where position k of a result needs of each operand either position k of its axis for the
-dimension, or a value that has no such axis: nothing is reduced, shifted or looked up along it. So any
-range of positions can be computed without the others. `axis_propagation` has the rule of each kind.
+An operation is independent if position k of its result needs only position k of each operand's axis for the
+dimension, or operands without this axis. Nothing is reduced, shifted or looked up along it, so any range of
+positions can be computed separately. `axis_propagation` has the rule of each kind.
 """
 
 from __future__ import annotations
@@ -27,32 +27,35 @@ _LAID_OUT = RngAttrs | ConstAttrs | ValueAttrs
 
 
 def axis_of(shape: Shape, dim: Dim) -> Axis:
-    """The axis of a value with a position for each point of a dimension; None where it has none.
+    """Return the axis of a value with one position per point of a dimension; None if it has none.
 
     Raises:
-        Refused: several axes are that long, or one has another length that depends on it.
+        Refused: several axes have this length, or one has another length with the bound in it.
     """
     found = [k for k, s in enumerate(shape) if isinstance(s, Lin) and s.as_symbol == dim.bound]
     others = [s for k, s in enumerate(shape) if k not in found and isinstance(s, Lin)]
     odd = next((s for s in others if dim.bound in s.symbols), None)
     if odd is not None:
-        raise Refused(f"an axis of it has {odd} positions")
+        raise Refused(f"one of its axes has {odd} positions")
     if len(found) > 1:
         raise Refused(f"it needs all points of {dim.name} at each of them")
     return found[0] if found else None
 
 
 def result_axis(op: Op, shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim) -> Axis:
-    """The axis of an operation's result for a dimension, given those of its operands.
+    """Return the axis of an operation's result for a dimension, from the axes of its operands.
 
     Args:
-        shapes: of the operands.
+        op: the operation.
+        shapes: the shapes of the operands.
+        axes: the axes of the operands.
+        dim: the dimension.
 
     Raises:
-        Refused: some position of the result needs several, or another one, of an operand.
+        Refused: a position of the result needs several, or other, positions of an operand.
     """
     axis, attrs = axis_of(op.shape, dim), op.attrs
-    at_once = f"it needs all points of {dim.name} at once"
+    at_once = f"it needs all points of {dim.name} together"
     if isinstance(attrs, _LAID_OUT):
         mine = axis is not None and attrs.axes[axis : axis + 1] == (dim.name,)
         moved = not isinstance(attrs, ValueAttrs) and bool(attrs.starts)
@@ -76,12 +79,15 @@ def result_axis(op: Op, shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim)
 def followed_through(
     body: Sequence[Op], shapes: Sequence[Shape], axes: Sequence[Axis], dim: Dim
 ) -> tuple[dict[Tensor, Axis], dict[int, str]]:
-    """By operation of a kernel the axis of its result, and why some keep no points apart.
+    """Return the axis of each independent operation of a kernel, and the reasons for dependent ones.
 
-    What is made of these is in neither.
+    Readers of dependent operations are in neither.
 
     Args:
-        shapes, axes: of the kernel's operands.
+        body: the operations.
+        shapes: the shapes of the kernel's operands.
+        axes: the axes of the kernel's operands.
+        dim: the dimension.
     """
     known: dict[Tensor, Axis] = {(OPERAND, k): axis for k, axis in enumerate(axes)}
     sizes = {(OPERAND, k): shape for k, shape in enumerate(shapes)}
@@ -90,7 +96,7 @@ def followed_through(
         reads = [read.tensor for read in op.inputs]
         sizes[op.id, 0] = op.shape
         if any(tensor not in known for tensor in reads):
-            continue  # what it reads is refused
+            continue  # its operand is refused already
         try:
             operands = [sizes[k] for k in reads], [known[k] for k in reads]
             known[op.id, 0] = result_axis(op, *operands, dim)

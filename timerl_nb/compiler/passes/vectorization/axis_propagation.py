@@ -1,9 +1,9 @@
-"""Through which axis of its operands an operation carries an axis of its result.
+"""Propagation of axes: from an axis of an operation's result to the axes of its operands.
 
-An operation carries an axis where positions lo to hi of the result need only positions lo to hi of
-some axis of each operand, and of the others all or nothing of it. A rule names that axis per
-operand, None for an operand that has none, such as one that is repeated along it. `PROPAGATION` holds
-each kind's rule, and `NO_PROPAGATION` why a kind has none. A rule that does not apply raises `Refused`.
+An operation propagates an axis if positions lo to hi of the result need only positions lo to hi of some
+axis of each operand, and everything or nothing of operands without the axis. A rule returns this axis for
+each operand, or None for operands without it, such as broadcast ones. `PROPAGATION` has each kind's rule,
+and `NO_PROPAGATION` the reasons for kinds without one. An inapplicable rule raises `Refused`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rule = Callable[[Op, int, Sequence[Shape]], Axes]
 
 
 def _elementwise(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    """Operands that are repeated along the axis do not have it; this holds for `expand` as well."""
+    """Broadcast operands do not have the axis; `expand` has the same rule."""
     return tuple(axis if shape and shape[axis] != 1 else None for shape in shapes)
 
 
@@ -43,24 +43,24 @@ def _reduction(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 def _unless_own_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     if axis == op.attrs.axis:
-        raise Refused(f"{op.kind} needs all of the axis at once")
+        raise Refused(f"{op.kind} needs the whole axis")
     return (axis,) * len(shapes)
 
 
 def _by_label(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     label = op.attrs.out[axis]
     if label in _own_labels(op.attrs):
-        raise Refused(f"{op.kind} needs all of the axis at once")
+        raise Refused(f"{op.kind} needs the whole axis")
     return _axes_of_label(op.attrs, label)
 
 
 def _scatter_set(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    """The first operand has the axis where the result does."""
+    """The first operand and the result have the same axes."""
     return (axis, *_by_label(op, axis, shapes))
 
 
 def _own_labels(attrs: Labelled) -> str:
-    """The labels of axes along which an operation does more than multiply and add."""
+    """Return the labels of axes with other arithmetic than products and sums."""
     if isinstance(attrs, ConvAttrs):
         return "".join(s.label for s in attrs.sweeps)
     return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs | SetAttrs) else ""
@@ -74,7 +74,7 @@ def _axes_of_label(attrs: Labelled, label: str) -> Axes:
 
 
 def _reshape(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    """Axes of size 1 come and go; of the others none may be joined or split."""
+    """Axes of size 1 may appear or disappear; no other axes may be joined or split."""
     (old,), new = shapes, op.shape
     kept = [[lin(s) for s in shape if s != 1] for shape in (old, new)]
     if kept[0] != kept[1]:
@@ -85,12 +85,12 @@ def _reshape(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 def _matrix(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     if axis >= len(op.shape) - 2:
-        raise Refused(f"{op.kind} needs all of a matrix at once")
+        raise Refused(f"{op.kind} needs a whole matrix")
     return (axis,)
 
 
 def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    """Along its own axis it reads anywhere in its operand, which stays whole."""
+    """Along its own axis it reads any position of its operand, so the operand stays whole."""
     attrs: ReindexAttrs = op.attrs
     if attrs.size is None:
         return (axis if axis < attrs.axis else axis + 1,)
@@ -99,7 +99,7 @@ def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     if axis >= len(op.attrs.axes):
-        raise Refused("one point's value is made whole")
+        raise Refused("the value of one point is produced as a whole")
     return ()
 
 
@@ -130,26 +130,28 @@ PROPAGATION: Final[Mapping[str, Rule]] = {
     "reindex": _reindex,
 }
 NO_PROPAGATION: Final[Mapping[str, str]] = {
-    "const": "a constant is there whole",
-    "merge": "its branches are values that others make whole",
-    "accumulate": "its slot is whole",
+    "const": "a constant always exists as a whole",
+    "merge": "its branches are produced as a whole",
+    "accumulate": "its slot cannot be divided",
     "dataflow": "regions are fused after incrementalisation",
     "udf": "its function returns whole values",
     "output": "the run returns whole values",
-    "bound": "what ends a dimension is one value",
+    "bound": "the condition that ends a dimension is one value",
     "checkpoint": "files hold whole values",
     "call": "its function takes whole values",
 }
 
 
 def propagate_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    """The axis of each operand through which the operation carries an axis of its result.
+    """Return the axis of each operand for an axis of the operation's result.
 
     Args:
-        shapes: of the operands.
+        op: the operation.
+        axis: the axis of the result.
+        shapes: the shapes of the operands.
 
     Raises:
-        Refused: it does not carry it.
+        Refused: the operation does not propagate the axis.
     """
     if op.kind in NO_PROPAGATION:
         raise Refused(NO_PROPAGATION[op.kind])
@@ -157,12 +159,12 @@ def propagate_axis(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 
 def contracted_axes(op: Op) -> list[Axes]:
-    """For each axis that a reduction or contraction sums over, the axis of each operand.
+    """Return the axis of each operand, for each summed axis of a reduction or contraction.
 
     Raises:
-        Refused: it sums over several axes of one operand together.
+        Refused: the operation sums over several axes of one operand together.
     """
-    if op.dtype in HALF:  # a slot would be rounded at every block
+    if op.dtype in HALF:  # a half-precision slot would be rounded at every block
         return []
     if op.kind in REDUCTIONS:
         return [(axis,) for axis in op.attrs.axes]

@@ -1,8 +1,8 @@
-"""How each kind of operation runs over all points of a dimension at once.
+"""Batching rules: the replacement of each operation kind if a dimension becomes an array axis.
 
-A rule takes a `Site`, an operation with its operands as they look once the dimension is an axis of
-theirs, and says what replaces it, the new axis in front. `VECTOR` holds each kind's rule, and
-`NO_VECTOR` why a kind has none. A rule that does not apply raises `Refused`.
+A rule takes a `Site`: an operation with its operands; some of them already have the dimension as an axis.
+It returns the replacement, with the new axis in front. `VECTOR` has each kind's rule, and `NO_VECTOR` the
+reasons for kinds without one. An inapplicable rule raises `Refused`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 
 class Refused(Exception):
-    """A rule does not apply; the message says why."""
+    """A rule does not apply; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class MovingSlice:
-    """A slice that moves with the dimension: `window` points ahead of, or back from, the index."""
+    """A moving slice along the dimension: `window` points ahead of the index, or back from it."""
 
     window: int | None
     forward: bool
@@ -65,9 +65,9 @@ class MovingSlice:
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a vectorised operation: the read, and which axis is the new dimension.
+    """An operand of a vectorised operation: the read, and the axis of the new dimension.
 
-    `axis` None is an operand that does not vary; `moving` one whose slice became the new axis.
+    `axis` is None for an invariant operand. `moving` describes a slice in the role of the new axis.
     """
 
     read: Read
@@ -77,7 +77,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Site:
-    """One operation being vectorised over `dim`."""
+    """One operation under vectorisation over `dim`."""
 
     edit: Edit
     dim: Dim
@@ -89,7 +89,7 @@ class Site:
         return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
 
     def move_axis_to_front(self, k: int) -> Read:
-        """Operand `k` with the new axis, if it has one, in front."""
+        """Return operand `k` with the new axis, if it has one, in front."""
         read, axis = self.operands[k].read, self.operands[k].axis
         if not axis:
             return read
@@ -102,7 +102,7 @@ class Site:
         return [self.move_axis_to_front(k) for k in range(len(self.operands))]
 
     def repeat_along_axis(self, k: int) -> Read:
-        """Operand `k` with the new axis in front, repeated along it where it does not vary."""
+        """Return operand `k` with the new axis in front, repeated along it if it does not vary."""
         if self.operands[k].axis is not None:
             return self.move_axis_to_front(k)
         shape = self.shape(k)
@@ -120,7 +120,7 @@ Labelled = DotAttrs | ConvAttrs | GatherAttrs | ScatterAttrs | SetAttrs
 Rule = Callable[[Site], Made]
 
 
-# --- the rules -----------------------------------------------------------------------------------
+# --- rules --------------------------------------------------------------------------------------
 
 
 def _elementwise(site: Site) -> Made:
@@ -145,7 +145,7 @@ def _reduction(site: Site) -> Made:
     moving = site.operands[0].moving
     if moving is not None:
         if site.op.kind == "prod" or site.op.attrs.axes != (0,):
-            raise Refused(f"{site.op.kind} over a window that moves with {site.dim.name}")
+            raise Refused(f"it is a {site.op.kind} over a window that moves with {site.dim.name}")
         attrs = SlidingAttrs(0, 1.0, moving.window, moving.forward)
         if site.op.kind != "sum":
             return f"sliding_{site.op.kind}", [site.operands[0].read], attrs
@@ -160,10 +160,10 @@ def _reduction(site: Site) -> Made:
 
 
 def _past(site: Site, axes: tuple[int, ...]) -> tuple[Read, tuple[int, ...]]:
-    """The operand and the axes to reduce: the new axis is in front of what is left."""
+    """Return the operand and the axes to reduce; the new axis precedes the remaining ones."""
     axis = site.operands[0].axis
     assert axis is not None
-    if set(range(axis)) <= set(axes):  # all before it goes
+    if set(range(axis)) <= set(axes):  # all earlier axes are reduced
         return site.operands[0].read, tuple(a if a < axis else a + 1 for a in axes)
     return site.move_axis_to_front(0), tuple(a + 1 for a in axes)
 
@@ -179,7 +179,7 @@ def _discounted_sum(site: Site) -> Made:
         read, (axis,) = _past(site, (attrs.axis,))
         return site.op.kind, [read], replace(attrs, axis=axis)
     if attrs.axis != 0 or attrs.reverse == moving.forward:
-        raise Refused(f"a discount that does not count from the current {site.dim.name}")
+        raise Refused(f"its discount does not count from the current {site.dim.name}")
     return _slide(site, SlidingAttrs(0, attrs.gamma, moving.window, moving.forward))
 
 
@@ -193,17 +193,17 @@ def _axis(site: Site) -> Made:
 
 
 def _in_front(site: Site) -> Made:
-    """Of its own axes, the last, none moves."""
+    """Its own axes are the last ones, so they do not move."""
     return site.op.kind, site.move_axes_to_front(), site.op.attrs
 
 
 def _still(site: Site) -> None:
     if any(x.moving for x in site.operands):
-        raise Refused(f"{site.op.kind} of a window that moves with {site.dim.name}")
+        raise Refused(f"it is a {site.op.kind} of a window that moves with {site.dim.name}")
 
 
 def _contraction(site: Site) -> Made:
-    """Operations whose axes have labels: the new axis gets one wherever it is an axis."""
+    """Add a label for the new axis to every operand with this axis."""
     _still(site)
     new = _new_label(site.op.attrs)
     left, right = (new * (x.axis is not None) for x in site.operands)
@@ -221,7 +221,7 @@ def _add_label(attrs: Labelled, left: str, right: str) -> Any:
 
 
 def _scatter(site: Site) -> Made:
-    """The values get the new axis in any case: what the positions alone had would be summed."""
+    """The values always get the new axis; if only the positions had it, it would be summed."""
     _still(site)
     attrs: ScatterAttrs = site.op.attrs
     new = _new_label(attrs)
@@ -234,7 +234,7 @@ def _scatter(site: Site) -> Made:
 
 
 def _scatter_set(site: Site) -> Made:
-    """The result gets the new axis, and so do what it was and the values."""
+    """The result gets the new axis, and so do its previous value and the new values."""
     _still(site)
     new = _new_label(site.op.attrs)
     right = new * (site.operands[2].axis is not None)
@@ -284,9 +284,9 @@ def _reindex(site: Site) -> Made:
     if site.dim.name not in attrs.at.symbols or site.dim.name in attrs.bound_dims:
         return _axis(site)
     if attrs.size is not None:
-        raise Refused(f"positions that move with {site.dim.name}")
+        raise Refused(f"its positions move with {site.dim.name}")
     if site.operands[0].axis is not None:
-        raise Refused(f"a position that moves with {site.dim.name} in what varies over it, too")
+        raise Refused(f"both its position and its operand vary with {site.dim.name}")
     moved = ReindexAttrs(attrs.axis, attrs.at, site.dim.size, "end", site.dim.name)
     taken = site.edit.add("reindex", [site.operands[0].read], moved, like=site.op)
     perm = (attrs.axis, *(a for a in range(len(taken.shape)) if a != attrs.axis))
@@ -307,14 +307,14 @@ def _random_or_data(site: Site) -> Made:
 
 
 def _merge(site: Site) -> Made:
-    """Branches become whole; one that does not vary is repeated at its source."""
+    """Branches get the new axis; an invariant branch is repeated along it."""
     if any(site.dim.name in read.cond.symbols for read in site.op.inputs):
         return _select_branches(site)
     reads: list[Read] = []
     for operand in site.operands:
         read = operand.read
         if is_sliced(read):
-            raise Refused("a branch that is read one point at a time")
+            raise Refused("one of its branches is read point by point")
         if operand.axis is None:
             source = site.edit.ops[read.source]
             own = site.edit.read_same_point(source, read.out)
@@ -323,8 +323,8 @@ def _merge(site: Site) -> Made:
             )
             entries = dict(zip(source.outputs[read.out].domain, read.index, strict=True))
             if any(entries.get(d, sym(d)) is not sym(d) for d in site.dim.over or ()):
-                raise Refused(f"a branch whose {site.dim.bound} is another")
-            # as long as the dimension, it varies over what that length varies over
+                raise Refused(f"one of its branches has another {site.dim.bound}")
+            # an axis of a dynamic length varies over the same dimensions as the length
             index = tuple(entries.get(d, sym(d)) for d in site.edit.ops[repeated.source].domain)
             read = Read(repeated.source, repeated.out, index, read.cond)
         reads.append(read)
@@ -332,15 +332,16 @@ def _merge(site: Site) -> Made:
 
 
 def _select_branches(site: Site) -> Made:
-    """Branches that the dimension chooses: all of them whole, and at each position the one chosen.
+    """Compute all branches at all positions, and select one per position, by conditions on the dimension.
 
-    So each is read at all positions: where it is not chosen, inside its source, whatever stands there.
+    Each branch is read at all positions. Unselected positions are clamped into the source's
+    domain.
     """
     edit, dim = site.edit, site.dim
     conds = [read.cond for read in site.op.inputs]
     others = edit.dims.ordered(s for c in conds for s in c.symbols - {dim.name})
     if others:
-        raise Refused(f"branches that are chosen by {dim.name} and {', '.join(others)}")
+        raise Refused(f"its branches are chosen by {dim.name} and {', '.join(others)}")
     parts: list[Read] = []
     for operand in site.operands:
         source = edit.ops[operand.read.source]
@@ -353,7 +354,7 @@ def _select_branches(site: Site) -> Made:
         )
         symbols = frozenset[str]().union(*(entry.symbols for entry in index))
         if not set(edit.dims.dims_of_symbols(symbols)) <= {*site.op.domain, dim.name}:
-            raise Refused("its branches would be read by a length that it does not know")
+            raise Refused("its branches would be read with a length unknown to it")
         read = Read(operand.read.source, operand.read.out, index)
         parts.append(Site(edit, dim, site.op, (Operand(read, operand.axis),)).repeat_along_axis(0))
     chosen = parts.pop()
@@ -369,7 +370,7 @@ def _select_branches(site: Site) -> Made:
 
 
 def clamp_position(at: Lin, dim: Dim) -> Lin:
-    """A position as it is where it lies inside the dimension, and inside it everywhere."""
+    """Return a position clamped to the dimension."""
     if at.as_symbol == dim.name or at is dim.size - 1 or at is ZERO:
         return at
     return maximum(0, minimum(at, dim.size - 1))
@@ -386,20 +387,20 @@ def _udf(site: Site) -> Made:
     attrs: UdfAttrs = site.op.attrs
     resource, dim = attrs.resource, site.dim
     if resource is not None and dim.name not in resource.instances and not dim.seeds:
-        raise Refused(f"{resource.name} is one for all {dim.name}")
+        raise Refused(f"all {dim.name} share {resource.name}")
     if isinstance(attrs.function, Given) and dim.name == attrs.function.turn:
-        raise Refused("it is given turn by turn")
+        raise Refused("its values arrive one iteration at a time")
     if not attrs.batched:
         raise Refused("its function takes one point at a time (batched=False)")
     if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):
-        raise Refused("its operand is read one point at a time")
+        raise Refused("its operand is read point by point")
     reads = [site.repeat_along_axis(k) for k in range(len(site.operands))]
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
     return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
 
 
 def _jax_function(site: Site) -> Made:
-    """Operands that do not vary are not repeated: the function is told which do."""
+    """Invariant operands are not repeated; the function receives the varying ones by position."""
     _still(site)
     attrs: JaxedAttrs = site.op.attrs
     has = tuple(x.axis is not None for x in site.operands)
@@ -438,7 +439,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
 }
 NO_VECTOR: Final[Mapping[str, str]] = {
     "const": "a constant varies over no dimension",
-    "bound": "where a dimension ends is found one point after the other",
+    "bound": "the end of a dimension is found point by point",
     "checkpoint": "files are written one point at a time",
     "call": "functions are called for one point at a time",
     "accumulate": "values are accumulated after vectorisation",

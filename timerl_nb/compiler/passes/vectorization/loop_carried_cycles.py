@@ -1,11 +1,10 @@
-"""Which operations cannot be vectorised over a dimension because of cycles.
+"""Loop-carried cycles: obstacles to vectorisation over a dimension.
 
-A cycle is trivial on d if every index of d on it is d itself or constant
-(000_9a2364bc51ddf94b.txt §5.2). Operations on a non-trivial cycle run one d after the other;
-those on a trivial one are vectorised together or not at all. Edges that strictly advance another
-dimension which no edge goes back along (the iterations) do not close a cycle within one d.
-Under a dynamic bound a point waits for what says that it exists and how long it is to go on, as if
-it read that.
+A cycle is trivial on d if every index of d on it is d itself or constant (000_9a2364bc51ddf94b.txt §5.2).
+Operations on a non-trivial cycle are sequential along d. Operations on a trivial cycle are vectorised
+together or not at all. Edges with a strict advance along another dimension (the iterations) do not close a
+cycle within one d, if no edge goes back along it. Under a dynamic bound, a point also depends on the
+conditions for its existence and length.
 """
 
 from __future__ import annotations
@@ -21,15 +20,17 @@ from timerl_nb.compiler.ir.operations import Op, Read
 from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Index, Lin, Slice, sym
 
-Edge = tuple[Op, Read]  # an operation, and what it reads
+Edge = tuple[Op, Read]  # an operation, and one of its reads
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Per dimension: operations on non-trivial cycles, and groups that go together.
+    """Cycles of a graph along one dimension.
 
-    `loops` are the non-trivial cycles, each with all its operations; `sequential` those of their
-    operations that vary over the dimension.
+    Attributes:
+        sequential: operations over the dimension on non-trivial cycles.
+        together: groups of operations on trivial cycles.
+        loops: the non-trivial cycles, each with all its operations.
     """
 
     sequential: frozenset[int]
@@ -37,12 +38,12 @@ class Cycles:
     loops: tuple[frozenset[int], ...]
 
 
-# Graphs are frozen values: each is looked through once per dimension.
+# Graphs are immutable: each is analysed once per dimension.
 _KNOWN: WeakKeyDictionary[Pdg, dict[str, Cycles]] = WeakKeyDictionary()
 
 
 def cycles_of(pdg: Pdg, dim: str) -> Cycles:
-    """The cycles of the graph as far as they matter for `dim`."""
+    """Return the relevant cycles of the graph for `dim`."""
     known = _KNOWN.setdefault(pdg, {})
     if dim not in known:
         known[dim] = _find(pdg, dim)
@@ -67,18 +68,18 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
                 sequential |= members
                 if all(
                     read in op.inputs for op, read in inner
-                ):  # values need each other, not an end
+                ):  # a dependence of values, rather than on the end of a dimension
                     loops.append(frozenset(component))
     return Cycles(frozenset(sequential), tuple(together), tuple(loops))
 
 
 def all_edges(pdg: Pdg) -> list[Edge]:
-    """The reads of all operations, and what they wait for as if they read it."""
+    """Return the reads of all operations, and their other dependences as reads."""
     return [(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]
 
 
 def cyclic_components(edges: Sequence[Edge]) -> list[tuple[Sequence[int], list[Edge]]]:
-    """The strongly connected components that have edges of their own, with these."""
+    """Return the strongly connected components with internal edges, and these edges."""
     targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
     for op, read in edges:
         targets[op.id].append(read.source)
@@ -92,9 +93,9 @@ def cyclic_components(edges: Sequence[Edge]) -> list[tuple[Sequence[int], list[E
 
 
 def _within_one_point(pdg: Pdg, edges: list[Edge], dim: str) -> list[Edge]:
-    """The edges of a component less those that only go from one point of another dimension to later.
+    """Return the edges of a component without edges to later points of another dimension.
 
-    That dimension must be one in which no edge of the component looks ahead.
+    No edge of the component may look ahead in the other dimension.
     """
     moved = [moves(read.index, pdg.output(read).domain) for _, read in edges]
     ahead = frozenset[str]().union(*(one for one, _ in moved))
@@ -103,7 +104,7 @@ def _within_one_point(pdg: Pdg, edges: list[Edge], dim: str) -> list[Edge]:
 
 
 def _entry(pdg: Pdg, read: Read, dim: str) -> Entry | None:
-    """The index of `dim` on an edge; None where the source does not vary over it."""
+    """Return the index of `dim` on an edge; None if the source does not vary over it."""
     domain = pdg.output(read).domain
     return read.index[domain.index(dim)] if dim in domain else None
 
@@ -115,9 +116,9 @@ def _is_trivial(pdg: Pdg, read: Read, dim: str) -> bool:
     return isinstance(entry, Lin) and entry.as_symbol == dim
 
 
-@cache  # expressions are interned, and asked about again and again
+@cache  # expressions are interned, and queried repeatedly
 def steps_back(entry: Entry, dim: str) -> int | None:
-    """k where the index is dim - k; None where it is not."""
+    """Return k if the index is dim - k, else None."""
     if isinstance(entry, Slice):
         return None
     distance = sym(dim) - entry
@@ -125,7 +126,7 @@ def steps_back(entry: Entry, dim: str) -> int | None:
 
 
 def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
-    """How operations that need each other do so along a dimension: at later points, at earlier, or both."""
+    """Return the directions of dependences along a dimension: later points (True), earlier ones (False)."""
     among, found = set(ops), set[bool]()
     for op_id in among:
         for read in pdg[op_id].inputs:
@@ -145,14 +146,14 @@ def _never_ahead(entry: Entry, dim: str) -> bool:
 
 @cache
 def moves(index: Index, domain: Domain) -> tuple[frozenset[str], frozenset[str]]:
-    """The dimensions along which an index may go beyond the reader's own point, and always strictly back."""
+    """Return the dimensions of possible steps ahead in an index, and of certain steps back."""
     pairs = list(zip(domain, index, strict=True))
     ahead = frozenset(d for d, e in pairs if not _never_ahead(e, d))
     return ahead, frozenset(d for d, e in pairs if (steps_back(e, d) or 0) >= 1)
 
 
 def components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Strongly connected components (Tarjan 1972), each after those it points to."""
+    """Return the strongly connected components (Tarjan 1972), each after its targets."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     on_stack: set[int] = set()

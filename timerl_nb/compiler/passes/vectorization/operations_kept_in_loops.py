@@ -1,8 +1,8 @@
-"""Acting's loops: those over a dimension in which some operations must run one by one.
+"""Operations in the loop of acting: the loop over a dimension with sequential operations.
 
-What shares such a loop had better stay in it, for memory then does not grow with the dimension. One
-look at the graph says which operations do (`compiler/scheduling/vectorization_trials`); passes get it as ids, and every rewrite
-carries these on to its own graph.
+They should stay in this loop; otherwise memory grows with the dimension.
+`compiler/scheduling/vectorization_trials` finds them once. Passes receive their ids, and every rewrite maps
+them to the new graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timerl_nb.compiler.passes.vectorization.loop_carried_cycles import cycles_o
 
 @dataclass(frozen=True)
 class Acting:
-    """By dimension the operations that share its loop with what must run one by one."""
+    """Operations in one loop with sequential operations, by dimension."""
 
     loops: tuple[tuple[str, frozenset[int]], ...] = ()
 
@@ -28,14 +28,14 @@ class Acting:
         return cls(tuple((name, ids) for name, ids in found if ids))
 
     def operations_over(self, dim: str) -> frozenset[int]:
-        """The operations in the loop over a dimension."""
+        """Return the operations in the loop over a dimension."""
         return dict(self.loops).get(dim, frozenset())
 
     def map_to_rewritten(self, before: Pdg, made: Rewritten) -> Acting:
-        """The same of the graph that a rewrite made.
+        """Return the same operations in a rewritten graph.
 
-        What it added goes with its readers. What it made an axis of a dimension runs outside the loop
-        over that, and so outside all loops inside.
+        Added operations belong to the loops of their readers. An operation with a dimension turned into an
+        axis runs outside the loop over the dimension, and outside all inner loops.
         """
         after = made.pdg
         if after is before:
@@ -57,7 +57,7 @@ class Acting:
 
 
 def with_operands(pdg: Pdg, ids: AbstractSet[int], among: AbstractSet[int]) -> frozenset[int]:
-    """Operations with those of some others that they read, directly or through each other."""
+    """Return operations with their direct and indirect operands from another set."""
     found = set(ids)
     for op_id in reversed(pdg.order):
         if op_id in among and any(reader in found for reader, _ in pdg.readers[op_id]):

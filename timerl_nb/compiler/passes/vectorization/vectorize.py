@@ -1,9 +1,9 @@
 """Vectorisation: a symbolic dimension becomes a leading axis (000_9a2364bc51ddf94b.txt §5.2, Alg. 2).
 
-`vectorize_over` rewrites a chosen set of operations; edges between vectorised operations drop the
-dimension's index, other readers select a position, and other sources are read whole. `vmap_rules`
-holds each kind's rule. Which operations are chosen: those on no non-trivial cycle, whose rule does
-not refuse, less those that a trial schedule keeps (`trial`).
+`vectorize_over` rewrites a selected set of operations. Reads between vectorised operations drop the
+dimension's index, other readers select a position, and other sources are read as a whole. `batching_rules`
+has each kind's rule. An operation is selected if it is on no non-trivial cycle, has an applicable rule, and
+is not in the loop of acting.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 
 def _window(entry: Slice, dim: Dim) -> MovingSlice:
-    """What a slice that moves with the dimension reaches.
+    """Return the extent of a moving slice along the dimension.
 
     Raises:
-        Refused: it is neither d:D, d:min(d + n, D), 0:d + 1 nor max(0, d - n):d + 1.
+        Refused: the slice is none of d:D, d:min(d + n, D), 0:d + 1 and max(0, d - n):d + 1.
     """
     lo, hi, var = entry.lo, entry.hi, dim.var
     if lo is var and hi is dim.size:
@@ -78,7 +78,7 @@ def _window(entry: Slice, dim: Dim) -> MovingSlice:
 
 
 def _limit(e: Lin, which: str, end: Lin, var: Lin) -> int | None:
-    """n where the expression is min(var + n, end) (or max)."""
+    """Return n if the expression is min(var + n, end) (or max), else None."""
     if not e.is_atom or not isinstance(e.terms[0][0], Extremum):
         return None
     atom = e.terms[0][0]
@@ -104,14 +104,15 @@ class _Vectorizer:
         return self._old[read.source][read.out]
 
     def operand(self, op: Op, read: Read) -> Operand:
-        """How a vectorised operation reads what it read."""
+        """Return the operand of a vectorised operation for one of its reads."""
         name, domain = self.dim.name, self._original_output(read).domain
         vectorised = read.source in self.chosen and name in domain
         entries: dict[str, Entry] = {}
         front: str | None = None  # the dimension whose slice becomes axis 0
         moving: MovingSlice | None = None
-        shifted: Op | None = None  # what is read in the source's place, if not at the own point
-        own = False  # whether the source's new axis is ours
+        # the operation to read instead of the source, if it is not read at the own point
+        shifted: Op | None = None
+        own = False  # whether the source's new axis is the new dimension
         for d, entry in zip(domain, read.index, strict=True):
             along = vectorised and d == name
             if name not in entry.symbols:
@@ -135,7 +136,7 @@ class _Vectorizer:
                 front = d
                 entries[d] = self.dim.full_range
         before = Read(read.source, read.out, tuple(entries.values()), read.cond)
-        if shifted is not None:  # where it reads may vary with a dynamic bound
+        if shifted is not None:  # the index may vary with a dynamic bound
             index = tuple(entries.get(d, sym(d)) for d in shifted.domain)
             before = Read(shifted.id, 0, index, read.cond)
         slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
@@ -155,9 +156,9 @@ class _Vectorizer:
         return Operand(before, order.index(front))
 
     def _shift_source(self, op: Op, read: Read, d: str, at: Lin) -> Op:
-        """A source with an axis for the dimension, on which each point is what it reads along `d`.
+        """Return a source with an axis for the dimension, shifted to one position per point.
 
-        Positions beyond the ends stand for points that nobody reads.
+        Positions beyond the ends belong to unread points.
         """
         found = self._shifts.get((read.source, read.out, d, at))
         if found is not None:
@@ -171,7 +172,7 @@ class _Vectorizer:
         if any(d in s.symbols for s in output.type.shape if isinstance(s, Lin)):
             raise Refused(f"the shape of {source.name}, read at {at}, varies with {d}")
         if self.edit.dims[d].over is not None and d != self.dim.name:
-            raise Refused(f"how long {d} is varies")
+            raise Refused(f"the length of {d} varies")
         along = d == self.dim.name and read.source in self.chosen
         whole = tuple(
             self.edit.dims[d].full_range if n == d else sym(n)
@@ -185,7 +186,7 @@ class _Vectorizer:
         return made
 
     def _read_unmoved(self, op: Op, read: Read) -> Operand:
-        """A vectorised source at an index that does not move with the dimension."""
+        """Return the operand for a vectorised source at an index independent of the dimension."""
         moves = any(
             self.dim.name in e.symbols and d != self.dim.name
             for d, e in zip(self._original_output(read).domain, read.index, strict=True)
@@ -195,7 +196,7 @@ class _Vectorizer:
         return Operand(self.read_from_loop(op, read), None)
 
     def read_from_loop(self, op: Op, read: Read) -> Read:
-        """How an operation that stays symbolic reads a vectorised source."""
+        """Return the read of a vectorised source by an operation in a loop."""
         output = self._original_output(read)
         name, domain = self.dim.name, output.domain
         at = domain.index(name)
@@ -233,7 +234,7 @@ class _Vectorizer:
         )
 
     def _view(self, op_id: int, out: int, at: Lin) -> Op:
-        """A vectorised operation's value at one position: that of the dimension, or a fixed one."""
+        """Return a vectorised operation's value at one position: the current one, or a fixed one."""
         found = self._views.get((op_id, out, at))
         if found is None:
             op = self.edit.ops[op_id]
@@ -243,11 +244,11 @@ class _Vectorizer:
         return found
 
     def _repeat_once_computed(self, site: Site) -> Made:
-        """An operation that is over the dimension in name only: computed once, and repeated."""
+        """Compute an operation once, and repeat the result, since it does not depend on the dimension."""
         if site.op.kind == "output":
             return "output", [site.repeat_along_axis(0)], VECTOR["output"](site)[2]
-        if site.op.id in self.edit.ordered:  # the order is of what computes it
-            raise Refused("an order names it, and it would be computed once for all points")
+        if site.op.id in self.edit.ordered:  # the order refers to the computation
+            raise Refused("it is part of an order, and would be computed once for all points")
         once = self.edit.add(site.op.kind, site.move_axes_to_front(), site.op.attrs, like=site.op)
         alone = Site(
             self.edit, self.dim, site.op, (Operand(self.edit.read_same_point(once), None),)
@@ -255,7 +256,7 @@ class _Vectorizer:
         return "copy", [alone.repeat_along_axis(0)], NO_ATTRS
 
     def rewrite(self, op: Op) -> None:
-        """Vectorise one operation; its sources are vectorised already, merges aside."""
+        """Vectorise one operation; its sources, except merges, are vectorised already."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
         site = Site(self.edit, self.dim, op, operands)
         by_itself = self.dim.name in op.attrs.varying_dims(self.edit.dims)
@@ -271,7 +272,7 @@ class _Vectorizer:
         self.edit.insert(self.predict_type(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
 
     def predict_type(self, op: Op) -> Op:
-        """The operation with its new type, known before its operands are rewritten."""
+        """Return the operation with its new type, known before its operands are rewritten."""
         outputs = tuple(
             Output(
                 TensorType((self.dim.size, *o.type.shape), o.type.dtype),
@@ -283,14 +284,14 @@ class _Vectorizer:
 
 
 def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
-    """The graph with the chosen operations vectorised over `dim`.
+    """Return the graph with the selected operations vectorised over `dim`.
 
     Raises:
-        Refused: a rule does not apply (`choose` returns sets for which all do).
+        Refused: a rule does not apply (for sets from `choose`, all rules apply).
     """
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, chosen)
-    for op_id in chosen:  # types first: cycles read what comes later
+    for op_id in chosen:  # types first, since operations on cycles read later ones
         edit.ops[op_id] = work.predict_type(edit.ops[op_id])
     for op_id in pdg.order:
         if op_id in chosen:
@@ -313,10 +314,12 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
 
 
 def choose(pdg: Pdg, dim: Dim, keep: Iterable[int] = ()) -> tuple[frozenset[int], dict[int, str]]:
-    """The operations to vectorise over `dim`, and why each other one over it is not.
+    """Return the operations to vectorise over `dim`, and the reasons against all others.
 
     Args:
-        keep: operations to leave alone.
+        pdg: the graph.
+        dim: the dimension.
+        keep: operations to leave unchanged.
     """
     cycles = cycles_of(pdg, dim.name)
     kept = set(keep)
@@ -336,7 +339,7 @@ def choose(pdg: Pdg, dim: Dim, keep: Iterable[int] = ()) -> tuple[frozenset[int]
         for group in cycles.together:
             if group - chosen and group & chosen:
                 for op_id in group & chosen:
-                    refused.setdefault(op_id, "it is on a cycle with operations that are not")
+                    refused.setdefault(op_id, "it is on a cycle with operations that cannot be")
         if not refused:
             return frozenset(chosen), why
         chosen -= set(refused)
@@ -347,43 +350,48 @@ def _reason(op: Op, dim: Dim, sequential: bool, kept: bool) -> str | None:
     if sequential:
         return f"it is on a cycle that runs along {dim.name}"
     if kept:
-        return f"a trial schedule runs it in one loop over {dim.name} with operations that must be"
+        return f"a trial schedule runs it in the same loop over {dim.name} as sequential operations"
     if op.kind in NO_VECTOR:
         return NO_VECTOR[op.kind]
     if any(dim.name in s.symbols for o in op.outputs for s in o.type.shape if isinstance(s, Lin)):
         return f"its shape varies with {dim.name}"
     if dim.name in op.where.symbols:
-        return f"it runs at chosen points of {dim.name} only"
+        return f"it runs at some points of {dim.name} only"
     return None
 
 
 def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
-    """Whether somebody reads the operation's value at all points of the dimension together."""
+    """Whether an operation's value is read at all points of the dimension together."""
     at = op.outputs[0].domain.index(dim.name)
     reads = (pdg[reader].inputs[slot] for reader, slot in pdg.readers[op.id])
     return any(read.index[at] is dim.full_range for read in reads)
 
 
 def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
-    """Why a dynamic bound forbids it: an axis has one length, and the host sees true lengths."""
+    """Return the reason why a dynamic bound forbids vectorisation, or None.
+
+    An axis has one length, and functions on the host see true lengths.
+    """
     ends = pdg.dims.dynamic
     if ends is None:
         return None
     if dim.name in (ends.over or ()) and (
         pdg.dims.ends(op.domain) or _mentions(pdg, op, ends.bound)
     ):
-        return f"{ends.bound} is another at each {dim.name}"
+        return f"{ends.bound} differs for each {dim.name}"
     if dim is ends and not pdg.dims.is_bound_known(op.domain):
-        return f"it goes on to the ceiling of {ends.bound}: it does not vary with {ends.bound}"
+        return (
+            f"it runs up to the ceiling of {ends.bound}, since it does not vary with {ends.bound}"
+        )
     if dim is ends and op.kind == "output" and op.where is not TRUE:
-        return "where its values are is told point by point"
+        return "the coordinates of its values are recorded point by point"
     if dim is ends and op.kind == "udf":
         return f"its function would get more than {ends.bound} points"
     return None
 
 
 def _mentions(pdg: Pdg, op: Op, bound: str) -> bool:
-    """Whether a symbol occurs in an operation: in what it reads, its parameters or its shape."""
+    """Whether a symbol occurs in an operation's reads, attributes or shape."""
     sizes = (s for o in op.outputs for s in o.type.shape if isinstance(s, Lin))
     operands = (s for r in op.inputs for s in pdg.read_type(r).shape if isinstance(s, Lin))
     found = (op.where, *sizes, *operands, *op.attrs.exprs)
@@ -393,9 +401,9 @@ def _mentions(pdg: Pdg, op: Op, bound: str) -> bool:
 
 
 def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
-    """The chosen operations that cannot be vectorised if exactly these are."""
+    """Return the obstacles to this selection, by operation."""
     found: dict[int, str] = dict.fromkeys(
-        _cutting(pdg, dim, chosen), "it is on a cycle that only its branches cut"
+        _cutting(pdg, dim, chosen), "its branches alone break a cycle"
     )
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, frozenset(chosen))
@@ -413,7 +421,7 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
             continue
         light = not op.inputs or "layout" in KINDS[op.kind].tags
         if light and not _is_read_whole(pdg, op, dim):
-            found[op_id] = "all that read it do so one point at a time"
+            found[op_id] = "all readers read it point by point"
     for op in pdg:
         if op.id in chosen:
             continue
@@ -427,7 +435,7 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
 
 
 def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
-    """The merges on cycles that would be without any merge if these became choices of values."""
+    """Return the selected merges on cycles without another merge; as selections of values, they would close them."""
     whole = {
         op_id
         for op_id in chosen
@@ -444,20 +452,20 @@ def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
 
 
 WAYS: Final = {
-    "keep": "all but what shares a loop with what runs one by one",
-    "all": "all that can be",
-    "none": "all stays as it is",
+    "keep": "vectorise all operations outside loops with sequential operations",
+    "all": "vectorise every possible operation",
+    "none": "vectorise nothing",
 }
 
 
 @dataclass(frozen=True)
 class Vectorize:
-    """Dimensions as axes.
+    """The pass `vectorize`: turns dimensions into axes.
 
     Attributes:
-        dims: the dimensions to try, or None for all.
-        acting: what shares acting's loops, and is left alone; None where nobody asked.
-        ways: by dimension what was decided where something runs one by one along it.
+        dims: the dimensions to vectorise, or None for all.
+        acting: operations in the loops of acting, to leave there; None without trials.
+        ways: decided strategies, by dimension with sequential operations.
     """
 
     dims: tuple[str, ...] | None = None
@@ -474,7 +482,7 @@ class Vectorize:
         return total
 
     def _vectorize_along(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
-        """One dimension; where something runs one by one along it, there are several ways."""
+        """Vectorise one dimension; if it has sequential operations, there are several strategies."""
         if not cycles_of(pdg, dim.name).sequential:
             return _vectorize_except(pdg, dim)
         decided = dict(self.ways).get(dim.name)
@@ -488,19 +496,19 @@ class Vectorize:
         )
         taken = candidates[0]
         if taken.name == "keep":
-            why = "no budget is given, and memory need not grow with the bound"
+            why = "there is no memory budget, and memory need not grow with the bound"
         else:
-            why = "no trial is asked for: what cycles allow is vectorised"
+            why = "trials are switched off, so every possible operation is vectorised"
         choice = PassChoice(f"vectorize over {dim.name}", candidates, taken, why)
         return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
 
     def candidate_dims(self, pdg: Pdg) -> list[Dim]:
-        """Dimensions along which nothing is sequential first: the others are tried on what is left."""
+        """Return the dimensions to vectorise; dimensions without sequential operations come first."""
         wanted = [d for d in pdg.dims.bounded if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
 
 
-# Graphs are frozen values: decisions differ, what is made of a graph over a dimension need not.
+# Graphs are immutable, and several decisions share results for a graph and a dimension.
 _KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
 
 
@@ -511,11 +519,11 @@ def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
 
 
 def _vectorize_except(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
-    """All that can be over one dimension, less what is to be kept."""
+    """Vectorise all possible operations over one dimension, except operations to leave in loops."""
     known, key = _KNOWN.setdefault(pdg, {}), (dim, keep)
     if key not in known:
         chosen, why = choose(pdg, dim, keep)
-        if not chosen:  # and a graph must not be kept alive by its own entry
+        if not chosen:  # an entry with the graph itself would keep the graph alive
             return replace(identity_rewrite(pdg), refused=why)
         made = _clean_up(vectorize_over(pdg, dim, chosen))
         known[key] = replace(made, refused={**made.refused, **why})
@@ -530,7 +538,7 @@ def _skip_vectorization(pdg: Pdg, dim: Dim) -> Rewritten:
 
 
 def _clean_up(made: Rewritten) -> Rewritten:
-    """Without the transpositions and repetitions that the new axes do not need."""
+    """Remove unnecessary transpositions and repetitions of the new axes."""
     edit = Edit(made.pdg)
     apply_rules(edit, RULES)
     remove_duplicates(edit)
