@@ -1,5 +1,6 @@
 """Index expressions, conditions, dimensions and domains, without isl.
 
-Input: the index arithmetic of a program (`t + 1`, `trl.min(t + 5, T)`). Output: simplified, hash-consed
-expressions (`index_expressions`), and their values at points or whole arrays of points.
+Index arithmetic of a program (`t + 1`, `trl.min(t + 5, T)`) becomes simplified, hash-consed
+expressions (`index_expressions`). They are evaluated at single points (`expression_evaluation`) or
+on arrays of points (`array_evaluation`).
 """

@@ -1,4 +1,4 @@
-"""Index expressions and conditions on whole arrays of points, NumPy's or JAX's (traced ones too)."""
+"""Evaluation of index expressions and conditions on arrays of points, with NumPy or JAX."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 
 def values(e: Lin | Cond, env: Mapping[str, Any], numpy: Any = np) -> Any:
-    """The value of `e` where each symbol stands for an integer or an array of integers.
+    """Return the value of an expression or condition, elementwise for arrays.
 
     Args:
         e: an index expression or a condition.
-        env: the symbols' values; arrays broadcast against each other. What is one symbol is its
-            value itself, no copy.
-        numpy: the module whose functions are used, `numpy` or `jax.numpy`.
+        env: an integer or an array of integers per symbol; the arrays are broadcast against each
+            other. For an expression that is a single symbol, the result is the array of `env`,
+            without a copy.
+        numpy: the array module, `numpy` or `jax.numpy`. Traced JAX arrays are supported.
     """
     if isinstance(e, Lin):
         parts: list[Any] = [_times(coef, _atom(atom, env, numpy)) for atom, coef in e.terms]

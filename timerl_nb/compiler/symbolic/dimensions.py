@@ -1,8 +1,8 @@
-"""Symbolic dimensions and their order.
+"""Symbolic dimensions and domains.
 
-A dimension is a variable (`t`) with an upper bound symbol (`T`): 0 <= t < T. One that counts blocks
-of another's points has the same bound and a step: 0 <= 8*t_block < T. A domain is the tuple of the
-names of the dimensions that something varies over, always in the context's order.
+A dimension is a variable (`t`) with an upper bound symbol (`T`): 0 <= t < T. A block dimension
+counts blocks of another dimension. It has the same bound and a step: 0 <= 8*t_block < T. A domain
+is a tuple of dimension names in the order of the context.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 
 Domain = tuple[str, ...]
-# Marks a field that records had not from the first: at its default it does not count in a digest.
+# Metadata key of fields added later. A digest ignores such a field at its default value, so older
+# digests stay valid.
 LATER: Final = "later"
 
 
 @dataclass(frozen=True)
 class Dim:
-    """One symbolic dimension: the names of its variable and of its bound.
+    """One symbolic dimension.
 
-    Each of its points stands for `step` points below the bound; the last block may be shorter.
-
-    A dynamic bound is another number at each point of the dimensions `over`, known as the program
-    runs: its symbol then means the length at the point where it stands. None is a bound like others.
-
-    One that counts `seeds` stands for runs side by side: its coordinate is added to the run's seed.
-
-    One that is `endless` has no last point: nothing may depend on its bound, or be made ahead of its turn.
-
-    With a `value`, all sets and relations hold under that value of the bound alone.
+    Attributes:
+        name: the variable, such as `t`.
+        bound: the symbol of the upper bound, such as `T`.
+        step: the number of points of the bound's range per point of this dimension. The last block
+            may be shorter.
+        over: the dimensions that a dynamic bound depends on; None for a bound that is fixed before
+            the run. The symbol of a dynamic bound means the length at the current point.
+        seeds: whether the dimension counts independent runs. Its coordinate is added to the seed of
+            the run.
+        endless: whether the dimension is unbounded. Nothing may depend on its bound, and nothing
+            may be computed before the iteration that needs it.
+        value: the bound's actual value, if all sets and relations are restricted to it.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Dim:
 
     @property
     def size(self) -> Lin:
-        """The number of points."""
+        """Number of points, as an expression of the bound."""
         return (sym(self.bound) + (self.step - 1)) // self.step
 
     @property
@@ -75,17 +78,21 @@ class Dim:
 
     @property
     def block(self) -> Slice:
-        """The points below the bound that the current point stands for."""
+        """The points of the bound's range that the current point covers."""
         return self.part_at_point(span(0, sym(self.bound)))
 
     def part_at_point(self, whole: Slice) -> Slice:
-        """Of a range as long as the bound, the part that the current point stands for."""
+        """Return the part of a range that the current point covers.
+
+        Args:
+            whole: a range as long as the bound.
+        """
         start = whole.lo + self.var * self.step
         end = start + self.step
         return span(start, end if self.step == 1 else minimum(end, whole.hi))
 
     def count(self, bounds: Mapping[str, int]) -> int:
-        """The number of points under actual bounds."""
+        """Return the number of points under actual bounds."""
         return -(-bounds[self.bound] // self.step)
 
     def __str__(self) -> str:
@@ -111,7 +118,7 @@ class Dims:
         return any(dim.name == name for dim in self.all)
 
     def check(self, *names: str) -> None:
-        """Raise a `DomainError` where a name is no dimension."""
+        """Raise a `DomainError` unless every name is a dimension."""
         for name in names:
             if name not in self:
                 raise DomainError(
@@ -125,39 +132,44 @@ class Dims:
 
     @cached_property
     def bounds(self) -> tuple[str, ...]:
-        """The bounds' names, each once."""
+        """Names of the bounds, without duplicates."""
         return tuple(dict.fromkeys(dim.bound for dim in self.all))
 
     @cached_property
     def dynamic(self) -> Dim | None:
-        """The dimension whose bound is dynamic, if there is one."""
+        """The dimension with a dynamic bound, or None."""
         return next((dim for dim in self.all if dim.over is not None), None)
 
     @cached_property
     def seeds(self) -> Dim | None:
-        """The dimension that counts seeds, if there is one."""
+        """The dimension that counts seeds, or None."""
         return next((dim for dim in self.all if dim.seeds), None)
 
     @cached_property
     def endless(self) -> Dim | None:
-        """The dimension without an end, if there is one."""
+        """The unbounded dimension, or None."""
         return next((dim for dim in self.all if dim.endless), None)
 
     @cached_property
     def bounded(self) -> tuple[Dim, ...]:
-        """The dimensions that have an end: along others nothing is a batch."""
+        """The dimensions with an end. Only these can be vectorized."""
         return tuple(dim for dim in self.all if not dim.endless)
 
     def with_endless(self, name: str) -> Dims:
-        """The same dimensions, one of them without an end."""
+        """Return the dimensions with one of them made unbounded."""
         return Dims(tuple(replace(d, endless=True) if d.name == name else d for d in self.all))
 
     def with_dynamic(self, name: str, over: Domain) -> Dims:
-        """The same dimensions, the bound of one of them dynamic."""
+        """Return the dimensions with the bound of one of them made dynamic.
+
+        Args:
+            name: the dimension.
+            over: the dimensions that its bound depends on.
+        """
         return Dims(tuple(replace(d, over=over) if d.name == name else d for d in self.all))
 
     def with_values(self, names: Iterable[str], bounds: Mapping[str, int]) -> Dims:
-        """Return the same dimensions, the bounds of the named ones fixed at their actual values."""
+        """Return the dimensions with the bounds of the named ones fixed at their actual values."""
         wanted = set(names)
         return Dims(
             tuple(replace(d, value=bounds[d.bound]) if d.name in wanted else d for d in self.all)
@@ -165,15 +177,18 @@ class Dims:
 
     @cached_property
     def values(self) -> Mapping[str, int]:
-        """The bounds fixed at one value."""
+        """The fixed bounds and their values."""
         return {dim.bound: dim.value for dim in self.all if dim.value is not None}
 
     def is_bound_known(self, domain: Domain) -> bool:
-        """Whether a dynamic bound has a value at a point of `domain`."""
+        """Return whether a point of `domain` determines the dynamic bound."""
         return self.dynamic is not None and set(self.dynamic.over or ()) <= set(domain)
 
     def lengths(self, domain: Domain) -> tuple[str, ...]:
-        """The dynamic bounds that have a value at a point of `domain`, and vary with it."""
+        """Return the dynamic bound if a point of `domain` determines it.
+
+        The result is a tuple, empty otherwise.
+        """
         return (
             (self.dynamic.bound,)
             if self.dynamic is not None and self.is_bound_known(domain)
@@ -181,37 +196,48 @@ class Dims:
         )
 
     def ends(self, domain: Domain) -> bool:
-        """Whether a tensor over `domain` ends where a dynamic bound says, point by point."""
+        """Return whether a tensor over `domain` ends at a dynamic bound known at each point."""
         return (
             self.dynamic is not None and self.dynamic.name in domain and self.is_bound_known(domain)
         )
 
     def mention(self, symbols: Iterable[str]) -> bool:
-        """Whether a dynamic bound is among the symbols."""
+        """Return whether the dynamic bound is among the symbols."""
         return self.dynamic is not None and self.dynamic.bound in set(symbols)
 
     def dims_of_symbols(self, symbols: Iterable[str]) -> Domain:
-        """The dimensions that the symbols vary with: themselves, and those that a bound varies over."""
+        """Return the dimensions that the symbols depend on, in order.
+
+        A dynamic bound depends on the dimensions of its `over`.
+        """
         wanted = set(symbols)
         if self.dynamic is not None and self.dynamic.bound in wanted:
             wanted |= set(self.dynamic.over or ())
         return self.ordered(wanted)
 
     def ordered(self, names: Iterable[str]) -> Domain:
-        """The given dimensions, each once, in the program's order; other symbols are left out."""
+        """Return the dimensions among `names`, in order and without duplicates.
+
+        Other symbols are ignored.
+        """
         wanted = set(names)
         return tuple(dim.name for dim in self.all if dim.name in wanted)
 
     def range_condition(self, domain: Domain) -> Cond:
-        """0 <= d < D for each dimension of the domain, and the values of fixed bounds."""
+        """Return the condition for being within the range of each dimension of `domain`.
+
+        It includes the values of fixed bounds.
+        """
         fixed = (eq(sym(bound), value) for bound, value in self.values.items())
         return all_of(TRUE, *fixed, *(self[name].range_condition for name in domain))
 
 
 class Ceiling(int):
-    """The greatest value of a dynamic bound: a number that shows what ends it earlier.
+    """The largest value of a dynamic bound.
 
-    It may be `raised`, where the user gave none, and a run reaches it.
+    Attributes:
+        until: the condition that ends the dimension earlier, as text.
+        raised: whether a run may exceed the value. This is so if the user gave no ceiling.
     """
 
     until: str
@@ -224,7 +250,7 @@ class Ceiling(int):
 
 
 class Endless(int):
-    """The bound of a dimension without an end: a number that no run reaches, and every loop counts to."""
+    """The bound of an unbounded dimension: an integer that no run reaches."""
 
     def __new__(cls) -> Endless:
         return super().__new__(cls, 1 << 53)
@@ -240,7 +266,7 @@ ENDLESS: Final = Endless()
 
 
 def bounds_text(bounds: Mapping[str, int]) -> str:
-    """`B = 64, I endless, T <= 500 until done`."""
+    """Return bounds as text, such as `B = 64, I endless, T <= 500 until done`."""
 
     def text(name: str, value: int) -> str:
         if isinstance(value, Endless):

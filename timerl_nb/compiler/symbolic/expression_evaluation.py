@@ -1,7 +1,7 @@
-"""Index expressions as Python: the source, a function made from it, and the value at one point.
+"""Index expressions as Python source, compiled functions and values at single points.
 
-Programs for the interpreter contain the source; whatever asks for single values calls `evaluate`,
-which compiles each distinct expression once. Arrays of points go through `symbolic.arrays`.
+Programs of the interpreter contain the source. Other callers use `evaluate`, which compiles each
+distinct expression once. For arrays of points, see `array_evaluation`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 _NO_TEXTS: Final[Mapping[str, str]] = {}
 
-# Other names in generated programs (`runtime.source`): most end in the number of an operation or
-# of a lifetime.
+# All other names in the programs that `runtime.source` generates. Most of them end in the number of
+# an operation or a lifetime.
 _OURS: Final = re.compile(r"(rt(_.*)?|program|range|min|max|__debug__|.*_V?\d+)_*")
 
 
 def variable(symbol: str) -> str:
-    """Return the Python variable that holds a symbol's value.
+    """Return the Python variable for a symbol.
 
-    Different symbols have different variables. That of a program's symbol is no other name of a
+    Different symbols get different variables, and no variable clashes with another name of a
     generated program.
     """
     word = invented_word(symbol)
@@ -47,7 +47,8 @@ def python_source(node: Lin | Cond, texts: Mapping[str, str] = _NO_TEXTS) -> str
     """Return the expression as Python source.
 
     Args:
-        texts: the source of some symbols; others are variables.
+        node: an index expression or a condition.
+        texts: the source for some symbols; all others become variables.
     """
     if isinstance(node, Lin):
         parts = [f"{coef}*{_source_atom(atom, texts)}" for atom, coef in node.terms]
@@ -80,7 +81,7 @@ _COMPILED: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
-    """Return a function of the named symbols, in that order, with the value of `source`."""
+    """Return a function that evaluates `source`; its parameters are the named symbols, in order."""
     params = ", ".join(map(variable, names))
     found = _COMPILED.get((params, source))
     if found is None:
@@ -90,15 +91,20 @@ def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
 
 
 def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
-    """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
+    """Return the value of an expression or condition at one point.
+
+    Args:
+        node: an index expression or a condition. Its `//` and `%` round towards minus infinity.
+        env: an integer for every symbol of `node`.
+    """
     if isinstance(node, Lin) and node.is_const:
         return node.const
     names, compiled = _compile_expression(node)
     return compiled(*[env[name] for name in names])
 
 
-@cache  # nodes are kept for good, as they are
+@cache  # nodes are never freed, so the cache may hold on to them
 def _compile_expression(node: Lin | Cond) -> tuple[tuple[str, ...], Callable[..., Any]]:
-    """The symbols that occur, and a function of them."""
+    """Return the symbols of an expression, and a function of them."""
     names = tuple(sorted(node.symbols))
     return names, compile_python(python_source(node), names)

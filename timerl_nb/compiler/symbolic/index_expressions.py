@@ -1,10 +1,12 @@
-"""Quasi-affine index expressions: hash-consed, simplified when made, compared by identity.
+"""Quasi-affine index expressions and conditions.
 
-An integer expression is always a `Lin`: a constant plus integer multiples of atoms. Atoms are
-symbols (a dimension's variable or its bound), floor divisions and remainders by constants, minima
-and maxima, and choices between two expressions. Conditions are comparisons of a `Lin` with zero,
-joined by and / or; negation is pushed inwards when it is applied, so there is no `Not`.
-Users write these through `frontend.indexing`; everything below works on them directly.
+Every integer expression is a `Lin`: a constant plus integer multiples of atoms. Atoms are symbols
+(a dimension's variable or bound), floor divisions and remainders by constants, minima and maxima,
+and choices between two expressions. Conditions compare a `Lin` with zero and are joined by and /
+or. Negation is applied to the comparisons, so there is no `Not`.
+
+Nodes are simplified on creation and hash-consed: equal expressions are the same object. Users write
+them through `language.indexing`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from typing import Any, Final, Literal
 Rel = Literal[">=", "==", "!="]
 Which = Literal["min", "max"]
 
-# Programs use few distinct expressions over and over: nodes live as long as the process, and the
-# arithmetic below remembers its results.
+# Programs use few distinct expressions many times. So nodes live as long as the process, and the
+# results of the arithmetic below are cached.
 _TABLE: dict[tuple[Any, ...], Any] = {}
 
 
 class Node:
-    """A hash-consed node: equal structure is the same object, so `==` and `hash` are identity."""
+    """A hash-consed node.
+
+    Nodes of equal structure are the same object, so `==` compares identities.
+    """
 
     __slots__ = ("fields", "symbols")
     fields: tuple[Any, ...]
@@ -96,7 +101,7 @@ class Mod(Node):
 
 
 class Extremum(Node):
-    """The least or greatest of several expressions."""
+    """The minimum or maximum of several expressions."""
 
     __slots__ = ("which", "args")
     which: Which
@@ -107,7 +112,7 @@ class Extremum(Node):
 
 
 class Pick(Node):
-    """`then` where the condition holds, else `other`."""
+    """`then` if the condition holds, else `other`."""
 
     __slots__ = ("cond", "then", "other")
     cond: Cond
@@ -129,7 +134,7 @@ def _tight(e: Lin) -> str:
 
 
 class Lin(Node):
-    """`const` + the sum of coefficient * atom; the only kind of integer expression."""
+    """An integer expression: `const` + the sum of coefficient * atom."""
 
     __slots__ = ("const", "terms")
     const: int
@@ -145,7 +150,7 @@ class Lin(Node):
 
     @property
     def as_symbol(self) -> str | None:
-        """The symbol's name if the expression is just a symbol."""
+        """The symbol's name if the expression is a single symbol, else None."""
         if self.is_atom and isinstance(self.terms[0][0], Sym):
             return self.terms[0][0].name
         return None
@@ -237,12 +242,15 @@ _INVENTED: Final = "''"
 
 
 def invent_symbol(word: str) -> str:
-    """Return a symbol's name that no program has: a program's are identifiers, at most primed."""
+    """Return a symbol name for internal use.
+
+    It contains two primes, unlike any name in a program.
+    """
     return word + _INVENTED
 
 
 def invented_word(name: str) -> str | None:
-    """Return the word of an invented symbol; None of a program's."""
+    """Return the word of a symbol made by `invent_symbol`; None for a symbol of the program."""
     return name.removesuffix(_INVENTED) if name.endswith(_INVENTED) else None
 
 
@@ -286,7 +294,7 @@ def _mod(e: Lin, by: int) -> Lin:
 
 
 def extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
-    best: dict[tuple[Any, ...], int] = {}  # same terms: only the constants compete
+    best: dict[tuple[Any, ...], int] = {}  # the best constant per combination of atoms
     pick = min if which == "min" else max
     pending = [lin(arg) for arg in args]
     while pending:
@@ -311,7 +319,7 @@ def maximum(*args: Lin | int) -> Lin:
 
 
 def pick(cond: Cond, then: Lin | int, other: Lin | int) -> Lin:
-    """`then` where `cond` holds, else `other`."""
+    """Return an expression equal to `then` if `cond` holds, else to `other`."""
     then, other = lin(then), lin(other)
     if cond is TRUE or then is other:
         return then
@@ -345,7 +353,7 @@ class Cmp(Node):
 
 
 class And(Node):
-    """All of several conditions; TRUE is the empty one."""
+    """Conjunction of conditions; without any, it is TRUE."""
 
     __slots__ = ("args",)
     args: tuple[Cond, ...]
@@ -356,7 +364,7 @@ class And(Node):
 
 
 class Or(Node):
-    """Any of several conditions; FALSE is the empty one."""
+    """Disjunction of conditions; without any, it is FALSE."""
 
     __slots__ = ("args",)
     args: tuple[Cond, ...]
@@ -374,7 +382,7 @@ FALSE: Final[Cond] = _make(Or, ())
 
 @cache
 def compare(rel: Rel, arg: Lin) -> Cond:
-    """`arg rel 0`, normalised."""
+    """Return the condition `arg rel 0` in normal form."""
     if arg.is_const:
         holds = arg.const >= 0 if rel == ">=" else (arg.const == 0) == (rel == "==")
         return TRUE if holds else FALSE
@@ -414,7 +422,7 @@ def gt(a: Lin | int, b: Lin | int) -> Cond:
 
 @cache
 def negate(cond: Cond) -> Cond:
-    """The condition that holds exactly where `cond` does not."""
+    """Return the negation of a condition."""
     if isinstance(cond, Cmp):
         if cond.rel == ">=":
             return compare(">=", -cond.arg - 1)
@@ -459,7 +467,7 @@ class Slice(Node):
 
     @property
     def length(self) -> Lin:
-        """hi - lo; a range that ends before it starts is empty."""
+        """hi - lo. A negative length means an empty range."""
         return _distribute(self.hi, self.lo)
 
     def __str__(self) -> str:
@@ -467,7 +475,7 @@ class Slice(Node):
 
 
 def _distribute(hi: Lin, lo: Lin) -> Lin:
-    # min(t + 5, T) - t reads better, and simplifies further, as min(5, T - t).
+    # min(t + 5, T) - t is easier to read, and to simplify, as min(5, T - t).
     if len(hi.terms) == 1 and isinstance(hi.terms[0][0], Extremum) and hi.terms[0][1] == 1:
         atom = hi.terms[0][0]
         return extremum(atom.which, [arg + hi.const - lo for arg in atom.args])

@@ -1,7 +1,6 @@
-"""Index expressions with some of their parts replaced, and simplified again.
+"""Substitution in index expressions and conditions, with simplification.
 
-`rewrite` replaces atoms of any sort, `subst` symbols by name; both rebuild what is around them with
-the arithmetic of `symbolic.expr`, so the result is as simple as if it had been written that way.
+`rewrite` replaces atoms of any kind, `subst` replaces symbols by name.
 """
 
 from __future__ import annotations
@@ -35,7 +34,12 @@ Subst = Mapping[str, Lin]
 
 
 def rewrite(e: Lin, replace: Callable[[Atom], Lin | None]) -> Lin:
-    """Rebuild with `replace(atom)` in place of each atom for which it is not None, outermost first."""
+    """Return the expression with some atoms replaced.
+
+    Args:
+        e: the expression.
+        replace: returns an atom's replacement, or None to rewrite its operands instead.
+    """
     total = const(e.const)
     for atom, coef in e.terms:
         total = total + (replace(atom) or _rewrite_inside(atom, replace)) * coef
@@ -63,7 +67,7 @@ def rewrite_cond(cond: Cond, replace: Callable[[Atom], Lin | None]) -> Cond:
 
 
 def find_pick(e: Lin) -> Pick | None:
-    """A choice that occurs in the expression, an innermost one first."""
+    """Return an innermost choice (`Pick`) of the expression, or None."""
     for atom, _ in e.terms:
         inner: tuple[Lin, ...] = ()
         if isinstance(atom, Div | Mod):
@@ -81,7 +85,7 @@ def find_pick(e: Lin) -> Pick | None:
 
 
 def subst(e: Lin, by: Subst) -> Lin:
-    """Replace symbols by expressions, all at once."""
+    """Return the expression with all symbols of `by` replaced simultaneously."""
     if not any(name in by for name in e.symbols):
         return e
     return rewrite(e, lambda atom: by.get(atom.name) if isinstance(atom, Sym) else None)

@@ -1,4 +1,4 @@
-"""What index expressions can be, and which conditions are certain, where symbols lie within ranges."""
+"""Interval arithmetic on index expressions: value ranges, and conditions that they decide."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     any_of,
 )
 
-Range = tuple[int, int]  # the least and the greatest
+Range = tuple[int, int]  # smallest and largest value
 
 
 def extent(e: Lin, of: Mapping[str, Range]) -> Range:
-    """Between which values an expression lies; each of its parts is looked at by itself."""
+    """Return a range that contains all values of an expression.
+
+    The bounds may be loose, because each atom is treated as independent of the others.
+
+    Args:
+        e: the expression.
+        of: a range per symbol.
+    """
     low = high = e.const
     for atom, coef in e.terms:
         least, most = sorted(coef * end for end in _atom(atom, of))
@@ -50,7 +57,7 @@ def _atom(atom: Atom, of: Mapping[str, Range]) -> Range:
 
 
 def simplify_condition(cond: Cond, of: Mapping[str, Range]) -> Cond:
-    """A condition without what is certain within the ranges."""
+    """Return the condition without comparisons that the ranges already decide."""
     if isinstance(cond, Cmp):
         low, high = extent(cond.arg, of)
         if cond.rel == ">=":
