@@ -97,7 +97,7 @@ def test_circles_are_shown_and_all_else_is_compiled(fuse: bool) -> None:
         try:
             program = ctx.compile(bounds, options)
         except ScheduleError as error:
-            size = re.search(r"each of these needs the next \(where .* = (\d+)\)", str(error))
+            size = re.search(r"each value depends on the next \(for .* = (\d+)\)", str(error))
             assert size is not None and __file__.rsplit("/", 1)[1] in str(error), f"seed {seed}"
             with pytest.raises(ScheduleError, match="depends on itself"):
                 Reference(ctx.pdg(), dict.fromkeys(bounds, int(size[1]))).outputs()
@@ -115,7 +115,7 @@ def _message(define: Any, bound: int = 4) -> str:
         x, y = (trl.tensor((), domain=(t,)).named(name) for name in "xy")
         define(x, y, t, T)
         ctx.output("x", x)
-    with pytest.raises(ScheduleError, match="need each other in a circle") as caught:
+    with pytest.raises(ScheduleError, match="depend on each other in a cycle") as caught:
         ctx.compile({T: bound})
     return str(caught.value)
 
@@ -155,7 +155,7 @@ def test_a_circle_that_only_larger_bounds_have_refuses_no_smaller_ones() -> None
         assert "for T = 5 alone" in program.stages["schedule"].summary
         again = program.with_bounds({"T": 3})
         np.testing.assert_array_equal(again.execute()["x"], [0, 1, 2])
-        with pytest.raises(ScheduleError, match="need each other in a circle"):
+        with pytest.raises(ScheduleError, match="depend on each other in a cycle"):
             program.with_bounds({"T": 9})
 
 

@@ -58,7 +58,7 @@ def test_orders_hold_and_change_no_value(
     try:
         program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     except ScheduleError as error:
-        assert "in a circle" in str(error)
+        assert "in a cycle" in str(error)
         return
     assert_orders_hold(program)
     with eagerly():

@@ -183,9 +183,9 @@ def test_an_order_of_what_nobody_needs_is_dropped_with_a_note() -> None:
     ],
 )
 def test_an_order_that_cannot_hold_is_named(ask: Ask) -> None:
-    with pytest.raises(ScheduleError, match="in a circle") as caught:
+    with pytest.raises(ScheduleError, match="in a cycle") as caught:
         written(ask).compile(BOUNDS, trl.Options(simplify=False))
-    assert "is to run before" in str(caught.value)
+    assert "must run before" in str(caught.value)
     assert "ctx.before" in str(caught.value)
 
 

@@ -548,7 +548,7 @@ def constant_beyond_the_end(ctx, b, B, t, T):
     ctx.output("y", series(t)[9] * 2)  # here
 
 
-@wrong(errors.ScheduleError, "need each other in a circle")
+@wrong(errors.ScheduleError, "depend on each other in a cycle")
 def circle(ctx, b, B, t, T):
     x = trl.tensor((), domain=(t,))
     y = x * 2.0
@@ -556,7 +556,7 @@ def circle(ctx, b, B, t, T):
     ctx.output("y", y)
 
 
-@wrong(errors.ScheduleError, "need each other in a circle")
+@wrong(errors.ScheduleError, "depend on each other in a cycle")
 def circle_over_time(ctx, b, B, t, T):
     x = series(t)
     s = trl.like(x)
@@ -856,7 +856,7 @@ def test_ceiling_on_isl() -> None:
         x[t < 2] = trl.value(t).cast("f32")
         x[t >= 2] = y[t - 2] + 1.0
         ctx.output("y", y)
-    with pytest.raises(errors.CeilingError, match="more than the ceiling of 1 isl operations") as e:
+    with pytest.raises(errors.CeilingError, match="more than the limit of 1 isl operations") as e:
         ctx.compile({T: 4}, trl.Options(isl_operations=1, lift=False))
     assert "y = x[trl.min(t + 1, T - 1)]" in str(e.value), "the component is named"
     assert ctx.compile({T: 4}).execute()["y"].shape == (4,), "isl stays usable"
@@ -890,7 +890,7 @@ def test_more_points_than_can_be_planned() -> None:
     with pytest.raises(errors.BoundsError, match=r"at 20,000,000,000 points") as caught:
         ctx.compile({T: 10**10}, step_by_step)
     assert "test_errors.py" in str(caught.value)
-    assert "most are of statements over (t), not vectorised" in str(caught.value)
+    assert "vectorise the statements over (t)" in str(caught.value)
 
 
 def test_more_memory_than_the_machine_has() -> None:
@@ -1040,7 +1040,7 @@ def test_a_checkpoint_that_cannot_be_written(tmp_path: Any) -> None:
 def test_a_trial_that_is_given_up_says_so() -> None:
     ctx = reinforce(5)
     with (
-        pytest.warns(UserWarning, match="a trial schedule was given up"),
-        pytest.warns(UserWarning, match="put in order by parts"),
+        pytest.warns(UserWarning, match="a trial schedule failed"),
+        pytest.warns(UserWarning, match="scheduled the statements by parts"),
     ):
         ctx.compile({"B": 2, "I": 2, "T": 8}, trl.Options(isl_operations=2000))

@@ -197,7 +197,7 @@ def test_an_update_by_its_own_next_is_a_circle() -> None:
             w.update(written_as(w, v))
             v.update(w.next + 1.0)
             ctx.output("w", w)
-        with pytest.raises(ScheduleError, match="need each other in a circle"):
+        with pytest.raises(ScheduleError, match="depend on each other in a cycle"):
             ctx.compile({I: 3})
 
 

@@ -70,7 +70,7 @@ def test_slices_are_cut_from_blocks(read: str, rows: int) -> None:
     [
         ("x[trl.min(t + 1, T):T].sum(axis=0)", "can be empty"),
         ("trl.udf(lambda s: s.sum(0), x[0:T], out=x)", "in slices on the host"),
-        ("x[trl.max(t - 2, 0):t + 1].sum(axis=0)", "more than what is live at once"),
+        ("x[trl.max(t - 2, 0):t + 1].sum(axis=0)", "more values than are live simultaneously"),
     ],
 )
 def test_why_something_is_no_block(read: str, why: str) -> None:

@@ -340,7 +340,7 @@ def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyP
     assert (found.peak, found.launches) == exact
     monkeypatch.setattr(search, "MOST_POINTS", 4)
     monkeypatch.setattr(place, "EXACT", 1_000_000)
-    assert "too many for a trial" in str(choice_over(program, "t")["none"].forecast)
+    assert "too large for a trial" in str(choice_over(program, "t")["none"].forecast)
 
 
 def test_the_cost_of_a_product() -> None:

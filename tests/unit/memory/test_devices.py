@@ -163,7 +163,7 @@ def test_what_is_no_number_on_one_device_is_the_greatest_of_all(
 def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     text = found["programs"]["Monte Carlo"]["text"]
     assert "on each of 2 devices (the plan holds" in text
-    assert "30] places of f32[8, 2], 1,920 bytes, 960 on each device" in text
+    assert "30] slots of f32[8, 2], 1,920 bytes, 960 on each device" in text
     assert "f32[32, 2], 256 bytes, on every device" in text
 
 

@@ -123,7 +123,7 @@ def test_a_search_goes_on_with_the_bytes_that_xla_states() -> None:
     budget = (whole.memory.needed + lowered.total_bytes) // 2
     assert whole.memory.needed < budget < lowered.total_bytes
     program = ctx.compile(bounds, trl.Options(executor="xla", device_memory=budget))
-    with pytest.warns(TimeRLWarning, match="XLA states"):
+    with pytest.warns(TimeRLWarning, match="XLA reports"):
         result = program.execute(seed=3)
     assert program.executable.xla_program is not None
     assert program.executable.xla_program.total_bytes <= budget
@@ -146,7 +146,7 @@ def test_a_figure_that_a_refusal_names_is_enough_when_it_runs() -> None:
 def test_a_run_warns_of_memory_that_was_not_expected() -> None:
     ctx, bounds = filtered(150)
     program = ctx.compile(bounds, trl.Options(executor="xla"))
-    with pytest.warns(TimeRLWarning, match="the plan predicted .*: XLA states"):
+    with pytest.warns(TimeRLWarning, match="the plan predicted .*: XLA reports"):
         program.execute(seed=3)
 
 

@@ -219,9 +219,9 @@ def test_a_budget_that_nothing_can_meet_is_an_error_beforehand() -> None:
     error = caught.value
     text = str(error)
     assert error.needed > 40 * 1024
-    assert f"needs {error.needed:,} bytes on the device at once; there are 40,960" in text
-    assert re.search(r"the most is needed at step [\d,]+ of [\d,]+", text)
-    assert re.search(r"is from pixels\.py:\d+: ", text)
+    assert f"needs {error.needed:,} bytes on the device, but the budget is 40,960 bytes" in text
+    assert re.search(r"the peak is at step [\d,]+ of [\d,]+", text)
+    assert re.search(r"is computed at pixels\.py:\d+: ", text)
     assert "device_memory=" in error.hint
     (bound,) = map(int, re.findall(r"B = (\d+) would do", error.hint))
     pixels().compile({"B": 64, "I": 3, "T": 12}, options.with_(device_memory=error.needed))

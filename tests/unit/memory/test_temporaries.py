@@ -126,7 +126,7 @@ def test_where_no_decision_keeps_to_what_xla_states_the_program_is_refused(
         pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught,
     ):
         whole.with_options(device_memory=budget).execute()
-    assert caught.value.needed > budget and "XLA states" in caught.value.evidence[0]
+    assert caught.value.needed > budget and "XLA reports" in caught.value.evidence[0]
 
 
 def squares(*, kept: bool, donate: bool) -> trl.Program:

@@ -94,7 +94,7 @@ def test_several_results_of_one_kernel_are_named_as_uncertain() -> None:
             ctx.output(name, beta.sample(domain=(t,), stream=name))
     memory = ctx.compile({"T": 20_000}).memory
     assert len(memory.unknown_in) == 1
-    assert "or XLA computes several results side by side" in str(memory)
+    assert "or XLA computes several results together" in str(memory)
 
 
 def test_rejection_sampling_stores_what_several_attempts_read() -> None:

@@ -140,7 +140,7 @@ def test_limits_of_the_process_count(limit: str) -> None:
     assert done.returncode == 0, done.stderr
     assert f"its limit RLIMIT_{limit} allows" in done.stdout
     found = re.search(
-        r"needs ([\d,]+) bytes of main memory at once; ([\d,]+) are left", done.stdout
+        r"needs ([\d,]+) bytes of main memory, but only ([\d,]+) are available", done.stdout
     )
     assert found is not None
     needed, left = (int(text.replace(",", "")) for text in found.groups())
@@ -192,7 +192,10 @@ def test_what_waits_on_the_host_counts_beside_the_device(plenty: list[int]) -> N
             run()
         error = caught.value
         assert error.needed == both and not ran
-        assert f"needs {both:,} bytes of main memory at once; {both - 1:,} are left" in error.what
+        assert (
+            f"needs {both:,} bytes of main memory, but only {both - 1:,} are available"
+            in error.what
+        )
         assert "the test allows no more" in error.evidence
         assert any("wait on the host" in line for line in error.evidence)
         assert any("the device is the CPU" in line for line in error.evidence)

@@ -82,15 +82,15 @@ def test_a_ring_a_start_and_an_update_say_why(lowered: trl.Program) -> None:
     view = StoresView.from_program(lowered)
     ring = next(one for one in view.places if one.axes and one.axes[0].ring)
     assert ring.layout == f"ring of {ring.axes[0].size} along t"
-    assert ring.why == f"live values never share t % {ring.axes[0].size}"
+    assert ring.why == f"live values differ in t % {ring.axes[0].size}"
     weight = place(view, "trunk.0.weight'")
     start, update = weight.shared
     assert (start.how, start.name) == ("starts from", "trunk.0.weight.init")
     assert "is read without a choice" in start.why
     assert (update.how, update.name) == ("in place of", "trunk.0.weight'")
-    assert "for the last time where it writes the next" in update.why
+    assert "is the last reader of the previous value" in update.why
     plain = next(one for one in view.places if not one.shared and not one.axes)
-    assert plain.layout == "one place" and plain.why == "never two live values"
+    assert plain.layout == "one place" and plain.why == "one live value at a time"
 
 
 def test_what_a_kernel_takes_over_says_why_and_what_it_does_not_why_not(
@@ -110,7 +110,7 @@ def test_what_a_kernel_takes_over_says_why_and_what_it_does_not_why_not(
     assert [one.name for one in first] == ["trunk.0.weight.init", "trunk.0.weight'"]
     refused = {why for one in view.places for why in one.tensors[0].not_given}
     kept = {d.why for d in plan.donations.values() if d.output is None}
-    assert {why.partition(": ")[2] for why in refused} - {"it takes a copy of it"} == kept
+    assert {why.partition(": ")[2] for why in refused} - {"it gets a copy"} == kept
 
 
 def test_what_waits_on_the_host_says_from_when_until_when() -> None:

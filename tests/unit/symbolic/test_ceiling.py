@@ -176,7 +176,7 @@ def test_a_ceiling_is_met_by_its_own_call_alone() -> None:
 
 def test_a_ceiling_is_set_around_isl_alone() -> None:
     """Python inside would let threads change under the ceiling of one of them."""
-    with pytest.raises(TypeError, match=r"<lambda> is Python; .* isl's own calls"):
+    with pytest.raises(TypeError, match=r"<lambda> is a Python function, but only isl functions"):
         ceiling.spend_once(50, lambda: isl.Set(HARD).subtract(isl.Set(OTHER)))
 
 
@@ -296,6 +296,8 @@ def test_who_reads_last_by_many_remainders_is_refused_with_the_reads(
     with pytest.raises(CeilingError) as caught:
         ctx.compile({I: 100}, by_turns)
     said = str(caught.value)
-    assert re.search(r"last cannot be found .*\n  at test_ceiling\.py:\d+: x\[i \+ 1\] = x", said)
-    assert "at [i - (i % 2)], [i - (i % 3)], [i - (i % 5)], [i - (i % 7)]" in said
-    assert ": y[i + 1] = y * 0.5" in said and "be multiples of the smaller ones" in said
+    assert re.search(
+        r"cannot find the last reader .*\n  at test_ceiling\.py:\d+: x\[i \+ 1\] = x", said
+    )
+    assert "indices: [i - (i % 2)], [i - (i % 3)], [i - (i % 5)], [i - (i % 7)]" in said
+    assert ": y[i + 1] = y * 0.5" in said and "are multiples of the smaller ones" in said

@@ -1,4 +1,5 @@
-"""Interface to isl: integer sets, relations, schedules and loop generation, by dimension names.
+"""Interface to isl: integer sets, relations, schedules and loop generation, with named dimensions.
 
-All other packages use these modules instead of islpy. `operation_limit` bounds the work of every call.
+The rest of the project uses these modules instead of islpy. `operation_limit` bounds the work of
+every isl call.
 """

@@ -1,8 +1,8 @@
-"""isl in a process of its own, for the few single calls that take it long.
+"""Long isl calls in a child process.
 
-islpy keeps the interpreter while isl works, and a large schedule is one call. In a child process it
-can be interrupted: who waits for it sees signals, and the child ends with the wait. This file is
-also what the child runs, as a script, so that it imports isl alone.
+islpy holds the interpreter lock during a call, and scheduling a large program is one call. In a
+child process the call can be interrupted: the parent receives signals while it waits, and kills the
+child. The child runs this file as a script and imports only isl.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from typing import Any, Final
 import islpy as isl
 
 UNSCHEDULABLE: Final = "unable to carry dependences"
-# isl is where this process found it, which may be where the environment pointed
+# The child gets the parent's search path, so that it imports the same isl.
 _CHILD: Final = (
     "import runpy, sys; _, this, *sys.path = sys.argv; runpy.run_path(this, {}, '__main__')"
 )
 
 
 def ask_elsewhere(given: Mapping[str, str], operations: int) -> Mapping[str, str]:
-    """The text of isl's answer as "made", its complaint as "error", or how its process "ended".
+    """Run one isl computation in a child process.
 
     Args:
-        given: isl's texts: of a problem's domain, validity and proximity relations and context, whose
-            schedule is wanted; or of the "times" of something, of which the latest are.
-        operations: how many elementary operations isl may spend.
+        given: isl texts. With the keys "domain", "validity", "proximity" and "context", the result
+            is a schedule. With the key "times", it is the lexicographic maximum of the relation.
+        operations: the limit on isl operations.
+
+    Returns:
+        The result as text under "made", isl's error message under "error", or the reason of the
+        child's death under "ended".
     """
     command = [sys.executable, "-I", "-c", _CHILD, __file__, *filter(None, sys.path)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    try:  # of a group of its own: an interrupt at the terminal is for who waits
+    try:  # A separate process group: an interrupt at the terminal goes to the parent only.
         child = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # pyrefly: ignore[no-matching-overload]
     except OSError as error:
         return {"ended": str(error)}

@@ -1,8 +1,8 @@
-"""Schedules of named statements: the second half of the door to isl.
+"""Scheduling of named statements with isl.
 
-A statement is a name with a set of points. Dependences between statements are relations from the
-producer's points to the consumer's. `solve` finds an order (a schedule tree), `ScheduleTree` answers
-questions about it: what runs when, and who is the last to read a value. `scan` makes loops of it.
+A statement is a name with a set of points. A dependence between statements is a relation from the
+producer's points to the consumer's. `solve` finds a schedule tree. `ScheduleTree` answers questions
+about it, such as the time of each point and the last reader of a value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Unschedulable(Exception):
 
 @dataclass(frozen=True)
 class Edge:
-    """Points of `source` that must run before (or near) points of `sink`."""
+    """A dependence: points of `source` must run before (or close to) points of `sink`."""
 
     source: str
     sink: str
@@ -79,8 +79,8 @@ def _unite_maps(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
     return spend(isl.UnionMap.coalesce, total)
 
 
-# islpy drops what is raised inside a function that it calls back, an interrupt too: what it visits is
-# listed first, or visited by hand.
+# islpy swallows exceptions raised in a callback, interrupts included. So these functions list the
+# elements first, and `bottom_up` walks the tree itself.
 
 
 @memoize_with_cost
@@ -100,7 +100,7 @@ def _sets(union: isl.UnionSet) -> Sequence[isl.Set]:
 def bottom_up(
     raw: isl.Schedule, change: Callable[[isl.ScheduleNode], isl.ScheduleNode]
 ) -> isl.Schedule:
-    """The schedule with every node changed, those below it first."""
+    """Return the schedule with `change` applied to every node, children first."""
 
     def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
         for k in range(node.n_children()):
@@ -127,15 +127,21 @@ def solve(
     proximity: Sequence[Edge],
     ceiling: int,
 ) -> ScheduleTree:
-    """A schedule that respects `validity` and keeps `proximity` short, for all bounds >= 1.
+    """Return a schedule that satisfies `validity` and keeps `proximity` distances short.
+
+    It holds for all bounds >= 1.
 
     Args:
-        ceiling: how many elementary operations isl may spend.
+        dims: the dimensions.
+        statements: the points of each statement.
+        validity: dependences; a source point must run before its sink points.
+        proximity: pairs of points that should run close to each other.
+        ceiling: the limit on isl operations.
 
     Raises:
         Unschedulable: no order satisfies the dependences.
-        TooMuchWork: the ceiling was reached.
-        CeilingError: the process that isl has for long calls died.
+        TooMuchWork: isl reached the limit.
+        CeilingError: the child process for long isl calls died.
     """
     with at_most(ceiling):
         number = _number_statements(dims, statements, validity, proximity)
@@ -160,11 +166,12 @@ def _merge_sibling_loops(
 def _number_statements(
     dims: Dims, statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
 ) -> dict[str, int]:
-    """A number for each statement, by what it is and not by its name; what is needed comes first.
+    """Return a number per statement, independent of names; producers come first.
 
-    isl's answer hangs on the order in which it meets statements, which is that of hashes of their
-    names. So they get names by their points and those of all around them (Weisfeiler and Leman's
-    colours); of several alike the first given is set apart, as they could change places.
+    isl's result depends on the order in which it meets statements: the order of the hashes of their
+    names. So statements get names derived from their points and their neighbours (colour refinement
+    of Weisfeiler and Leman). If several statements get the same colour, they are interchangeable,
+    and the first one is singled out.
     """
     around: dict[str, list[tuple[Any, str]]] = {name: [] for name in statements}
     for kind, edges in enumerate((validity, proximity)):
@@ -204,9 +211,10 @@ def _number_statements(
 
 
 def _sources_first(names: Sequence[str], needs: Mapping[str, set[str]]) -> dict[str, int]:
-    """Numbers by which, circles apart, each name follows those that it needs.
+    """Return numbers such that each name follows its needs, apart from cycles.
 
-    What needs most comes first, as it may let go most; what needs nothing waits until it is needed.
+    Names with the most needs come first, because running them may free the most memory. A name
+    without needs is placed directly before its first user.
     """
     place = {name: k for k, name in enumerate(names)}
     found: dict[str, int] = {}
@@ -223,29 +231,33 @@ def _sources_first(names: Sequence[str], needs: Mapping[str, set[str]]) -> dict[
 
 
 def _rename_edges(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
-    """The edges under other names, each once, in an order that is not that of the edges."""
+    """Return the edges under new names, without duplicates.
+
+    Their order does not depend on the input order.
+    """
     each = {(new[e.source], new[e.sink], _matrix(e.pairs.raw)): e.pairs for e in edges}
     return [_name_tuples(each[key], *key[:2]) for key in sorted(each)]
 
 
 @memoize_with_cost
 def _matrix(raw: isl.Set | isl.Map) -> str:
-    """A text without names."""
+    """Return a text of a set or relation without names."""
     printer = isl.Printer.to_str(CONTEXT)
     printer = printer.set_output_format(isl.format.EXT_POLYLIB)
     shown = printer.print_map(raw) if isinstance(raw, isl.Map) else printer.print_set(raw)
     return shown.get_str()
 
 
-# What isl may spend on a schedule in this process. For some 200 statements it then takes most of a
-# second: the larger the problem, the longer each operation.
+# Limit for a schedule that is computed in this process. With some 200 statements this takes most of
+# a second; operations take longer in larger problems.
 _HERE = 400_000
-# On who reads a value last: some 20 s. Where remainders have no factor in common it doubles with each of them.
+# Limit for the last readers of a value, some 20 s. With coprime divisors in its reads, the time
+# doubles for each of them.
 _LATEST = 20_000_000
 
 
 class NoLatest(Exception):
-    """Who reads a value last is too much for isl: `value`, and its `readers`."""
+    """isl cannot find the last readers of `value` among `readers` within its limit."""
 
     def __init__(self, value: str, readers: set[str]) -> None:
         super().__init__(value)
@@ -256,7 +268,7 @@ class NoLatest(Exception):
 def _scheduled(
     domain: isl.UnionSet, validity: isl.UnionMap, proximity: isl.UnionMap, context: isl.Set
 ) -> isl.Schedule:
-    """isl's schedule, computed in a process of its own where it takes long."""
+    """Return isl's schedule, computed in a child process if it takes long."""
     constraints = isl.ScheduleConstraints.on_domain(domain)
     constraints = constraints.set_validity(validity).set_proximity(proximity)
     constraints = constraints.set_context(context)
@@ -280,8 +292,8 @@ def _made_elsewhere(given: Mapping[str, str], most: int | None = None) -> str:
     answer = ask_elsewhere(
         given, remaining_operations() if most is None else min(most, remaining_operations())
     )
-    if "ended" in answer:  # for want of memory, say: parts of the program may be small enough
-        raise CeilingError(f"isl's process came to nothing ({answer['ended']}).")
+    if "ended" in answer:  # such as out of memory; parts of the program may be small enough
+        raise CeilingError(f"the child process that runs isl died ({answer['ended']}).")
     if "made" not in answer:
         raise _error_for_complaint(answer["error"])
     return answer["made"]
@@ -296,7 +308,7 @@ def _error_for_complaint(complaint: str) -> Exception:
 def _pulled_back(
     raw: isl.Schedule, dims: Dims, statements: Mapping[str, Set], to: Mapping[str, str]
 ) -> isl.Schedule:
-    """The schedule of statements that run when those do that they are mapped to by name."""
+    """Return the schedule of other statements, each at the times of its image under `to`."""
     same = [
         f"{name}[{_names(s.domain)}] -> {to[name]}[{_names(s.domain)}]"
         for name, s in statements.items()
@@ -306,11 +318,11 @@ def _pulled_back(
     return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
 
 
-# --- schedules put together by hand --------------------------------------------------------------
+# --- construction of schedules -------------------------------------------------------------------
 
 
 def one_by_one(trees: Sequence[ScheduleTree]) -> ScheduleTree:
-    """All points of the first tree, then all of the second, and so on."""
+    """Return a schedule with all points of the first tree, then all of the second, and so on."""
     first, *rest = trees
     raw, statements = first.raw, dict(first.statements)
     for tree in rest:
@@ -320,9 +332,15 @@ def one_by_one(trees: Sequence[ScheduleTree]) -> ScheduleTree:
 
 
 def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
-    """The tree inside one loop along a dimension, upwards or (`step` -1) downwards.
+    """Return the tree inside one loop along a dimension.
 
-    Points of the body keep their order within each turn; what does not vary over `dim` runs in turn 0.
+    Points of the body keep their order within each iteration. A statement without the dimension
+    runs in iteration 0.
+
+    Args:
+        dim: the dimension.
+        step: 1 for an ascending loop, -1 for a descending one.
+        body: the tree.
     """
     names = body.statements
     turns = {n: f"{step}*{isl_name(dim)}" if dim in s.domain else "0" for n, s in names.items()}
@@ -336,10 +354,10 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
 
 @memoize_with_cost
 def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
-    """The schedule as a total order.
+    """Return the schedule as a total order.
 
-    Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
-    generation may reorder), run one after the other, in the order in which statements are given.
+    Statements of the same leaf run one after the other, in the order given. So do the children of a
+    `set` node, which loop generation might otherwise reorder.
     """
     place = {name: k for k, name in enumerate(order)}
 
@@ -365,7 +383,10 @@ def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
 
 @memoize_with_cost
 def _bands(raw: isl.Schedule) -> Sequence[tuple[int, Sequence[isl.Map]]]:
-    """The bands of a schedule, outermost first: of how many loops, and who runs when in them."""
+    """Return the bands of a schedule, outermost first.
+
+    Each is a number of loops, and a relation of points to times per statement.
+    """
     found: list[tuple[int, Sequence[isl.Map]]] = []
 
     def visit(node: isl.ScheduleNode) -> None:
@@ -381,7 +402,7 @@ def _bands(raw: isl.Schedule) -> Sequence[tuple[int, Sequence[isl.Map]]]:
 
 
 class ScheduleTree:
-    """An order of all points of some statements: a tree of bands, sequences and filters."""
+    """A total order of all points of some statements: a tree of bands, sequences and filters."""
 
     def __init__(self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule) -> None:
         self.dims, self.statements, self.raw = dims, statements, raw
@@ -392,27 +413,27 @@ class ScheduleTree:
 
     @classmethod
     def leaf(cls, dims: Dims, name: str, points: Set) -> ScheduleTree:
-        """One statement that runs once in each turn of the loops around it."""
+        """Return a schedule of one statement, run once per iteration of surrounding loops."""
         statements = {name: points}
         return cls(dims, statements, isl.Schedule.from_domain(_union_set(statements)))
 
     @classmethod
     def parse(cls, dims: Dims, statements: Mapping[str, Set], text: str) -> ScheduleTree:
-        """The schedule of a text that `text` made, of the same statements."""
+        """Return the schedule of a text made by the method `text`."""
         return cls(dims, dict(statements), spend(isl.Schedule.read_from_str, CONTEXT, text))
 
     def text(self) -> str:
-        """The schedule as a text that `parse` reads."""
+        """Return the schedule as text for `parse`."""
         return self.raw.to_str()
 
     def expand(
         self, statements: Mapping[str, Set], members: Mapping[str, Sequence[str]]
     ) -> ScheduleTree:
-        """The schedule with several statements in the place of one, in order at each of its points.
+        """Return the schedule with each statement replaced by a sequence of statements.
 
         Args:
-            statements: those of the new schedule; those that replace one have its points.
-            members: a statement -> those that replace it.
+            statements: the new statements. The statements that replace one have the same points.
+            members: the replacements of each replaced statement, in order of execution.
         """
         to = {name: name for name in statements}
         to |= {member: name for name, row in members.items() for member in row}
@@ -420,12 +441,12 @@ class ScheduleTree:
         order = (member for row in members.values() for member in row)
         return ScheduleTree(self.dims, dict(statements), _total(raw, *order))
 
-    # --- when does what run --------------------------------------------------------------------
+    # --- times ---------------------------------------------------------------------------------
 
     def times(self) -> dict[str, tuple[Lin, ...]]:
-        """For each statement its time, a vector of expressions of its dimensions.
+        """Return the time of each statement, a vector of expressions of its dimensions.
 
-        isl forgets statements without points; theirs is all zeros.
+        Statements without points get a time of zeros, since isl drops them.
         """
         found: dict[str, tuple[Lin, ...]] = {}
 
@@ -436,7 +457,7 @@ class ScheduleTree:
         return {name: found.get(name, never) for name in self.statements}
 
     def functions(self) -> list[tuple[str, isl.Map]]:
-        """For each statement with points their relation to their times; for this package alone."""
+        """Return the relation of points to times for each statement with points, as isl maps."""
         found: dict[str, isl.Map] = {}
 
         for one in _maps(self._theta):
@@ -444,9 +465,10 @@ class ScheduleTree:
         return [(name, found[name]) for name in self.statements if name in found]
 
     def loops(self) -> dict[str, list[tuple[int, Lin]]]:
-        """For each statement the loops around it, outermost first: the loop and its position in it.
+        """Return the loops around each statement, outermost first.
 
-        Statements that run in the same loop have the same loop's number in their lists.
+        Each is the loop's number and the statement's position in it. Statements in the same loop
+        have the same loop number.
         """
         found: dict[str, list[tuple[int, Lin]]] = {name: [] for name in self.statements}
         count = 0
@@ -459,7 +481,7 @@ class ScheduleTree:
         return found
 
     def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
-        """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
+        """Return a broken dependence with a sample of its two points, or None."""
         if self._theta.is_empty():
             return None
         before = _lexicographic_order(self._theta)
@@ -473,7 +495,7 @@ class ScheduleTree:
             times = spend(isl.UnionMap.apply_range, times, self._theta)
             return bool(spend(isl.UnionMap.is_subset, times, before))
 
-        # two statements at a time: in one map, isl would compare the times of all with each other
+        # Pair by pair: in one map, isl would compare the times of all statements with each other.
         if all(is_kept(one) for one in _maps(everything)):
             return None
         for edge in validity:
@@ -491,16 +513,16 @@ class ScheduleTree:
                     return edge, *found
         return None
 
-    # --- lifetimes -----------------------------------------------------------------------------
+    # --- last uses -----------------------------------------------------------------------------
 
     def last_readers(self, uses: Sequence[Edge]) -> list[Edge]:
-        """For each value that the edges name as source, the statement points that read it last.
+        """Return the last statement points to read each value.
 
         Args:
-            uses: value -> the statement points that make or read it.
+            uses: edges from a value to the statement points that write or read it.
 
         Raises:
-            NoLatest: to find them takes too much of isl.
+            NoLatest: isl cannot find them within its limit.
         """
         by_value: dict[str, list[Edge]] = {}
         for edge in uses:
@@ -508,7 +530,7 @@ class ScheduleTree:
         lefts = {edge.source: edge.pairs.left for edge in uses}
         found: list[Edge] = []
 
-        # value by value: a time is then looked for among the points of its own readers alone
+        # Value by value, so that isl searches only the points of the readers of one value.
         for edges in by_value.values():
             flow = _union_map(self.dims, edges)
             used = spend(isl.UnionMap.range, flow)
@@ -528,11 +550,11 @@ class ScheduleTree:
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
     def graft_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
-        """The schedule with, around each point of a statement, the calls that belong to it.
+        """Return the schedule with calls inserted before and after statement points.
 
         Args:
-            before, after: the points of a statement (`source`) -> those of a new statement (`sink`),
-                in the order in which they are to run.
+            before, after: edges from the points of a statement to the points of a new statement.
+                Calls at the same point run in the order given.
         """
         calls = (_union_map(self.dims, [call]) for call in (*before, *after))
         ahead, behind = (tuple(call.source for call in some) for some in (before, after))
@@ -550,7 +572,7 @@ class ScheduleTree:
 def _graft_calls(
     raw: isl.Schedule, ahead: tuple[str, ...], behind: tuple[str, ...], *calls: isl.UnionMap
 ) -> isl.Schedule:
-    """The schedule with calls ahead of the points of some statements, then behind those of some."""
+    """Return the schedule with calls before points of some statements and after others."""
     before: dict[str, list[isl.UnionMap]] = {}
     after: dict[str, list[isl.UnionMap]] = {}
     for names, found, some in (
@@ -567,7 +589,7 @@ def _graft_calls(
             names = [one.get_tuple_name() for one in _sets(domain)]
             if not any(name in before or name in after for name in names):
                 return node
-            # isl's own prefix relation is that of all statements first
+            # isl's own prefix relation covers all statements; this one covers the leaf's.
             prefix = isl.UnionMap.from_domain(domain)
             for band in bands:
                 part = isl.UnionMap.from_multi_union_pw_aff(band.intersect_domain(domain))
@@ -598,13 +620,13 @@ def _graft_calls(
 
 @memoize_with_cost
 def _lexicographic_order(theta: isl.UnionMap) -> isl.UnionMap:
-    """Which times are before which."""
+    """Return the pairs of times in ascending order."""
     return isl.UnionMap.from_map(isl.Map.lex_lt(isl.Set.from_union_set(theta.range()).get_space()))
 
 
 @memoize_with_cost
 def _latest(times: isl.UnionMap) -> isl.UnionMap:
-    """For each value the latest of its times."""
+    """Return the latest time of each value."""
     try:
         return spend(isl.UnionMap.lexmax, times)
     except TooMuchWork:

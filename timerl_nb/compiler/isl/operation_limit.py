@@ -1,9 +1,8 @@
-"""The ceiling on isl's work: no call of isl may take long, nor what is done for one purpose in all.
+"""Limits on the work of isl, per call and per purpose.
 
-islpy keeps the interpreter while isl works, so that a call can neither be interrupted nor let
-another thread run. isl counts its elementary operations and stops at a ceiling; here every call that
-may be long gets one (`spend`), and a budget for all of them together (`at_most`). Between two calls
-signals are seen.
+islpy holds the interpreter lock during a call. Such a call cannot be interrupted, and no other
+thread runs. isl can count its elementary operations and stop at a limit. `spend` sets a limit for
+one call, `at_most` sets a budget for many. Between two calls Python handles signals.
 """
 
 from __future__ import annotations
@@ -24,42 +23,52 @@ from timerl_nb.base.lru_cache import Lru
 
 CONTEXT: Final = isl.DEFAULT_CONTEXT
 
-# Some 3 million operations take a second, on large sets 1 million does: no call takes above two.
+# isl runs some 3 million operations per second, or 1 million on large sets. So no call takes more
+# than some two seconds.
 CALL: Final = 3_000_000
 
-# isl does not say how many operations a call took. It is tried with few first, then with ten times as
-# many, and so on: so that is known to a factor of ten, and little work is done twice.
+# isl does not report the operations of a call. A call is tried with few first, then with ten times
+# as many, and so on. This measures the cost within a factor of ten and repeats little work.
 _TIERS: Final = (CALL // 100, CALL // 10, CALL)
-_FEE: Final = CALL // 30_000  # for a call within the first
+_FEE: Final = CALL // 30_000  # charged for a call within the first tier
 
-# For one purpose beside scheduling, some half a minute. Programs of 200 unfused statements need 8
-# million; divisions and remainders in the reads of one value by many statements can need any number.
+# Budget for one purpose other than scheduling, some half a minute. Programs of 200 unfused
+# statements need 8 million. Divisions and remainders in many reads of one value may need any
+# number.
 BESIDE: Final = 100_000_000
 
 _SIMPLER = (
-    "simplify the index expressions (divisions, remainders, minima and maxima inside each other), or "
-    "keep fuse=True so that fewer statements are left."
+    "simplify the index expressions (nested divisions, remainders, minima and maxima), or keep "
+    "fuse=True to reduce the number of statements."
 )
 
-_ONE = threading.Lock()  # the context has one ceiling, whichever thread has set it
+_ONE = threading.Lock()  # the isl context has one limit for all threads
 _Args = ParamSpec("_Args")
 _Made = TypeVar("_Made")
 
 
 class TooMuchWork(CeilingError):
-    """The ceiling on isl's operations was reached; what isl was doing is lost, nothing else."""
+    """isl reached its limit on operations.
+
+    Attributes:
+        in_one_call: whether the limit of a single call was reached, rather than the budget.
+    """
 
     def __init__(self, *, in_one_call: bool) -> None:
         self.in_one_call = in_one_call
         limit = f"{CALL:,} isl operations in one call" if in_one_call else "the isl operations left"
-        super().__init__(f"the program's points take more than {limit}.", hint=_SIMPLER)
+        super().__init__(
+            f"the index computations of the program take more than {limit}.", hint=_SIMPLER
+        )
 
 
 class _Budget(threading.local):
-    """What a thread may spend, None without limit, and what it has spent in all.
+    """Budget of one thread.
 
     Attributes:
-        inside: whether what is asked is part of something that is remembered as one.
+        left: the operations left; None without a limit.
+        spent: the operations spent in total.
+        inside: whether a memoized function is running. Calls inside it are not memoized separately.
     """
 
     left: int | None = None
@@ -70,22 +79,24 @@ class _Budget(threading.local):
 _budget = _Budget()
 _CALLED: Final[Any] = operator.call
 
-# Lets the calls that follow, each of them short, go on.
+# Resets the counter for the calls that follow. Each of these is short.
 _RENEWAL: Final = (partial(CONTEXT.set_max_operations, CALL), CONTEXT.reset_operations)
 for _renew in _RENEWAL:
     _renew()
 
 
 _ISL: Final = frozenset(kind for kind in vars(isl).values() if isinstance(kind, type))
-# By what was asked: its arguments, which so stay alive as their ids do, the answer, and its price.
+# Results by function and arguments. The entry holds the arguments, so that their ids stay valid,
+# the result and its cost.
 _known: Final[Lru[tuple[Hashable, ...], tuple[object, Any, int]]] = Lru(1 << 13)
 
 
 def memoize_with_cost(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
-    """A function of isl's values, by identity, and of plain ones: asked once for each, paid each time.
+    """Cache a function of isl objects (compared by identity) and plain values.
 
-    Compiling asks the same again and again, and islpy leaves something behind at every call. What is
-    known to cost more than is left is refused as if it were asked.
+    A cached result is charged to the budget like the first call. If it cost more than the budget
+    left, the call is refused like the first call would be. The cache also saves memory, since islpy
+    leaks a little at every call.
     """
 
     @wraps(function)
@@ -111,16 +122,16 @@ def memoize_with_cost(function: Callable[_Args, _Made]) -> Callable[_Args, _Made
 
 @memoize_with_cost
 def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs) -> _Made:
-    """The result of one call of isl that may be long.
+    """Return the result of one possibly long isl call.
 
     Raises:
-        TooMuchWork: it takes more operations than a call may, or than are left.
+        TooMuchWork: the call takes more operations than one call may, or more than are left.
     """
     for tier in _TIERS:
         try:
             made = _stopped_at(tier, call, *args, **named)
         except isl.Error as error:
-            # stopped by its ceiling, isl may complain of something else: of a text's syntax, say
+            # At its limit, isl may report some other error, such as a syntax error of a text.
             if tier == CALL and not is_ceiling(str(error)):
                 raise
             _charge(tier)
@@ -133,10 +144,10 @@ def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
 def spend_once(
     operations: int, call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
 ) -> _Made:
-    """The result of one call that is tried with so many operations, and not again.
+    """Return the result of one isl call with a fixed limit, without tiers.
 
     Raises:
-        TooMuchWork: it takes more.
+        TooMuchWork: the call takes more operations.
     """
     try:
         return _stopped_at(operations, call, *args, **named)
@@ -151,16 +162,19 @@ def spend_once(
 def _stopped_at(
     operations: int, call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
 ) -> _Made:
-    """The result of a call under a ceiling that is the call's alone.
+    """Return the result of a call under a limit for this call only.
 
-    Other threads' calls of isl, and those behind an interrupt, would meet the ceiling or, worse, a
-    count that has reached it. So it is set, used and lifted by one call of the interpreter, in which
-    neither threads change nor signals are seen; nor are they between an error and the first call of
-    its handler. That holds while no Python runs inside: the call is isl's own function, and garbage,
-    for which JAX has a callback, is not collected.
+    The limit belongs to the context. Calls of other threads, or calls after an interrupt, would
+    otherwise meet this limit, or a counter already at the limit. So a single interpreter call sets
+    the limit, runs isl and lifts the limit: no thread switch and no signal can occur inside. Nor
+    can they between an exception and the first call of its handler. This holds only if no Python
+    code runs inside. So the call must be one of isl's own functions, and garbage collection is off,
+    because JAX registers a callback for it.
     """
     if isinstance(call, FunctionType | MethodType):
-        raise TypeError(f"{call.__qualname__} is Python; a ceiling is set around isl's own calls.")
+        raise TypeError(
+            f"{call.__qualname__} is a Python function, but only isl functions run under an operation limit."
+        )
     limited = operations if _budget.left is None else max(1, min(operations, _budget.left))
     with _ONE:
         ending = (*_RENEWAL, gc.enable) if gc.isenabled() else _RENEWAL
@@ -180,18 +194,18 @@ def _stopped_at(
 
 
 def remaining_operations() -> int:
-    """How many operations may still be spent."""
+    """Return the number of operations left."""
     return 1_000 * CALL if _budget.left is None else max(0, _budget.left)
 
 
 @memoize_with_cost
 def coalesce_pieces(made: Any) -> Any:
-    """A set, relation or function with fewer pieces, where isl finds them within the ceiling.
+    """Return a set, relation or function with fewer pieces, or unchanged if isl finds none.
 
-    It may fail to: some sets with remainders are beyond its coalescing, which then answers nothing.
+    isl fails to coalesce some sets with remainders.
     """
     kind: Any = type(made)
-    # stopped half way, isl leaves a function broken that it coalesces: it gets one of its own
+    # If interrupted, isl corrupts the function that it coalesces, so it gets a copy.
     own = made.neg().neg() if kind is isl.PwAff else made
     try:
         return spend(kind.coalesce, own)
@@ -211,19 +225,19 @@ def _charge(operations: int) -> None:
 
 
 def is_ceiling(complaint: str) -> bool:
-    """Whether isl stopped because it had reached its ceiling."""
+    """Return whether an isl error message reports the operation limit."""
     return "maximal number of operations" in complaint
 
 
 @contextmanager
 def at_most(operations: int) -> Generator[None]:
-    """Let isl spend about so many elementary operations inside.
+    """Limit the isl operations inside the block, approximately.
 
-    Budgets nest: the innermost counts, and the one around it goes on behind it. Each thread has its
-    own.
+    Budgets nest. Only the innermost one is charged, and the outer one continues afterwards. Each
+    thread has separate budgets.
 
     Raises:
-        TooMuchWork: they are spent, or one call takes more than a call may.
+        TooMuchWork: the budget is spent, or one call takes more operations than a call may.
     """
     before, _budget.left = _budget.left, operations
     try:
@@ -238,10 +252,14 @@ def at_most(operations: int) -> Generator[None]:
 
 @contextmanager
 def limit_isl_work(what: str, origin: Origin | None = None) -> Generator[None]:
-    """A ceiling on isl's work on `what`, so that no program hangs the process.
+    """Limit the isl operations inside the block, so that no program hangs the process.
+
+    Args:
+        what: the purpose, as the subject of the error message.
+        origin: the user's line for the error message.
 
     Raises:
-        CeilingError: isl reached it.
+        CeilingError: isl reached the limit.
     """
     try:
         with at_most(BESIDE):

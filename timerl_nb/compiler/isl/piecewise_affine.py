@@ -1,8 +1,8 @@
-"""Index expressions as isl's piecewise affine functions, conditions as its sets: a leaf of the door to isl.
+"""Conversion of index expressions to isl's piecewise affine functions, and of conditions to sets.
 
-Both are put together from their parts, bottom up, and never written as text: isl splits a text with
-choices, minima and maxima inside each other into all combinations of their cases. Here each part is
-made once wherever it occurs, with as few pieces as it can have.
+Expressions are converted bottom up instead of as text, because isl expands nested choices, minima
+and maxima of a text into all combinations of their cases. Each subexpression is converted once,
+with as few pieces as possible.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 _SET, _IN, _PARAM = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.param
 
 
-# Words of isl's language, in either case, and isl's names for unnamed dimensions and divisions.
+# Keywords of isl's text format, in either case, and isl's names for unnamed dimensions and
+# divisions.
 _OF_ISL: Final = re.compile(
     r"((?i:and|or|not|exists|implies|mod|floord?|ceild?|min|max|infinity|infty|nan|rat|true|false)|[eio]\d+)_*"
 )
 
 
 def isl_name(symbol: str) -> str:
-    """Return the name under which isl knows a symbol: its texts can be read again.
+    """Return a symbol's name in isl texts.
 
-    Different symbols have different names.
+    The result is never a keyword of isl. Different symbols have different names.
     """
     word = symbol.rstrip("'")
     return f"{word}_{symbol[len(word) :]}" if _OF_ISL.fullmatch(word) else symbol
@@ -49,9 +50,10 @@ def isl_name(symbol: str) -> str:
 
 @dataclass(frozen=True)
 class Space:
-    """The symbols of expressions: bounds, and dimensions by name.
+    """Symbols of expressions: parameters (bounds) and named dimensions.
 
-    Functions and sets need only be right `given` a condition, which lets them have fewer pieces.
+    Functions and sets are correct only at points that satisfy `given`. This allows them fewer
+    pieces.
     """
 
     bounds: tuple[str, ...]
@@ -72,13 +74,13 @@ class Space:
 
     @cached_property
     def coefficient_positions(self) -> dict[str, tuple[isl.dim_type, int]]:
-        """For each symbol where a function has its coefficient."""
+        """The position of each symbol's coefficient in an affine function."""
         found = {name: (_PARAM, k) for k, name in enumerate(self.bounds)}
         return found | {name: (_IN, k) for k, name in enumerate(self.names)}
 
     @cached_property
     def valid_points(self) -> isl.Set | None:
-        """The points that count; None where all do."""
+        """The points that satisfy `given`, or None for all points."""
         free = Space(self.bounds, self.names)
         return None if self.given is TRUE else points(self.given, free)
 
@@ -89,7 +91,7 @@ def _number(value: int) -> isl.Val:
 
 
 def _affine(e: Lin, space: Space) -> isl.Aff | None:
-    """The expression where all its atoms are symbols; None where there are others."""
+    """Return the expression as an affine function; None if it has atoms other than symbols."""
     found = space.zero
     for atom, coef in e.terms:
         if not isinstance(atom, Sym):
@@ -100,7 +102,7 @@ def _affine(e: Lin, space: Space) -> isl.Aff | None:
 
 @lru_cache(maxsize=50_000)
 def function(e: Lin, space: Space) -> isl.PwAff:
-    """An expression as a function."""
+    """Return an expression as a piecewise affine function."""
     affine = _affine(e, space)
     if affine is not None:
         return isl.PwAff.from_aff(affine)
@@ -110,7 +112,7 @@ def function(e: Lin, space: Space) -> isl.PwAff:
         if coef != 1:
             part = part.scale_val(_number(coef))
         total = part if total is None else spend(isl.PwAff.add, total, part)
-    assert total is not None  # a constant is affine
+    assert total is not None  # holds because a constant is affine
     if e.const:
         total = total.add_constant_val(_number(e.const))
     return total if len(e.terms) == 1 else _simple(total, space)
@@ -136,7 +138,7 @@ def _atom(atom: Atom, space: Space) -> isl.PwAff:
 
 
 def _simple(made: isl.PwAff, space: Space) -> isl.PwAff:
-    """A function with the pieces that count, few of them, and these without what is given."""
+    """Return the function with fewer pieces, restricted to the valid points of the space."""
     if made.n_piece() < 2:
         return made
     if space.valid_points is not None:
@@ -150,7 +152,7 @@ def _simple(made: isl.PwAff, space: Space) -> isl.PwAff:
 
 @lru_cache(maxsize=50_000)
 def points(cond: Cond, space: Space) -> isl.Set:
-    """The points at which a condition holds."""
+    """Return the points that satisfy a condition."""
     if isinstance(cond, Cmp):
         value = function(cond.arg, space)
         if cond.rel == ">=":

@@ -1,7 +1,8 @@
-"""All points of a set as the rows of an array: one dimension at a time, by its bounds in the others.
+"""Enumeration of the points of a set as rows of an array.
 
-Unlike isl's own listing, and unlike a grid with a mask, it takes time and memory in proportion to the
-points that there are.
+Points are generated one dimension at a time, from its bounds in terms of the previous dimensions.
+Time and memory are proportional to the number of points, unlike isl's own enumeration or a masked
+grid.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ _SET, _IN = isl.dim_type.set, isl.dim_type.in_
 
 
 class Listing:
-    """Lists the points of a set under actual bounds, again and again for other values of its first dimensions.
+    """Repeated enumeration of a set, for different values of its first dimensions.
 
     Args:
-        known: how many of the first dimensions are given when it is asked.
+        points: the set.
+        bounds: actual bounds.
+        known: the number of leading dimensions with values given for each enumeration.
     """
 
     def __init__(self, points: Set, bounds: Point, known: int = 0) -> None:
@@ -50,7 +53,10 @@ class Listing:
             self._columns.append(_column(upto, k, points))
 
     def points(self, *known: int) -> Array:
-        """Every point that begins so, one row each, in lexicographic order."""
+        """Return all points with the given first coordinates, one per row.
+
+        They are in lexicographic order.
+        """
         rows = np.array([known], np.int64).reshape(1, self._known)
         if self._is_empty or not values(self._given, self._env(rows[0])):
             return np.zeros((0, len(self._domain)), np.int64)
@@ -76,11 +82,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class _Column:
-    """One dimension of a set in terms of those before it.
+    """Range of one dimension of a set, in terms of the previous dimensions.
 
     Attributes:
-        low, high: from where to where it goes; there is one value where no `high` is given.
-        there: what must hold besides, if there may be holes.
+        low, high: the smallest and largest value. If `high` is None, `low` is the only value.
+        there: a further condition if the range has holes, else None.
     """
 
     low: Lin
@@ -89,7 +95,7 @@ class _Column:
 
 
 def _column(upto: isl.Set, k: int, points: Set) -> _Column:
-    """The last dimension of a set's first k + 1."""
+    """Return the range of dimension k, given a set of the first k + 1 dimensions."""
     names, bounds = points.domain, points.dims.bounds
     step = isl.Map.from_range(upto).move_dims(_IN, 0, _SET, 0, k)
     low = pw_expression(spend(isl.Map.dim_min, step, 0), names[:k], bounds)
@@ -103,17 +109,17 @@ def _column(upto: isl.Set, k: int, points: Set) -> _Column:
 
 
 def all_points(points: Set, bounds: Point) -> Array:
-    """Every point of a set under actual bounds, one row each, in lexicographic order."""
+    """Return all points of a set under actual bounds, one per row, in lexicographic order."""
     return Listing(points, bounds).points()
 
 
 def pairs_set(pairs: Relation) -> Set:
-    """The pairs of a relation as points: those of its left side, and then of its right, primed."""
+    """Return the pairs of a relation as a set over the left and the primed right dimensions."""
     names = (*pairs.left, *map(primed_name, pairs.right))
     return Set(pairs.dims, names, pairs.raw.wrap().flatten())
 
 
 def all_pairs(pairs: Relation, bounds: Point) -> tuple[Array, Array]:
-    """Every pair of a relation under actual bounds: the rows of its two sides."""
+    """Return all pairs of a relation under actual bounds, as left rows and right rows."""
     rows = all_points(pairs_set(pairs), bounds)
     return rows[:, : len(pairs.left)], rows[:, len(pairs.left) :]

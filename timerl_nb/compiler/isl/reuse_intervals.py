@@ -1,9 +1,9 @@
-"""Gaps between one use of a value and the next, as relations: the third leaf of the door to isl.
+"""Gaps between two consecutive uses of a value, as relations.
 
-A value is used when it is made and whenever it is read. For every use the schedule gives the next
-one, so that it is known exactly how long nobody needs the value. Gaps are sorted by the statements
-at their two ends and by the component of time in which the ends differ first: each class is one
-affine relation, so that calls at its ends can be grafted into the schedule.
+A value is used when it is written and whenever it is read. Given the schedule, isl finds the next
+use after each use, and so the exact idle time of the value. Gaps are grouped by the statements at
+their ends and by the first component of time with a difference between the ends. Each group is one
+affine relation, so calls can be inserted at its ends (for example to swap the value out and in).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 @dataclass(frozen=True)
 class Ends:
-    """What tells a class of gaps from others.
+    """Key of a group of gaps.
 
     Attributes:
-        before, after: the statements at its two ends; `after` is None where the value is kept
-            beyond its last use.
-        depth: the component of time in which the ends differ first.
+        before, after: the statements at the two ends. `after` is None for values retained beyond
+            their last use.
+        depth: the first component of time with a difference between the ends.
     """
 
     before: str
@@ -39,11 +39,13 @@ class Ends:
 
 @dataclass(frozen=True)
 class Gap:
-    """A class of gaps between uses of one statement's values.
+    """A group of gaps between uses of one statement's values.
 
     Attributes:
-        leaves: values -> the points of `before` behind which they are not needed.
-        returns: values -> the points of `after` ahead of which they are needed again.
+        ends: the key of the group.
+        leaves: values -> the points of `before` at the start of the gap.
+        returns: values -> the points of `after` at the end of the gap, or earlier for a prefetch;
+            None if there is no `after`.
     """
 
     ends: Ends
@@ -51,7 +53,7 @@ class Gap:
     returns: Relation | None
 
     def restrict_values(self, values: Set) -> Gap:
-        """The gaps of some of the values."""
+        """Return the gaps of some of the values."""
 
         def restrict(pairs: Relation) -> Relation:
             return pairs.inverse().restrict_range(values).inverse()
@@ -61,10 +63,11 @@ class Gap:
 
 
 class Times:
-    """When the statements that run do so, under actual bounds.
+    """Times of all statements with points, under actual bounds.
 
     Attributes:
-        theta: for this package alone.
+        schedule: the schedule.
+        theta: the relation of points to times per statement, as isl maps.
     """
 
     def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
@@ -77,7 +80,7 @@ class Times:
 
     @cached_property
     def innermost(self) -> dict[str, int | None]:
-        """By statement the component of its time that its innermost loop is."""
+        """The component of time of each statement's innermost loop, or None without a loop."""
         return {name: self._innermost(theta.range()) for name, theta in self.theta.items()}
 
     def _innermost(self, times: isl.Set) -> int | None:
@@ -88,11 +91,12 @@ class Times:
 
 
 class Gaps:
-    """All gaps of the values that some uses share, under actual bounds.
+    """All gaps between uses of one value name, under actual bounds.
 
     Args:
-        uses: value -> the statement points that make or read it; one value name, made somewhere.
-        kept: the values that are needed after everything has run.
+        times: the times of all statements.
+        uses: edges from the value to the statement points that write or read it.
+        kept: the values needed after the end of the run; None for no values.
     """
 
     def __init__(self, times: Times, uses: Sequence[Edge], kept: Set | None) -> None:
@@ -100,7 +104,7 @@ class Gaps:
         self._times, self._theta, self._dims = times, times.theta, times.schedule.dims
         flow: isl.Map | None = None
         for use in uses:
-            if use.sink not in self._theta:  # it never runs
+            if use.sink not in self._theta:  # the statement has no points
                 continue
             one = spend(isl.Map.apply_range, use.pairs.raw, self._theta[use.sink])
             flow = one if flow is None else spend(isl.Map.union, flow, one)
@@ -112,11 +116,11 @@ class Gaps:
         self._kept = None if kept is None else kept.raw
 
     def between_uses(self, ahead: int) -> list[Gap]:
-        """The gaps that end with a use.
+        """Return the gaps with a use at their end.
 
         Args:
-            ahead: by how many turns of the reader's innermost loop a value returns before it is
-                needed, as far as that is after it left.
+            ahead: the prefetch distance between `returns` and the use, in iterations of the
+                reader's innermost loop. A prefetch never precedes the start of the gap.
         """
         pairs = spend(isl.Map.range_product, self._flow, self._flow)
         pairs = spend(isl.Map.intersect_range, pairs, self._later.wrap())
@@ -142,7 +146,7 @@ class Gaps:
         return found
 
     def after_last_use(self) -> list[Gap]:
-        """The gaps of kept values behind their last use."""
+        """Return the gaps of retained values after their last use."""
         if self._kept is None:
             return []
         last = spend(isl.Map.lexmax, spend(isl.Map.intersect_domain, self._flow, self._kept))
@@ -154,13 +158,13 @@ class Gaps:
         return found
 
     def _relation(self, times: isl.Map, statement: str) -> Relation:
-        """Values -> the points of a statement that run at the given times."""
+        """Return the values -> the points of a statement that run at the given times."""
         raw = coalesce_pieces(spend(isl.Map.apply_range, times, self._theta[statement].reverse()))
         right = self._schedule.statements[statement].domain
         return Relation(self._dims, self._value, right, raw)
 
     def _at_depth(self, pairs: isl.Map, depth: int) -> isl.Map:
-        """The pairs whose times differ first in one component."""
+        """Return the pairs whose times differ first in component `depth`."""
         time = self._flow.range().get_space()
         apart = isl.Map.universe(time.map_from_set())
         for k in range(depth):
@@ -169,10 +173,10 @@ class Gaps:
         return spend(isl.Map.intersect_range, pairs.curry(), apart.wrap()).uncurry()
 
     def _shift_to_earlier_turn(self, pairs: isl.Map, after: str, ahead: int) -> isl.Map:
-        """The pairs with their second time moved to an earlier turn of the same loop.
+        """Return the pairs with their second time moved to an earlier iteration of the same loop.
 
-        To the loop's first turn where the loop is not that old, and not at all where that would be
-        before the value has left.
+        With too few earlier iterations, the time moves to the loop's first iteration. It stays if
+        it would otherwise precede the start of the gap.
         """
         loop, times = self._times.innermost[after], self._theta[after].range()
         if loop is None:

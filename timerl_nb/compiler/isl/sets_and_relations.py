@@ -1,8 +1,8 @@
-"""Integer sets and relations that speak in dimension names; with `scheduling`, the door to isl.
+"""Integer sets and relations with named dimensions.
 
-isl identifies dimensions by position and holds two sets equal that differ only in names, so a
-positional slip would be silent: here every set and relation carries its names, and every operation
-checks them. The bounds of all dimensions are parameters, always in the same order.
+isl identifies dimensions by position and considers two sets equal if they differ only in names, so
+a mix-up of positions would go unnoticed. The sets and relations here carry names, and every
+operation checks them. The bounds of all dimensions are parameters, always in the same order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
 
 
 def primed_name(name: str) -> str:
-    """The name of a relation's target dimension inside a condition over both sides."""
+    """Return the name of a relation's target dimension inside a condition over both sides."""
     return name + "'"
 
 
@@ -49,7 +49,10 @@ _VALUE, _LENGTH = invent_symbol("value"), invent_symbol("length")
 
 
 class Likeness:
-    """A set or relation as a key; its text would be one too, but islpy leaves a copy of each."""
+    """Key of a set or relation in a cache.
+
+    Its text would serve too, but islpy leaks a copy of every text.
+    """
 
     __slots__ = ("raw",)
 
@@ -66,7 +69,7 @@ class Likeness:
 # --- expressions to isl ------------------------------------------------------------------------
 
 
-# Passes and plans ask for the same points and reads again and again.
+# Passes and memory plans request the same sets and relations many times.
 @lru_cache(maxsize=50_000)
 def _set_of(dims: Dims, domain: Domain, cond: Cond) -> isl.Set:
     inside = dims.range_condition(domain)
@@ -85,13 +88,16 @@ def _map_of(
 
 
 def to_int(value: isl.Val) -> int:
-    """An integer; beyond 64 bits by its text, which is slow and of which islpy leaves a copy."""
-    short = value.get_num_si()  # 0 where it does not fit
+    """Return an isl integer as an int.
+
+    Integers beyond 64 bits are converted as text, slowly and with a small memory leak in islpy.
+    """
+    short = value.get_num_si()  # 0 if the value does not fit
     return short if short or value.is_zero() else value.to_python()
 
 
 def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin, int]:
-    """The affine expression times its denominator, and the denominator."""
+    """Return the affine expression times its denominator, and the denominator."""
     scale = to_int(aff.get_denominator_val())
     scaled = aff if scale == 1 else aff.scale_val(isl.Val(scale))
     total = const(to_int(scaled.get_constant_val()))
@@ -110,7 +116,7 @@ def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin,
 
 
 def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
-    # functions of integer sets have integer values where they are defined: the division is exact
+    # functions between integer sets have integer values, so the division is exact
     total, scale = _aff_lin(aff, names, bounds)
     return total if scale == 1 else total // scale
 
@@ -132,7 +138,7 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
 
 @memoize_with_cost
 def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
-    """A piecewise affine function of the named dimensions as one expression."""
+    """Return a piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
     few: isl.PwAff = pw if pw.n_piece() == 1 else coalesce_pieces(pw)
     few.foreach_piece(lambda s, a: pieces.append((s, a)))
@@ -151,20 +157,20 @@ def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     return result
 
 
-_MOST_PIECES = 8  # of a function that might be a minimum or maximum of few
+_MOST_PIECES = 8  # a function with more pieces is not tested for being a minimum or maximum
 
 
 def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
-    """The function as one of its pieces, or as the maximum or minimum of some, where it is that.
+    """Return the function as one of its pieces, or as a minimum or maximum of several, or None.
 
-    Degenerate bounds (T = 4, say) split off pieces that a minimum or maximum covers as well.
+    Special cases (such as T = 4) produce pieces that a minimum or maximum covers as well.
     """
     whole = pw.domain()
     for lin, piece in pieces.items():
         if _is_equal(piece, whole, pw):
             return lin
     for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
-        # only what is nowhere beyond the function can be an argument
+        # An argument of a maximum must not exceed the function anywhere; likewise for a minimum.
         chosen = {e: p for e, p in pieces.items() if _is_equal(spend(join, p, pw), whole, pw)}
 
         def is_covering(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
@@ -190,14 +196,14 @@ def _is_equal(function: isl.PwAff, on: isl.Set, other: isl.PwAff) -> bool:
 
 
 class Set:
-    """The points of a domain at which a condition holds."""
+    """Points of a domain that satisfy a condition."""
 
     def __init__(self, dims: Dims, domain: Domain, raw: isl.Set) -> None:
         self.dims, self.domain, self.raw = dims, domain, raw
 
     @classmethod
     def from_condition(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
-        """{ domain : 0 <= d < D for each dimension, and cond }."""
+        """Return { domain : 0 <= d < D for each dimension, and cond }."""
         return cls(dims, domain, _set_of(dims, domain, cond))
 
     def _wrap(self, raw: isl.Set) -> Set:
@@ -222,17 +228,20 @@ class Set:
         return bool(spend(isl.Set.is_empty, self.raw))
 
     def exists_with(self, other: Set) -> bool:
-        """Whether there are bounds under which both sets have points."""
+        """Return whether some bounds make both sets nonempty."""
         both = (spend(isl.Set.params, one.raw) for one in (self, other))
         return not spend(isl.Set.is_empty, spend(isl.Set.intersect, *both))
 
     def with_bounds(self, bounds: Point, least: int = 1) -> Set:
-        """The set under actual bounds, and under any bounds of at least `least` where none is given."""
+        """Return the set under actual bounds; bounds without a value are at least `least`."""
         known = bounds_set(self.dims, bounds, least)
         return self._wrap(spend(isl.Set.intersect_params, self.raw, known))
 
     def sample(self) -> dict[str, int] | None:
-        """One point of the set, by name, with a dynamic bound there; None where it is empty."""
+        """Return one point as a value per name, or None for an empty set.
+
+        The result includes the dynamic bound at the point.
+        """
         if self.is_empty():
             return None
         point = spend(isl.Set.sample_point, self.raw)
@@ -242,7 +251,7 @@ class Set:
         return found | _length(self.dims, point)
 
     def sample_under_bounds(self) -> dict[str, int] | None:
-        """One point of the set, and the bounds under which it is one; None where it is empty."""
+        """Return one point together with bounds for which it is in the set, or None."""
         found = self.sample()
         if found is None:
             return None
@@ -253,23 +262,26 @@ class Set:
         }
         return found | bounds
 
-    # --- under a dynamic bound -------------------------------------------------------------------
+    # --- dynamic bounds --------------------------------------------------------------------------
 
     def at_some_length(self) -> Set:
-        """The points that are in the set for some length; the bound's symbol is then the ceiling."""
+        """Return the points in the set for at least one length.
+
+        The bound's symbol then means the ceiling.
+        """
         return (
             self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
         )
 
     def at_every_length(self) -> Set:
-        """The points that are in the set whatever the length, up to the ceiling."""
+        """Return the points in the set for every length up to the ceiling."""
         if self.dims.dynamic is None:
             return self
         outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims)
         return self._wrap(spend(isl.Set.complement, outside))
 
     def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
-        """All points under actual bounds, in lexicographic order."""
+        """Return all points under actual bounds, in lexicographic order."""
         found: list[tuple[int, ...]] = []
         n = len(self.domain)
         raw = self.with_bounds(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
@@ -279,14 +291,14 @@ class Set:
         return iter(sorted(found))
 
     def condition(self, given: Set | None = None) -> Cond:
-        """A condition that, among the points of `given`, holds exactly on the set."""
+        """Return a condition that defines the set among the points of `given`."""
         raw = self.raw
         if given is not None:
             raw = spend(isl.Set.gist, raw, self._check_operand(given))
         return _set_cond(raw, self.domain, self.dims.bounds)
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
-        """The least and greatest value of one dimension, as expressions of the bounds."""
+        """Return the smallest and largest value of one dimension, as expressions of the bounds."""
         k = self.domain.index(name)
         of = self.dims.bounds
         return (
@@ -295,7 +307,10 @@ class Set:
         )
 
     def greatest(self, e: Lin, bounds: Point) -> int:
-        """The greatest value of an expression over the set, under actual bounds; 0 over none."""
+        """Return the largest value of an expression over the set under actual bounds.
+
+        It is 0 for an empty set.
+        """
         value = _map_of(self.dims.bounds, self.domain, (_VALUE,), eq(sym(_VALUE), e))
         image = spend(isl.Set.apply, self.with_bounds(bounds).raw, value)
         if image.is_empty():
@@ -304,7 +319,7 @@ class Set:
 
     @property
     def identity_key(self) -> Likeness:
-        """A key: equal for those that isl knows to be the same without computing."""
+        """A cache key, equal for sets with the same isl representation."""
         return Likeness(self.raw)
 
     def __str__(self) -> str:
@@ -312,9 +327,9 @@ class Set:
 
 
 def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
-    """The parameter set with the given bounds fixed and the others at least `least`.
+    """Return the parameter set with the given bounds fixed and the others at least `least`.
 
-    A dynamic bound may be anything up to the given one, its ceiling.
+    A dynamic bound ranges from 1 to the given value, its ceiling.
     """
     bounds = {**dims.values, **bounds}
     conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), least) for n in dims.bounds]
@@ -327,7 +342,7 @@ def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
 
 
 def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
-    """The parameter set with the given bounds fixed, a dynamic one at its ceiling."""
+    """Return the parameter set with all bounds fixed, a dynamic one at its ceiling."""
     return _params_set(dims, all_of(*(eq(sym(n), bounds[n]) for n in dims.bounds)))
 
 
@@ -337,7 +352,7 @@ def _params_set(dims: Dims, cond: Cond) -> isl.Set:
 
 
 def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
-    """The dynamic bound at a sample point."""
+    """Return the dynamic bound at a sample point, if there is one."""
     if dims.dynamic is None:
         return {}
     name = dims.dynamic.bound
@@ -345,7 +360,7 @@ def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
 
 
 def _at_some_length(raw: Any, dims: Dims) -> Any:
-    """{ x : x in raw for some length of 1 to the ceiling }, of a set or a map."""
+    """Return { x : x in raw for some length from 1 to the ceiling }, of a set or a map."""
     assert dims.dynamic is not None
     bound = dims.dynamic.bound
     raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), _LENGTH)
@@ -368,14 +383,17 @@ class Relation:
 
     @classmethod
     def from_condition(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
-        """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
+        """Return the pairs that satisfy `cond`. Names of right dimensions are primed in `cond`."""
         return cls(
             dims, left, right, _map_of(dims.bounds, left, tuple(map(primed_name, right)), cond)
         )
 
     @classmethod
     def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
-        """Which source points each sink point reads through `index`; not cut to the source."""
+        """Return the source points that each sink point reads through `index`.
+
+        The source points are not restricted to `source`.
+        """
         conds: list[Cond] = []
         for name, entry in zip(source.domain, index, strict=True):
             to = sym(primed_name(name))
@@ -415,31 +433,31 @@ class Relation:
         return self._wrap(spend(isl.Map.intersect_params, self.raw, known))
 
     def with_least_bounds(self, least: int) -> Relation:
-        """The relation under bounds that are all at least `least`."""
+        """Return the relation for bounds of at least `least`."""
         large = _params_set(self.dims, all_of(*(ge(sym(n), least) for n in self.dims.bounds)))
         return self._wrap(spend(isl.Map.intersect_params, self.raw, large))
 
     def restrict_domain(self, left: Set) -> Relation:
-        """Only the pairs that start in `left`."""
+        """Return the pairs with a source in `left`."""
         if left.domain != self.left:
             raise AssertionError(f"domain {self.left} cut with {left.domain}")
         return self._wrap(spend(isl.Map.intersect_domain, self.raw, left.raw))
 
     def restrict_range(self, right: Set) -> Relation:
-        """Only the pairs whose target lies in `right`."""
+        """Return the pairs with a target in `right`."""
         if right.domain != self.right:
             raise AssertionError(f"range {self.right} cut with {right.domain}")
         return self._wrap(spend(isl.Map.intersect_range, self.raw, right.raw))
 
     def subtract_range(self, right: Set) -> Relation:
-        """Only the pairs whose target does not lie in `right`."""
+        """Return the pairs with a target outside `right`."""
         return self - self.restrict_range(right)
 
     def inverse(self) -> Relation:
         return Relation(self.dims, self.right, self.left, spend(isl.Map.reverse, self.raw))
 
     def then(self, other: Relation) -> Relation:
-        """Pairs (a, c) such that (a, b) is in this relation and (b, c) in the other."""
+        """Return the pairs (a, c) with (a, b) in this relation and (b, c) in the other."""
         if self.right != other.left:
             raise AssertionError(f"{self.right} does not meet {other.left}")
         raw = spend(isl.Map.apply_range, self.raw, other.raw)
@@ -455,7 +473,7 @@ class Relation:
         return bool(spend(isl.Map.is_injective, self.raw))
 
     def sample(self) -> tuple[dict[str, int], dict[str, int]] | None:
-        """One pair, each side by name; None where the relation is empty."""
+        """Return one pair, each side as a value per name; None for an empty relation."""
         if self.is_empty():
             return None
         point = spend(isl.Set.sample_point, self.raw.wrap())
@@ -470,16 +488,19 @@ class Relation:
         )
 
     def disjoint_parts(self) -> list[Relation]:
-        """Return disjoint parts, each by one system of constraints."""
+        """Return disjoint parts, each defined by one conjunction of constraints."""
         apart = spend(isl.Map.make_disjoint, coalesce_pieces(spend(isl.Map.compute_divs, self.raw)))
         return [self._wrap(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
 
     def box(self) -> Relation:
-        """Per left point all right points that lie, in each dimension, between two that it has."""
+        """Return, for each left point, the bounding box of its right points."""
         return self._wrap(_box(self.raw))
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
-        """Per left point, the least and greatest right value of one dimension."""
+        """Return the smallest and largest value of one right dimension.
+
+        Both are expressions of the left point.
+        """
         k = self.right.index(name)
         of = self.dims.bounds
         low = pw_expression(spend(isl.Map.dim_min, self.raw, k), self.left, of)
@@ -487,28 +508,27 @@ class Relation:
 
     @cached_property
     def is_single_valued(self) -> bool:
-        """Whether no left point has two partners."""
+        """Whether each left point has at most one right point."""
         return bool(spend(isl.Map.is_single_valued, self.raw))
 
     @cached_property
     def pieces(self) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
-        """A single-valued relation as functions: where, and the right point there."""
+        """A single-valued relation as functions: pairs of a condition and the right point."""
         return _pieces(self.raw, self.left, self.dims.bounds)
 
-    # --- under a dynamic bound -------------------------------------------------------------------
+    # --- dynamic bounds --------------------------------------------------------------------------
 
     def at_some_length(self) -> Relation:
-        """The pairs that there are for some length; the bound's symbol is then the ceiling."""
+        """Return the pairs for at least one length; the bound's symbol then means the ceiling."""
         return (
             self if self.dims.dynamic is None else self._wrap(_at_some_length(self.raw, self.dims))
         )
 
     def decided_at(self) -> Relation:
-        """Left point -> the last point of the dynamic dimension that tells what it is related to.
+        """Return left point -> the last point of the dynamic dimension at which its end matters.
 
-        If the dimension ends at that point, the left point has other partners than if it does not
-        end before the ceiling; where it ends later makes no difference. Left points whose partners
-        do not depend on the length are left out.
+        An end at this point gives other right points than an end at the ceiling. Ends after it make
+        no difference. Left points are omitted if their right points do not depend on the length.
         """
         dim = self.dims.dynamic
         assert dim is not None
@@ -527,7 +547,10 @@ class Relation:
         return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
 
     def pair_targets(self, other: Relation, right: Domain) -> Relation:
-        """Left point -> pairs of a right point of this and of the other, ordered as `right`."""
+        """Return left point -> pairs of right points of this and the other relation.
+
+        The coordinates of a pair are ordered as `right`.
+        """
         both = (*self.right, *other.right)
         pairs = self.raw.flat_range_product(other.raw)
         order = Relation.from_condition(
@@ -536,12 +559,12 @@ class Relation:
         return Relation(self.dims, self.left, right, spend(isl.Map.apply_range, pairs, order.raw))
 
     def lexmax(self) -> Relation:
-        """Per left point its lexicographically last right point."""
+        """Return the lexicographically last right point of each left point."""
         return self._wrap(spend(isl.Map.lexmax, self.raw))
 
     @property
     def identity_key(self) -> Likeness:
-        """A key: equal for those that isl knows to be the same without computing."""
+        """A cache key, equal for relations with the same isl representation."""
         return Likeness(self.raw)
 
     def __str__(self) -> str:
@@ -587,7 +610,7 @@ def _anonymous_in(raw: isl.Map) -> isl.Map:
 
 
 def union(relations: Iterable[Relation]) -> Relation | None:
-    """All pairs of several relations between the same domains; None for no relation."""
+    """Return the union of relations between the same domains; None without any."""
     total: Relation | None = None
     for relation in relations:
         total = relation if total is None else total | relation

@@ -1,8 +1,9 @@
-"""Sibling loops that run as one: those that isl leaves apart although a constant shift would do.
+"""Fusion of sibling loops that isl leaves apart although a constant shift would allow it.
 
-A schedule is looked at as a row of parts that run one after the other: points of one statement, or a
-loop around a row of its own. Two loops of a row are merged where the later one, shifted by a constant,
-runs no point before what that needs, and where some value is then kept for a constant number of turns.
+A schedule is treated as a row of parts in order of execution. A part is a set of points of one
+statement, or a loop around a row. Two loops of a row are fused if the later one, shifted by a
+constant, runs every point after its dependences, and if some value is then live for a constant
+number of iterations.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ _KIND = isl.schedule_node_type
 
 @dataclass(frozen=True)
 class _Loop:
-    """One loop: the turn in which each of its points runs, by statement."""
+    """One loop: the iteration of each point by statement, and the row inside."""
 
     times: Mapping[str, Any]
     body: list[_Part]
 
 
-_Part = Any  # a named set: points of one statement; or a loop
-_Between = dict[tuple[int, int], list[Any]]  # by the places of two parts in their row
+_Part = Any  # a named set (points of one statement) or a loop
+_Between = dict[tuple[int, int], list[Any]]  # by the positions of two parts in their row
 
 
 def merge_sibling_loops(raw: Any, validity: Sequence[Any], proximity: Sequence[Any]) -> Any:
-    """The schedule with sibling loops merged; as it is where none are.
+    """Return the schedule with sibling loops fused, or unchanged if none can be.
 
     Args:
-        validity: what must run before what, by statements; the schedule meets all of it.
-        proximity: what had better run soon after what.
+        raw: the schedule.
+        validity: dependences between statements, all satisfied by the schedule.
+        proximity: pairs of points with a preferably short distance in time.
     """
     row = _row(raw.get_root())
     joined = _merge_loops_in_row(row, validity, proximity)
@@ -71,7 +73,7 @@ def _merge_loops_in_row(
 
 
 def _joined_siblings(row: list[_Part], needs: _Between, near: _Between) -> Iterator[list[_Part]]:
-    """The row with two of its loops as one, in every way: near ones first."""
+    """Yield the row with two of its loops fused, in every possible way, near loops first."""
     for later in range(len(row)):
         for first in reversed(range(later)):
             shift = _shift(row, first, later, needs, near)
@@ -80,9 +82,9 @@ def _joined_siblings(row: list[_Part], needs: _Between, near: _Between) -> Itera
 
 
 def _shift(row: list[_Part], first: int, later: int, needs: _Between, near: _Between) -> int | None:
-    """By how much the second of two parts must be behind to run in one loop with the first.
+    """Return the shift of the second part that lets both run in one loop.
 
-    None where they are no loops, cannot share one, or where that would serve no value.
+    None if they are not loops, cannot share one, or if sharing would bound no live range.
     """
     one, other = row[first], row[later]
     if not (isinstance(one, _Loop) and isinstance(other, _Loop) and (first, later) in near):
@@ -98,7 +100,7 @@ def _shift(row: list[_Part], first: int, later: int, needs: _Between, near: _Bet
 
 
 def _waiting(first: int, later: int, needs: _Between) -> list[int]:
-    """The parts between two that wait for the first of them."""
+    """Return the parts between two with a dependence on the first of them, directly or not."""
     found: list[int] = []
     for k in range(first + 1, later):
         if any((before, k) in needs for before in (first, *found)):
@@ -109,7 +111,7 @@ def _waiting(first: int, later: int, needs: _Between) -> list[int]:
 def _fuse_loops(
     row: list[_Part], first: int, later: int, shift: int, needs: _Between
 ) -> list[_Part]:
-    """The row with two of its loops as one, and behind it what waits for the first of them."""
+    """Return the row with two loops fused, followed by the parts that depend on the first loop."""
     one, other = row[first], row[later]
     times = dict(one.times)
     for name, time in other.times.items():
@@ -134,7 +136,7 @@ def _ends(pairs: Any) -> tuple[str, str]:
 
 
 def _group_dependences(row: list[_Part], dependences: Iterable[Any]) -> _Between:
-    """The dependences between the parts of a row, and within each."""
+    """Return the dependences between the parts of a row, and within each part."""
     homes: dict[str, list[tuple[int, Any]]] = {}
     for k, part in enumerate(row):
         if isinstance(part, _Loop):
@@ -155,7 +157,7 @@ def _group_dependences(row: list[_Part], dependences: Iterable[Any]) -> _Between
 
 
 def _same_iteration_dependences(loop: _Loop, dependences: Iterable[Any]) -> list[Any]:
-    """The dependences within one turn of a loop."""
+    """Return the dependences within one iteration of a loop."""
     found: list[Any] = []
     for pairs in dependences:
         source, sink = _ends(pairs)
@@ -167,7 +169,10 @@ def _same_iteration_dependences(loop: _Loop, dependences: Iterable[Any]) -> list
 
 
 def _dependence_distances(one: _Loop, other: _Loop, pairs: Any) -> Any:
-    """By how many turns the second loop's points are ahead of the first's that they need."""
+    """Return the distances of dependences.
+
+    A distance is the iteration in the second loop minus that in the first.
+    """
     source, sink = _ends(pairs)
     times = isl.Map.from_pw_aff(one.times[source]), isl.Map.from_pw_aff(other.times[sink])
     turns = spend(isl.Map.apply_domain, pairs, times[0])

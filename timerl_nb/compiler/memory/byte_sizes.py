@@ -1,6 +1,6 @@
-"""How large things are under actual bounds.
+"""Sizes of values under actual bounds.
 
-An axis of symbolic length has a static capacity: the greatest length at any point (semantics.md §3).
+An axis of symbolic length has a static capacity: the greatest length at any point.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from timerl_nb.compiler.isl.sets_and_relations import Point
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Slice
 
-# A slice of more points than this is gathered into one array before the kernel that reads it runs.
+# A slice of more points than this is gathered into one array before its kernel runs.
 MANY = 16
 
 
 def moving_symbols(pdg: Pdg, op: Op) -> frozenset[str]:
-    """The symbols that have another value at another point of an operation."""
+    """Return the symbols with different values at different points of an operation."""
     return frozenset((*op.domain, *pdg.dims.lengths(op.domain)))
 
 
 class Sizes:
-    """Capacities and bytes of a graph's values under actual bounds."""
+    """Capacities and byte sizes of a graph's values under actual bounds."""
 
     def __init__(self, pdg: Pdg, bounds: Point) -> None:
         self.pdg, self.bounds = pdg, bounds
@@ -32,7 +32,7 @@ class Sizes:
         self._varying: dict[tuple[int, Size], bool] = {}
 
     def capacity(self, op: Op, size: Size) -> int:
-        """The greatest value of a size at any point of an operation's domain."""
+        """Return the greatest value of a size over an operation's domain."""
         if isinstance(size, int):
             return size
         key = (op.id, size)
@@ -44,9 +44,9 @@ class Sizes:
         return self._capacities[key]
 
     def varies(self, op: Op, size: Size) -> bool:
-        """Whether an axis is shorter than its capacity at some point of an operation's domain.
+        """Return whether an axis is shorter than its capacity at some point of an operation.
 
-        Blocks whose size divides what they are cut from are not.
+        Blocks do not vary if their size divides the blocked length.
         """
         if isinstance(size, int) or not size.symbols & moving_symbols(self.pdg, op):
             return False
@@ -63,27 +63,27 @@ class Sizes:
         return prod(self.shape(op, kind.shape)) * NUMPY[kind.dtype].itemsize
 
     def output_bytes(self, op: Op, out: int) -> int:
-        """Bytes of one value of an output."""
+        """Return the bytes of one value of an output."""
         return self.type_bytes(op, op.outputs[out].type)
 
     def point_shape(self, read: Read) -> tuple[int, ...]:
-        """The shape of one point's value of what is read."""
+        """Return the shape of one value of a read's source."""
         return self.shape(self.pdg[read.source], self.pdg.output(read).type.shape)
 
     def span(self, op: Op, read: Read) -> int:
-        """How many points a read's slices span at most; 1 where it has none."""
+        """Return the greatest number of points in a read's slices; 1 without slices."""
         return prod(self.capacity(op, e.length) for e in read.index if isinstance(e, Slice))
 
     def is_gathered(self, op: Op, read: Read) -> bool:
-        """Whether a read is gathered into one array before the kernel runs."""
+        """Return whether a read is gathered into one array before the kernel runs."""
         return is_sliced(read) and self.span(op, read) > MANY
 
     def gathered_bytes(self, op: Op, read: Read) -> int:
-        """Bytes of one operand if it is gathered before the kernel runs, else 0."""
-        if op.kind == "udf" or not self.is_gathered(op, read):  # that gathers on the host
+        """Return the bytes of an operand that is gathered before the kernel runs, else 0."""
+        if op.kind == "udf" or not self.is_gathered(op, read):  # a udf gathers itself
             return 0
         return self.span(op, read) * self.point_bytes(read)
 
     def point_bytes(self, read: Read) -> int:
-        """Bytes of one point's value of what is read."""
+        """Return the bytes of one value of a read's source."""
         return prod(self.point_shape(read)) * NUMPY[self.pdg.output(read).type.dtype].itemsize

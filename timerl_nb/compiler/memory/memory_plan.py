@@ -1,4 +1,4 @@
-"""The memory plan: a store per tensor, when its values live, and the predicted timeline."""
+"""The memory plan: the storage of each tensor, live ranges, and the predicted timeline."""
 
 from __future__ import annotations
 
@@ -42,25 +42,29 @@ from timerl_nb.compiler.symbolic.dimensions import Domain, bounds_text
 
 
 class MemoryPlan(Inspectable):
-    """Stores, lifetimes and the predicted use of memory under actual bounds.
+    """Stores, lifetimes and the predicted memory use under actual bounds.
 
     Args:
-        placed: which tensors are blocks, and which operands are read from them.
-        smallest: choose the smallest store for each tensor; False keeps all in point maps.
-        donations: by operand, whose memory it gives to an output, or why it does not; None where
-            kernels take nothing over.
-        apart: the same plan where kernels take nothing over.
-        fold: of what run the clock's turns are some alone; values are as large as there.
+        constraints: the statements and dependences.
+        clock: the order of all points.
+        lifetimes: the lifetimes of all tensors.
+        placed: the tensors stored as blocks, and the operands read from them.
+        smallest: whether to choose the smallest store per tensor; otherwise all are point maps.
+        swaps: the values to move to the host between uses.
+        donations: for each operand, the output in its memory, or the reason against it; None
+            without donation.
+        apart: the same plan without donation.
+        fold: a periodic run. The clock then covers a few iterations of it, and sizes are those of
+            the whole run.
 
     Attributes:
-        savings: what the passes did to store less at once, and why (`with_savings`).
-        buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
-        given_in_buffers: bytes of given arrays that XLA's buffers hold already.
-        is_lowered: XLA is to run it, so that its buffers are what it needs.
-        share: what each of several devices holds; None on one.
-        whole: why the points of a long run were looked at one by one; empty where they were not, and
-            where they are few.
-        buffer_layout: the `Layout` of XLA's buffers (`in_buffers`); None if it is unknown.
+        savings: measures of passes against memory use, with their reasons (`with_savings`).
+        buffers: bytes of XLA's buffers (`in_buffers`); 0 if unknown.
+        given_in_buffers: bytes of given arrays in use as buffers.
+        is_lowered: whether XLA runs the program. Its buffers then count as needed memory.
+        share: the part of each device if several share the program, else None.
+        whole: the reason why a long run was planned point by point, else empty.
+        buffer_layout: the `Layout` of XLA's buffers (`in_buffers`), or None if unknown.
     """
 
     def __init__(
@@ -93,13 +97,13 @@ class MemoryPlan(Inspectable):
 
     @property
     def saved_by(self) -> Mapping[str, str]:
-        """What keeps the peak down, asked for or not, and why: `in blocks of 50 along t`, say."""
-        waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
+        """Measures to reduce the peak, with their reasons, such as `in blocks of 50 along t`."""
+        waits = {"waiting on the host": "the device is too small"} if self.swaps.all else {}
         return {**self.savings, **waits}
 
     @property
     def swap_search(self) -> Swapping:
-        """The search for swaps; sums that are being added to stay where they are."""
+        """The search for swaps. Accumulated tensors are never swapped."""
         if self._apart is not None:
             return self._apart.swap_search
         if self._swapping is None:
@@ -110,26 +114,26 @@ class MemoryPlan(Inspectable):
 
     @property
     def copy_duration(self) -> int:
-        """For how many executed points a value that leaves the device is still there."""
+        """Duration of a copy to the host, in executed points."""
         return time_to_copy(self.swaps.slack, self.pdg.dims)
 
     @cached_property
     def accumulated_tensors(self) -> frozenset[Tensor]:
-        """The tensors that sums are added to."""
+        """The results of accumulations."""
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
     def without_extrapolation(self) -> MemoryPlan:
-        """The plan of which swaps are chosen."""
+        """Return the plan used for choosing swaps."""
         return self
 
     def with_swaps_below(self, budget: int) -> MemoryPlan:
-        """This plan with swaps that bring its peak below the budget, or as far down as they can."""
+        """Return the plan with swaps and a peak below the budget, or as low as possible."""
         if self._apart is not None:
             return self._apart.with_swaps_below(budget)
         return self.with_swaps(self.swap_search.choose(self.point_by_point.bytes, budget))
 
     def with_fewer_swaps(self, swaps: Swaps, budget: int) -> MemoryPlan:
-        """This plan, point by point, with the same swaps of as few values as keep to the budget."""
+        """Return the plan with the same swaps, restricted to as few values as the budget allows."""
         if self._apart is not None:
             return self._apart.with_fewer_swaps(swaps, budget)
         return self.with_swaps(
@@ -137,19 +141,19 @@ class MemoryPlan(Inspectable):
         )
 
     def forget(self) -> None:
-        """Let go of what swaps were weighed by, if any were."""
+        """Free the data used by the search for swaps."""
         if self._apart is not None:
             self._apart.forget()
         elif self._swapping is not None:
             self._swapping.forget()
 
     def forget_lives(self) -> None:
-        """Let go of when values live; it is found again where somebody asks."""
+        """Free the live ranges; they are computed again on demand."""
         for name in ("point_by_point", "spans", "stores"):
             vars(self).pop(name, None)
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
-        """This plan with other swaps; its kernels take over nothing but blocks."""
+        """Return the plan with other swaps. Its kernels reuse no operands except blocks."""
         if self._apart is not None:
             return self._apart.with_swaps(swaps)
         return self._remade(self.clock, swaps=swaps)
@@ -167,12 +171,14 @@ class MemoryPlan(Inspectable):
         given: int = 0,
         share: Share | None = None,
     ) -> MemoryPlan:
-        """Return the same plan with the bytes of XLA's buffers.
+        """Return the same plan with the size of XLA's buffers.
 
         Args:
-            layout: their `Layout`.
-            given: bytes of given arrays that are among these buffers.
-            share: the part on each device.
+            nbytes: the bytes of all buffers.
+            is_lowered: whether XLA runs the program.
+            layout: the `Layout` of the buffers.
+            given: bytes of given arrays among these buffers.
+            share: the part of each device.
         """
         known = nbytes, is_lowered, given, share
         if known == (self.buffers, self.is_lowered, self.given_in_buffers, self.share):
@@ -186,11 +192,11 @@ class MemoryPlan(Inspectable):
         )
 
     def with_savings(self, savings: Mapping[str, str]) -> MemoryPlan:
-        """Return the same plan with the reasons of passes for storing less at once."""
+        """Return the same plan with the measures of passes against memory use."""
         return self._copy_with(savings=dict(savings))
 
     def looked_at_whole(self, why: str) -> MemoryPlan:
-        """The same plan, of which it is known why no few of its many turns say what all do."""
+        """Return the same plan with the reason why it was made point by point."""
         return self._copy_with(whole=why)
 
     def _copy_with(self, **known: Any) -> MemoryPlan:
@@ -199,39 +205,40 @@ class MemoryPlan(Inspectable):
         return made
 
     def of_turns(self, clock: Clock) -> MemoryPlan:
-        """The same plan of another number of turns of a run that is folded."""
+        """Return the same plan for another number of iterations of a periodic run."""
         return self._remade(clock, donations=self.donations if self.donates else None)
 
     @property
     def isl_bounds(self) -> tuple[Point, int]:
-        """The bounds that what isl is asked holds for, and the least of those that are left open."""
+        """The fixed bounds for isl, and the least value of the open bound."""
         if self.fold is None:
             return self.bounds, 1
         open_bound = self.fold.dim.bound
-        # of each remainder modulo the period the least is no more than the windows' own
+        # For each remainder modulo the period, the least open bound is at most that of the short
+        # runs.
         least = self.fold.few - self.fold.period + 1
         return {n: b for n, b in self.bounds.items() if n != open_bound}, least
 
     def swapped_tensors(self, lifetime: str) -> tuple[Tensor, ...]:
-        """The tensors of a lifetime that are swapped."""
+        """Return the swapped tensors of a lifetime."""
         return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
 
     @property
     def statements(self) -> Statements:
-        """What runs, and what it reads."""
+        """The statements of the program and their operands."""
         return self.constraints.statements
 
     @property
     def pdg(self) -> Pdg:
-        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        """The graph after all passes, with separate outputs for blocks."""
         return self.constraints.pdg
 
     def operand_parts(self, op: Op, slot: int) -> tuple[PointRange, ...]:
-        """What an operand that is read from blocks consists of; nothing where it is not."""
+        """Return the parts of an operand in blocks; an empty tuple for other operands."""
         return self.placed.parts.get((op.id, slot), ())
 
     def gathered_bytes(self, op: Op) -> int:
-        """Bytes of the operands that are gathered for one point of an operation."""
+        """Return the bytes of the gathered operands of one point of an operation."""
         return sum(
             self.sizes.gathered_bytes(op, read)
             for slot, read in enumerate(op.inputs)
@@ -240,17 +247,17 @@ class MemoryPlan(Inspectable):
 
     @cached_property
     def value_bytes(self) -> Mapping[Tensor, int]:
-        """The bytes that come and go together, of each tensor: a value's, or a block's."""
+        """The bytes of one allocation of each tensor: a value or a block."""
         return {t: self.unit(t) * self._rows(t) for t in self.names}
 
     def _rows(self, tensor: Tensor) -> int:
-        """How many values of a tensor come and go together."""
+        """Return the number of values in one allocation of a tensor."""
         block = self.placed.blocks.get(tensor)
         return 1 if block is None else block.size
 
     @cached_property
     def point_by_point(self) -> Timeline:
-        """The timeline of all turns; of a long run, of some that say what all do."""
+        """The timeline point by point; for a periodic run, of a few iterations."""
         gathered = {name: self.gathered_bytes(op) for name, op in self.statements.ops.items()}
         return predict(
             self.clock,
@@ -263,60 +270,71 @@ class MemoryPlan(Inspectable):
         )
 
     def unit(self, tensor: Tensor) -> int:
-        """Bytes of one value of a tensor."""
+        """Return the bytes of one value of a tensor."""
         return self.sizes.output_bytes(self.pdg[tensor[0]], tensor[1])
 
     @cached_property
     def names(self) -> Mapping[Tensor, str]:
-        """What tensors are called, each by a name of its own."""
+        """The unique name of each tensor."""
         tensors = (tensor for life in self.lifetimes.values() for tensor in life.tensors)
         return {tensor: self.pdg.names.output(*tensor) for tensor in tensors}
 
     @cached_property
     def spans(self) -> Mapping[Tensor, Span]:
-        """When the values (or blocks) of each tensor live."""
+        """The live ranges of each tensor's values or blocks."""
         pairs = zip(self.lifetimes.values(), self.point_by_point.spans, strict=True)
         return {tensor: span for life, span in pairs for tensor in life.tensors}
 
     def timeline(self) -> AnyTimeline:
-        """Live bytes over schedule time, predicted: nothing is run.
+        """Return the live bytes over schedule time, predicted without running the program.
 
-        Under a dynamic bound it is that of a run that reaches the ceiling every time, which no run
-        exceeds.
+        Under a dynamic bound the prediction is an upper limit: every run is assumed to reach the
+        ceiling.
         """
         return self.point_by_point
 
     @property
     def peak(self) -> int:
-        """The predicted greatest number of live device bytes."""
+        """The predicted peak of live bytes on the device."""
         return self.timeline().peak
 
     @cached_property
     def _temporaries_by_statement(self) -> Mapping[str, int]:
-        """Bytes that each statement's kernel stores within itself."""
+        """Bytes of the temporaries in each statement's kernel."""
         return {
             name: self.kernel_temporaries(self.sizes, op)
             for name, op in self.statements.ops.items()
         }
 
     def kernel_temporaries(self, sizes: Sizes, op: Op) -> int:
-        """Bytes that a kernel stores within itself, of values of such sizes."""
+        """Return the estimated bytes of the temporaries in a kernel.
+
+        Args:
+            sizes: the sizes of values, for example on one device.
+            op: the operation of the kernel.
+        """
         taken = (d for d in self.donations.values() if d.op_id == op.id)
         return temporaries(sizes, op, self._live_value_count, {d.output for d in taken})
 
     def _live_value_count(self, tensor: Tensor) -> int:
-        """How many values of a tensor there are at once; of a merge that is not known, and two."""
+        """Return the greatest number of simultaneously live values of a tensor.
+
+        It is 2 if unknown, as for merges.
+        """
         span = self.spans.get(tensor)
         return 2 if span is None else span.lives.most_at_once * self._rows(tensor)
 
     @property
     def temporaries(self) -> int:
-        """Bytes that a kernel stores within itself at most: estimated, before XLA compiles it."""
+        """Estimated bytes of the temporaries in the kernel with the most.
+
+        The estimate needs no compilation.
+        """
         return max(self._temporaries_by_statement.values(), default=0)
 
     @property
     def temporaries_in(self) -> str:
-        """The kernel of which that is; empty where no kernel stores any."""
+        """The kernel with the most temporaries; empty if no kernel has any."""
         if not self.temporaries:
             return ""
         most = max(
@@ -326,7 +344,10 @@ class MemoryPlan(Inspectable):
 
     @property
     def unknown_in(self) -> tuple[str, ...]:
-        """The kernels whose temporaries are uncertain: of contractions, or of several results."""
+        """The kernels with uncertain temporaries.
+
+        These contain contractions, or have several results.
+        """
         names, ops = self.pdg.names, self.statements.ops.values()
         return tuple(
             names[op.id]
@@ -336,7 +357,7 @@ class MemoryPlan(Inspectable):
 
     @property
     def constants(self) -> int:
-        """Bytes of given arrays (`trl.data`, initial values) that no store or buffer holds already."""
+        """Bytes of given arrays (`trl.data`, initial values) outside stores and buffers."""
         return self._constants_lowered if self.is_lowered else self._constants
 
     @cached_property
@@ -348,25 +369,25 @@ class MemoryPlan(Inspectable):
     @property
     def _constants_lowered(self) -> int:
         nbytes = sum(value.array.nbytes for value in arrays_of(self.statements.ops.values()))
-        # beyond the buffers nothing says that the arrays in them count at the peak
+        # If the peak exceeds the buffers, the given arrays in them may not be live at the peak.
         return nbytes if self.peak > self.buffers else nbytes - self.given_in_buffers
 
     @property
     def temporaries_each(self) -> int:
-        """The same on each device."""
+        """Estimated bytes of the temporaries on each device."""
         return self.temporaries if self.share is None else self.share.temporaries
 
     @property
     def overhead_bytes(self) -> int:
-        """Bytes that each device needs beside what is carried."""
+        """Bytes of temporaries and given arrays on each device."""
         return self.temporaries_each + self.constants
 
     @property
     def needed(self) -> int:
         """The expected memory of each device, in bytes; `details` has its parts.
 
-        A budget (`Options(device_memory=…)`) bounds it. XLA may state more once it has compiled the
-        program: a run within a budget then searches on, and one without warns.
+        A budget (`Options(device_memory=…)`) limits it. XLA may report more after compilation. A
+        program with a budget then searches for a smaller plan, and one without warns.
         """
         return self.laid_out if self.is_lowered else self.peak + self.overhead_bytes
 
@@ -375,8 +396,8 @@ class MemoryPlan(Inspectable):
         """The parts of `needed` in bytes, as far as they are known before the program runs.
 
         `values` are live values at the peak. `buffers` are XLA's buffers for them, and 0 in the
-        interpreter. `temporaries` is the estimate for the largest kernel. `given` are the arrays
-        of given data. `moving` are values on their way to or from the host.
+        interpreter. `temporaries` is the estimate for the largest kernel. `given` are the arrays of
+        given data. `moving` are values in transfer to or from the host.
         """
         return MappingProxyType(
             {
@@ -390,21 +411,24 @@ class MemoryPlan(Inspectable):
 
     @property
     def laid_out(self) -> int:
-        """The same with values in XLA's buffers, where these were looked at."""
+        """The expected memory of each device with all values in XLA's buffers."""
         beside = self.temporaries_each + self._constants_lowered
         if self.share is None:
             return max(self.peak, self.buffers) + beside
-        # what is live beyond the buffers is gathered, on each device perhaps
+        # live values beyond the buffers are gathered operands, possibly on each device
         return self.share.buffers + max(0, self.peak - self.buffers) + beside
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """What each device needs: `needed`, once for every one."""
+        """The value of `needed` for each device."""
         return (self.needed,) * (1 if self.share is None else self.share.count)
 
     @property
     def bytes_in_transfer(self) -> int:
-        """Bytes on their way between device and host: what leaves together, and what returns together."""
+        """Bytes in transfer between device and host.
+
+        At most one group of values leaves and one returns at the same time.
+        """
         units = (
             sum(self.stores[t].unit for t in self.swapped_tensors(life))
             for life in self.swaps.absences
@@ -413,7 +437,7 @@ class MemoryPlan(Inspectable):
 
     @property
     def holders(self) -> tuple[Any, ...]:
-        """Who holds the bytes at the predicted peak."""
+        """The holders of the bytes at the predicted peak."""
         return self.timeline().holders
 
     @cached_property
@@ -436,7 +460,7 @@ class MemoryPlan(Inspectable):
 
     @cached_property
     def _choice(self) -> Callable[[Lives, Domain, RowBlock | None], StorageChoice]:
-        """The store of values that live so; many do alike."""
+        """The choice of a store from live ranges, cached because many tensors have equal ones."""
 
         def choose_for(lives: Lives, domain: Domain, block: RowBlock | None) -> StorageChoice:
             if block is None:
@@ -446,20 +470,20 @@ class MemoryPlan(Inspectable):
         return cache(choose_for)
 
     def moment(self, time: int) -> str:
-        """What runs at a time: `learning(i = 0, t = 9)`."""
+        """Return the statement point at a time, such as `learning(i = 0, t = 9)`."""
         return self.name_point(*self.clock.point_at(time))
 
     def name_point(self, statement: str, point: Point) -> str:
-        """A point of a statement, as errors name it."""
+        """Return a point of a statement as shown in error messages."""
         return f"{self.pdg.names[self.statements.ops[statement].id]}({point_text(point)})"
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often each statement runs."""
+        """Number of executed points per statement."""
         return {name: len(points) for name, points in self.clock.points.items()}
 
     def origin(self, tensor: Tensor) -> Origin:
-        """The user's line behind a tensor."""
+        """Return the user's line behind a tensor."""
         op = self.pdg[tensor[0]]
         if isinstance(op.attrs, DataflowAttrs):
             source, _ = op.attrs.results[tensor[1]]
@@ -467,7 +491,7 @@ class MemoryPlan(Inspectable):
                 return next(o.origin for o in op.attrs.body if o.id == source)
         return op.origin
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return "\n".join(line for line, _ in self.found_by())
@@ -482,11 +506,11 @@ class MemoryPlan(Inspectable):
         lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
         lines += [f"  {holder}" for holder in line.holders[:8]]
         if self.whole:
-            lines.append(f"{len(self.clock):,} points were looked at one by one: {self.whole}")
+            lines.append(f"planned point by point, {len(self.clock):,} points: {self.whole}")
         lines += self.beside_text()
         if self.unknown_in:
             where = ", ".join(self.unknown_in)
-            lines.append(f"uncertain: temporaries in {where}, where {UNCERTAIN}")
+            lines.append(f"uncertain: temporaries in {where}, because {UNCERTAIN}")
         lines.append("stores:")
         for text in lines:
             yield text, ()
@@ -504,15 +528,15 @@ class MemoryPlan(Inspectable):
             yield f"  {what}: {self._swap_text(swap)}", known
 
     def waits(self, tensor: Tensor) -> tuple[str, ...]:
-        """From when until when values of a tensor are on the host alone, in words; nothing for never."""
+        """Return texts on when values of a tensor are only on the host; empty if they never are."""
         return tuple(self._swap_text(swap) for swap in self.swaps.all if tensor in swap.tensors)
 
     def computing_operation(self, op_id: int, out: int) -> Op:
-        """The operation that computes a statement's output."""
+        """Return the operation that computes a statement's output."""
         return self.computed(op_id, out)[0]
 
     def computed(self, op_id: int, out: int) -> tuple[Op, int]:
-        """The operation that computes a statement's output, and which of its own outputs that is."""
+        """Return the operation that computes a statement's output, and its own output number."""
         op = self.pdg[op_id]
         if not isinstance(op.attrs, DataflowAttrs):
             return op, out
@@ -522,7 +546,7 @@ class MemoryPlan(Inspectable):
         return next(o for o in op.attrs.body if o.id == source), inner
 
     def beside_text(self) -> Iterable[str]:
-        """What is needed beside what is carried, in a line each."""
+        """Yield a line per kind of memory needed in addition to live values."""
         if self.temporaries:
             most = self.temporaries_in
             yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {most}"
@@ -535,7 +559,7 @@ class MemoryPlan(Inspectable):
             yield from (f"  {line}" for line in self.share.lines())
 
     def _describe_donations(self) -> list[str]:
-        """The operands whose memory is taken over, and how many are not for which reason."""
+        """Return lines on the donated operands, and on the number of refusals per reason."""
         names = self.pdg.names
         given = [d for d in self.donations.values() if d.output is not None]
         lines = ["donations:"] if self.donations else []
@@ -543,14 +567,14 @@ class MemoryPlan(Inspectable):
             read = self.pdg[d.op_id].inputs[d.slot]
             lines.append(f"  {names[d.op_id]}, operand {d.slot} ({names[read.source]}): {d.why}")
         kept = Counter(d.why for d in self.donations.values() if d.output is None)
-        return lines + [f"  {count} not: {why}" for why, count in sorted(kept.items())]
+        return lines + [f"  not donated ({count}): {why}" for why, count in sorted(kept.items())]
 
     def _swap_text(self, swap: Swap) -> str:
         names = self.pdg.names
         ops = self.statements.ops
         before, after = swap.ends.before, swap.ends.after
-        until = "for good" if after is None else f"until {names[ops[after].id]}"
-        which = "" if swap.since is None else " where {} >= {}".format(*swap.since)
+        until = "to the end" if after is None else f"until {names[ops[after].id]}"
+        which = "" if swap.since is None else " for {} >= {}".format(*swap.since)
         return f"from {names[ops[before].id]} {until}{which}, {swap.away.turns} times"
 
     def to_json(self) -> dict[str, Any]:
@@ -588,7 +612,7 @@ class MemoryPlan(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """Statements and stores: who writes where, who reads from where."""
+        """Return a Graphviz graph of statements and stores, with edges for writes and reads."""
         graph = Dot("memory", rankdir="LR")
         names = self.pdg.names
         for op in self.statements.ops.values():

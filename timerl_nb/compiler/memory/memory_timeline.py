@@ -1,8 +1,8 @@
-"""Live bytes over schedule time, without running: from the schedule and the lifetimes alone.
+"""Predicted live bytes over schedule time, from the schedule and the lifetimes.
 
-Every point's time and every value's end are affine, so all of them are computed at once with NumPy
-and sorted. The loop AST and the executors are not asked: that the ledger of a run agrees is a test
-of both.
+All times and ends of lifetimes are affine, so NumPy computes and sorts them for all points in one
+step. The prediction is independent of the loop nest and the executors. So comparing it with the
+allocations of a run tests both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.memory.liveness.value_lifetimes import Lives, enter, lives_of, series
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 
-GATHERED: Final = "gathered operands"  # who holds what a kernel is given for one point alone
+GATHERED: Final = "gathered operands"  # name of the holder of gathered operands
 _NEVER: Final[Array] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds how many bytes."""
+    """Bytes held by one tensor, in `points` values."""
 
     tensor: str
     nbytes: int
@@ -38,7 +38,13 @@ class Holder:
 
 @dataclass(frozen=True)
 class Segment:
-    """Executed points, `length` of them from the time `start` on, that are made `repeats` times."""
+    """A stretch of executed points, repeated several times.
+
+    Attributes:
+        start: the first time.
+        length: the number of points in one stretch.
+        repeats: the number of repetitions.
+    """
 
     start: int
     length: int
@@ -46,17 +52,22 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The time behind the last of them."""
+        """The time after the last point."""
         return self.start + self.length * self.repeats
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live bytes while each executed point runs, in execution order.
+    """Live bytes at each executed point, in order of execution.
 
-    `time` counts executed points; `bytes` are live bytes on the device during each, `host` those of
-    swapped values on the host; `turn` is the value of the dimension `outer` that the outermost loop
-    runs along, -1 outside that loop.
+    Attributes:
+        time: the number of each executed point.
+        bytes: live bytes on the device during each point.
+        host: bytes of swapped values on the host.
+        spans: the live ranges of each lifetime.
+        transient: bytes of gathered operands.
+        outer: the dimension of the outermost loop, or None.
+        turn: the value of `outer` at each point; -1 outside the loop.
     """
 
     time: Array
@@ -69,64 +80,72 @@ class Timeline:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What runs, in order; a whole that is known point by point is one segment."""
+        """The executed points in order, as repeated stretches; here a single segment."""
         return (Segment(0, len(self.time), 1),)
 
     def bytes_between(self, first: int, last: int) -> Array:
-        """Live bytes from one time on to another, which is not among them."""
+        """Return the live bytes from time `first` up to, but excluding, `last`."""
         return self.bytes[first:last]
 
     def peak_times(self, starts: Array, end: int) -> Array:
-        """When most is live first: from each of some rising times on to the next, and to an end behind them."""
+        """Return the first time of the peak within each interval between consecutive starts.
+
+        Args:
+            starts: ascending times.
+            end: the end of the last interval.
+        """
         parts = np.split(self.bytes[starts[0] : end], starts[1:] - starts[0])
         return starts + [part.argmax() for part in parts]
 
     def bytes_at(self, times: Array) -> Array:
-        """Live bytes at some times."""
+        """Return the live bytes at some times."""
         return self.bytes[times]
 
     def held_at(self, times: Array) -> Mapping[str, Array]:
-        """The same of each tensor, and of gathered operands."""
+        """Return the live bytes at some times for each tensor, and for gathered operands."""
         held = {**self.by_tensor, GATHERED: self.transient}
         return {name: values[times] for name, values in held.items()}
 
     def turn_at(self, time: int) -> int:
-        """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
+        """Return the value of the outermost loop's dimension at a time; -1 outside the loop."""
         return int(self.turn[time])
 
     def ends(self, turns: int) -> Array:
-        """The number of executed points that are done after 0, 1, … `turns` turns of the outer loop."""
+        """Return the number of executed points after 0, 1, … `turns` outermost iterations."""
         done = np.maximum.accumulate(self.turn)
         return np.searchsorted(done, np.arange(-1, turns), side="right")
 
     @property
     def in_turns(self) -> Array:
-        """How many points are executed in each turn of the outermost loop; in all where none is one."""
+        """Number of executed points per iteration of the outermost loop.
+
+        Without an outermost loop, the single entry counts the whole run.
+        """
         inside = self.turn[self.turn >= 0]
         return np.bincount(inside) if len(inside) else np.array([len(self.turn)])
 
     @property
     def most_in_turn(self) -> int:
-        """The most of them."""
+        """The greatest number of executed points in an iteration."""
         return int(self.in_turns.max())
 
     def main_peak(self, *, shared: bool) -> tuple[int, int]:
-        """The most bytes of main memory that there are at once, and when.
+        """Return the peak of main memory in bytes, and its time.
 
         Args:
-            shared: the device's memory is the same.
+            shared: whether the device uses main memory.
         """
         total = self.bytes + self.host if shared else self.host
         return (int(total.max()), int(total.argmax())) if len(total) else (0, 0)
 
     @property
     def peak(self) -> int:
-        """The greatest number of live bytes on the device."""
+        """The peak of live bytes on the device."""
         return int(self.bytes.max(initial=0))
 
     @property
     def host_peak(self) -> int:
-        """The greatest number of bytes that swapped values take on the host."""
+        """The peak of bytes of swapped values on the host."""
         return int(self.host.max(initial=0))
 
     @property
@@ -145,11 +164,11 @@ class Timeline:
 
     @property
     def holders(self) -> tuple[Holder, ...]:
-        """Who holds the bytes at the peak, the largest first."""
+        """The holders of the bytes at the peak, the largest first."""
         return self.holders_at(self.peak_time)
 
     def holders_at(self, time: int) -> tuple[Holder, ...]:
-        """Who holds the live bytes at a time, the largest first."""
+        """Return the holders of the live bytes at a time, the largest first."""
         found: list[Holder] = []
         for span in self.spans:
             count = int(((span.birth_times <= time) & (span.dies >= time)).sum())
@@ -164,7 +183,7 @@ class Timeline:
         return _sort_holders(found)
 
     def waiting_at(self, time: int) -> tuple[Holder, ...]:
-        """Whose copies take bytes on the host at a time, the largest first."""
+        """Return the holders of the bytes on the host at a time, the largest first."""
         found: list[Holder] = []
         for span in self.spans:
             since, until = span.hosted
@@ -181,14 +200,14 @@ def _sort_holders(holders: list[Holder]) -> tuple[Holder, ...]:
 
 @dataclass(frozen=True)
 class Away:
-    """When values of one lifetime are not on the device, one entry per gap.
+    """Absences of one lifetime's values from the device, one entry per gap.
 
     Attributes:
-        nbytes: the bytes of one point's values that move.
+        nbytes: the swapped bytes per point.
         codes: the value of each gap, as a number.
-        used: the time of the use before the gap; the values are copied to the host behind it.
-        gone: from this time on they are off the device,
-        back: and from this one they are there again; a gap with `back <= gone` keeps them there.
+        used: the time of the use before the gap. The value is copied to the host after it.
+        gone: the first time without the value on the device.
+        back: the first time with the value on the device again. If `back <= gone`, the value stays.
     """
 
     nbytes: int
@@ -199,16 +218,16 @@ class Away:
 
     @property
     def turns(self) -> int:
-        """How often a value leaves the device."""
+        """Number of moves from the device to the host."""
         return int((self.back > self.gone).sum())
 
     def change(self, length: int) -> Array:
-        """The bytes that are off the device at every time."""
+        """Return the bytes absent from the device at every time."""
         return series(self.gone, self.kept_off, self.nbytes, length)
 
     @property
     def kept_off(self) -> Array:
-        """The last time of each gap; before its first where the value stays."""
+        """The last time of each absence. It precedes the first if the value stays."""
         return np.maximum(self.gone, self.back) - 1
 
     def count_at(self, time: int) -> int:
@@ -217,10 +236,14 @@ class Away:
 
 @dataclass(frozen=True)
 class Span:
-    """When the values of one lifetime live, and the bytes of each tensor's value.
+    """Live ranges of one lifetime's values, and the bytes of each tensor's value.
 
-    `moves` says which tensors are `away` between some uses, `hosted` from when until when each of
-    their values is on the host.
+    Attributes:
+        tensors: the name and the bytes of each tensor.
+        lives: the live ranges.
+        moves: whether each tensor is swapped.
+        away: the absences of the swapped tensors.
+        hosted: the first and last time of each value on the host.
     """
 
     tensors: tuple[tuple[str, int], ...]
@@ -246,7 +269,7 @@ class Span:
         return self.lives.last
 
     def count_on_device(self, length: int, *, moves: bool) -> Array:
-        """How many values of a tensor are on the device at every time."""
+        """Return the number of a tensor's values on the device at every time."""
         count = series(self.birth_times, self.dies, 1, length)
         for away in self.away if moves else ():
             count = count - away.change(length) // away.nbytes
@@ -262,14 +285,16 @@ def predict(
     away: Mapping[str, Sequence[Away]],
     moves: Container[Tensor],
 ) -> Timeline:
-    """The timeline of a schedule.
+    """Return the timeline of a schedule.
 
     Args:
+        clock: the order of all points.
+        lifetimes: the lifetimes of all tensors.
         sizes: bytes of one value (or block) of each tensor.
-        tensors: what tensors are called.
-        gathered: bytes of operands that a statement materialises while it runs.
-        away: by lifetime, when its values are not on the device.
-        moves: the tensors that this concerns.
+        tensors: the name of each tensor.
+        gathered: bytes of each statement's gathered operands.
+        away: the absences of swapped values, by lifetime.
+        moves: the swapped tensors.
     """
     total = len(clock)
     change, host = np.zeros(total + 1, np.int64), np.zeros(total, np.int64)
@@ -299,7 +324,7 @@ def predict(
 def _host_intervals(
     gaps: Sequence[Away], codes: Array, dies: Array, length: int
 ) -> tuple[Array, Array]:
-    """When values are on the host: each from the first of its gaps to its end."""
+    """Return the time of each swapped value on the host, from its first gap to its end."""
     values = np.concatenate([gap.codes for gap in gaps])
     copied = np.concatenate([gap.used + 1 for gap in gaps])
     distinct, which = np.unique(values, return_inverse=True)

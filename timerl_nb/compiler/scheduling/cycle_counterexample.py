@@ -1,8 +1,8 @@
-"""Circles of points that need each other, found by following the graph at small bounds.
+"""Search for cyclic dependences between points, under small bounds.
 
-Most components of a graph cannot have any: along some dimension no read goes ahead, or none goes
-back, so that one which steps along it is in no circle. What is left when all such reads are taken
-away is followed point by point.
+Most strongly connected components of a graph contain no cycle of points. If no read of a component
+goes forwards along some dimension, or none goes backwards, no cycle can contain a read along it.
+The search removes all such reads and follows the others point by point.
 """
 
 from __future__ import annotations
@@ -23,23 +23,28 @@ from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, Slice, lin, sym
 
 PointOf = tuple[int, tuple[int, ...]]
-Way = tuple[str, int]  # a dimension, and 1 if reads go back along it, -1 if ahead
+Way = tuple[str, int]  # a dimension, and 1 if reads go backwards along it, -1 if forwards
 
-MOST: Final = 200_000  # points that are followed at one size
+MOST: Final = 200_000  # limit on the number of points to follow under one set of bounds
 
 
 @dataclass(frozen=True)
 class Circle:
-    """Points each of which needs the next, the last being the first, under some bounds."""
+    """A cycle of points under some bounds.
+
+    Each point depends on the next, and the last equals the first.
+    """
 
     points: tuple[PointOf, ...]
     bounds: Mapping[str, int]
 
 
 def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
-    """A circle with all bounds equal to one of the sizes; None if there is none.
+    """Return a cycle of points, or None.
 
-    Fixed bounds have their own value.
+    Args:
+        pdg: the graph.
+        sizes: values to try for all bounds. A fixed bound always has its own value.
     """
     home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
     tried: list[Mapping[str, int]] = []
@@ -56,7 +61,7 @@ def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
 
 
 def is_circle(pdg: Pdg, circle: Circle) -> bool:
-    """Whether the points exist under the circle's bounds, and need each other."""
+    """Return whether the points exist under the cycle's bounds and depend on each other."""
 
     def exists(node: PointOf) -> bool:
         counts = (pdg.dims[d].count(circle.bounds) for d in pdg[node[0]].domain)
@@ -69,7 +74,10 @@ def is_circle(pdg: Pdg, circle: Circle) -> bool:
 
 
 def is_needed(pdg: Pdg, circle: Circle) -> bool:
-    """Whether an output, or another sink, needs a point of the circle; or too many points to tell."""
+    """Return whether a sink, such as an output, depends on a point of the cycle.
+
+    The result is also True if there are too many points to decide.
+    """
     bounds = circle.bounds
     if sum(prod(pdg.dims[d].count(bounds) for d in op.domain) for op in pdg.sinks) > MOST:
         return True
@@ -87,7 +95,7 @@ def is_needed(pdg: Pdg, circle: Circle) -> bool:
 
 
 def suspects(pdg: Pdg) -> list[frozenset[int]]:
-    """The operations among which there may be circles, by component."""
+    """Return groups of operations with possible cycles of points, one per component."""
     ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
     found: list[frozenset[int]] = []
     pending = [all_edges(pdg)]
@@ -107,7 +115,7 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
 
 
 def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | None:
-    """How far reads go along a way at least; None where one may go against it."""
+    """Return the smallest distance of each read along a direction; None if one may be negative."""
     found: list[int] = []
     for _, read in edges:
         step = _step(pdg, read, way)
@@ -118,11 +126,10 @@ def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | 
 
 
 def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
-    """How far a read goes along a way at least; None where that is not known.
+    """Return the smallest distance of a read along a direction; None if it is unknown.
 
-    Where the source does not vary over the dimension it goes nowhere: whoever reads on from there
-    reads a point that is the same for all, and to go against no way that is its end, from which no
-    read goes on along it.
+    If the source does not vary over the dimension, the distance is 0: all further reads start from
+    a point without a coordinate in this dimension.
     """
     domain = pdg.output(read).domain
     return (
@@ -142,13 +149,13 @@ def _least_step(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
 
 
 def _points(pdg: Pdg, op: Op, bounds: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
-    """All points of an operation's domain."""
+    """Return all points of an operation's domain."""
     return product(*(range(pdg.dims[d].count(bounds)) for d in op.domain))
 
 
 def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> list[PointOf] | None:
-    """A circle among operations with the same home."""
-    state: dict[PointOf, int] = {}  # 1 on the path, 2 done
+    """Return a cycle among operations with the same home, or None."""
+    state: dict[PointOf, int] = {}  # 1: on the path, 2: done
 
     def find_dependences(node: PointOf) -> Iterator[PointOf]:
         return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
@@ -189,7 +196,7 @@ def _needs(pdg: Pdg, node: PointOf, bounds: Mapping[str, int]) -> Iterator[Point
 def _decisions(
     pdg: Pdg, op: Op, env: dict[str, int], bounds: Mapping[str, int]
 ) -> Iterator[PointOf]:
-    """What says how a point is under a dynamic bound: its condition wherever that matters."""
+    """Yield the deciding points of a dynamic bound that a point depends on."""
     dim, bound = pdg.dims.dynamic, pdg.bound
     if dim is None or bound is None or not pdg.dims.is_bound_known(op.domain) or op.kind == "merge":
         return

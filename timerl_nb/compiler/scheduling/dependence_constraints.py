@@ -1,10 +1,13 @@
-"""What must run before what: statements and dependences of a fused graph (polyhedral.md §1).
+"""Dependence analysis of a fused graph: its statements and the dependences between them.
 
-Merges are no statements: a read of a merge is a read of the branches behind it, through composed
-relations. Values accumulated over dimensions depend on all points that contribute, and these on
-nothing of each other. Under a dynamic bound all sets reach to its ceiling; what a point reads, does or
-is there for only at some lengths waits for the bound's operation where that makes a difference. `near` relations keep of a slice only its upper end, and of a minimum or
-maximum only the arguments that move: isl then keeps a window's reader close behind its last value.
+Merges are not statements: a read of a merge is a read of its branches, through composed relations.
+An accumulated value depends on all points of its sum, and these are independent of each other.
+
+Under a dynamic bound all sets extend to its ceiling. If the length affects a point (its reads, its
+value or its existence), the point also depends on the operation behind the bound.
+
+The `near` relations contain only the upper end of a slice, and only the moving arguments of a
+minimum or maximum. With them isl schedules the reader of a window close to its last value.
 """
 
 from __future__ import annotations
@@ -46,11 +49,15 @@ _VALUE: Final = invent_symbol("value")
 
 @dataclass(frozen=True)
 class Use:
-    """One statement's use of one tensor, merges looked through.
+    """A statement's use of one tensor, directly or through merges.
 
-    `values` relates the reader's points to the tensor's, `near` is its part for proximity; `exact`
-    are the values at the length that a dynamic bound has there. `through` are the merges between, from
-    the reader on.
+    Attributes:
+        reader: the reading operation.
+        source, out: the tensor: an operation and the number of its output.
+        values: the reader's points -> the tensor's points.
+        near: the part of `values` used for proximity.
+        exact: `values` at the actual length of a dynamic bound.
+        through: the merges in between, starting from the reader.
     """
 
     reader: int
@@ -67,7 +74,7 @@ class Use:
 
 
 class Constraints:
-    """The statements of a graph, and the dependences between them."""
+    """The statements of a graph and the dependences between them."""
 
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
@@ -76,12 +83,12 @@ class Constraints:
             s.name: pdg.points(s.op).at_some_length() for s in self.statements
         }
         self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
-        # keyed by identity; the operands are kept alive beside the result
+        # Keyed by identity; the entry keeps the operands alive.
         self._composed: dict[tuple[int, int], tuple[Relation, Relation, Relation]] = {}
 
     @cached_property
     def uses(self) -> list[Use]:
-        """Every use of a tensor by a statement."""
+        """All uses of tensors by statements."""
         return [
             use
             for s in self.statements
@@ -91,13 +98,13 @@ class Constraints:
 
     @cached_property
     def returned_uses(self) -> list[Use]:
-        """Every use of a tensor by what the run returns."""
+        """All uses of tensors by the results of the run."""
         outputs = self.statements.outputs
         return [use for one in outputs for use in self._find_uses(one.op, *one.operands)]
 
     @cached_property
     def returned_points(self) -> dict[tuple[int, int], Set]:
-        """The points of each tensor that the run returns."""
+        """The returned points of each tensor."""
         return points_of(self.returned_uses)
 
     def _find_uses(self, op: Op, operand: Operand) -> Iterator[Use]:
@@ -105,7 +112,7 @@ class Constraints:
         yield from (use for use in found if use is not None)
 
     def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
-        """All that a read reads, and its upper end; each distinct relation is made once."""
+        """Return the points of a read, and their upper end."""
         source = self.pdg.defined(read)
         key = (op.domain, op.where, read.cond, read.index, source.domain, source.raw)
         found = self._made.get(key)
@@ -127,10 +134,11 @@ class Constraints:
         return found[0]
 
     def _use(self, op: Op, access: Access) -> Use | None:
-        """The use of a tensor, if there is one: what each read on the way reads, composed.
+        """Return the use of a tensor, or None: the composition of all reads on the way to it.
 
-        Where a dynamic bound becomes another on the way, composing begins anew: `whole` is then from
-        the merge there on, and `crossed` the way up to it, at any length, beside its start as it is.
+        At a read between different dynamic bounds the composition starts again. Then `whole` begins
+        at the merge reached there, and `crossed` holds the way to it: for any length, and as an
+        exact relation.
         """
         sink, anew = op, True
         whole = near = None
@@ -154,11 +162,11 @@ class Constraints:
         through = tuple(read.source for read in access.way[:-1])
         return Use(op.id, *access.tensor, values, near, exact, through)
 
-    # --- as edges for isl ------------------------------------------------------------------------
+    # --- edges for isl ---------------------------------------------------------------------------
 
     @cached_property
     def validity(self) -> list[Edge]:
-        """Producer -> consumer for every dependence, and the order of sinks."""
+        """Producer -> consumer edges for all dependences and for the order of sinks."""
         edges = [self._edge(use, use.values) for use in self.uses]
         ops = [s.op for s in self.statements]
         edges += [e for op in ops for e in self._decisions(op)]
@@ -166,10 +174,11 @@ class Constraints:
         return [*edges, *(edge for edge, _ in self._orders())]
 
     def _decisions(self, op: Op) -> Iterator[Edge]:
-        """The bound's points that tell whether a point of a statement exists, what it reads and does.
+        """Yield dependences of a statement on the points that decide a dynamic bound.
 
-        The last one is enough: the bound's own points run in order, as each exists because of the
-        one before.
+        They cover the existence, reads and values of each point. The last deciding point suffices,
+        because the points of a bound run in order: each exists only if the previous one did not end
+        the dimension.
         """
         dims, bound = self.pdg.dims, self.pdg.bound
         if bound is None or dims.dynamic is None or not dims.is_bound_known(op.domain):
@@ -192,14 +201,14 @@ class Constraints:
 
     @cached_property
     def _exact_reads(self) -> dict[int, list[Relation]]:
-        """By statement, what it reads at the length that a dynamic bound has there."""
+        """The exact reads of each statement at the actual length of a dynamic bound."""
         found: dict[int, list[Relation]] = {}
         for use in self.uses:
             found.setdefault(use.reader, []).append(use.exact)
         return found
 
     def _value(self, op: Op, e: Lin | Cond, here: Cond) -> Relation:
-        """The value of an expression at each point, and along the axes that it varies along."""
+        """Return the value of an expression at each point, and along further dimensions in it."""
         along = tuple(d for d in self.pdg.dims.ordered(e.symbols) if d not in op.domain)
         axes = {d: sym(primed_name(d)) for d in along}
         if isinstance(e, Lin):
@@ -213,11 +222,11 @@ class Constraints:
 
     @cached_property
     def proximity(self) -> list[Edge]:
-        """Producer -> consumer pairs to keep close, and iteration ends to keep together.
+        """Producer -> consumer edges that should be short.
 
-        Accumulations are left out: their slot is there anyway, and isl joins two loops only where
-        every pair it is to keep close can stay within a constant distance, which a sum over a whole
-        dimension cannot.
+        Accumulations are excluded. Their buffer is live anyway, and isl fuses two loops only if
+        every proximity pair can stay within a constant distance. A sum over a whole dimension
+        cannot.
         """
         near = [
             self._edge(use, use.near)
@@ -235,14 +244,14 @@ class Constraints:
         return Edge(statement_name(source), statement_name(reader), pairs)
 
     def contributions(self, op: Op, out: int) -> Relation:
-        """The operation's points -> the points of its output that they make or add to."""
+        """Return the operation's points -> the points of its output that they compute or add to."""
         output = op.outputs[out]
         read = at_own_point(op.id, output, out)
         points = self.pdg.points(op).at_some_length()
         return Relation.reads(points, read.index, Set.from_condition(self.pdg.dims, output.domain))
 
     def _orders(self) -> Iterator[tuple[Edge, Edge]]:
-        """The orders that the user asks for: all pairs, and those to keep close."""
+        """Yield the orders required by the user, as validity and proximity edges."""
         for order in self.pdg.orders:
             before, after = self.pdg[order.before], self.pdg[order.after]
             index = order.index(self.pdg.dims, before.domain, after.domain)
@@ -266,8 +275,11 @@ class Constraints:
                 yield Edge(*names, whole), Edge(*names, near)
 
     def _tokens(self, op: Op) -> list[Edge]:
-        """A sink's points in the lexicographic order of the dimensions that something moves along."""
-        if op.kind == "bound":  # its points wait for each other anyway
+        """Return edges for the lexicographic order of a sink's points.
+
+        Only sequential dimensions are ordered.
+        """
+        if op.kind == "bound":  # its points depend on each other anyway
             return []
         along = [d for d in op.domain if d in self._sequential_dims]
         if not along:
@@ -287,9 +299,9 @@ class Constraints:
 
     @cached_property
     def _sequential_dims(self) -> frozenset[str]:
-        """The dimensions along which something waits for what is not at its own point.
+        """The dimensions along which some read is at another point than the reader's own.
 
-        Along all others a sink has nothing to follow backwards, and keeps their order by itself.
+        Along all other dimensions the points of a sink run in ascending order without constraints.
         """
         entries = [pair for order in self.pdg.orders for pair in order.at]
         for op in self.pdg:
@@ -300,7 +312,7 @@ class Constraints:
 
     @cached_property
     def _recurrent(self) -> frozenset[int]:
-        """The operations that need themselves at other points, directly or not."""
+        """The operations that depend on themselves at other points, directly or not."""
         edges: dict[int, list[int]] = {s.id: [] for s in self.statements}
         for use in self.uses:
             edges[use.reader].append(use.source)
@@ -308,10 +320,10 @@ class Constraints:
         return frozenset(k for c in cyclic for k in c)
 
     def _iteration_ends(self) -> Iterator[Edge]:
-        """Statistics and sinks stay beside the last update of the same iteration.
+        """Yield proximity edges from the updates of an iteration to its statistics and sinks.
 
-        Nobody in the program reads them, so that isl might as well run them after all iterations,
-        and hold everything they read until then.
+        No statement reads these, so isl might run them after all iterations. All their operands
+        would be live until then.
         """
         read = {use.source for use in self.uses if use.source != use.reader}
         ops = [s.op for s in self.statements]
@@ -327,7 +339,7 @@ class Constraints:
 
 
 def points_of(uses: Iterable[Use]) -> dict[tuple[int, int], Set]:
-    """By tensor, the points that uses are of."""
+    """Return the used points of each tensor."""
     found: dict[tuple[int, int], Set] = {}
     for use in uses:
         points, key = use.values.range(), use.tensor
@@ -340,7 +352,7 @@ def _upper_end(dims: Dims, entry: Lin | Slice) -> Lin:
 
 
 def _moving(dims: Dims, e: Lin) -> Lin:
-    """The expression with the constant arguments of its minimum or maximum dropped."""
+    """Return the expression without the constant arguments of its minimum or maximum."""
     if len(e.terms) == 1 and e.terms[0][1] == 1 and isinstance(e.terms[0][0], Extremum):
         atom = e.terms[0][0]
         moving = [arg for arg in atom.args if dims.ordered(arg.symbols)]

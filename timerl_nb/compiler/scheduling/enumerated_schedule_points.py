@@ -1,7 +1,7 @@
-"""All points of a schedule in order, by number: affine times evaluated on whole arrays at once.
+"""Ranks of all points of a schedule, with affine times evaluated on whole arrays.
 
-Times are laid out as addresses, in their order and nearly without gaps, so that the place of a time
-among all others is one look into a table.
+Times are mapped to addresses that preserve their order and have few gaps. The rank of a time is
+then one lookup in a table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import Cond
 from timerl_nb.compiler.symbolic.value_ranges import Range, simplify_condition
 
-# A plan takes some 100 bytes for each.
+# A memory plan takes some 100 bytes for each.
 MOST_POINTS: Final = 50_000_000
 
-# So many addresses for each point have a table, which takes four bytes for each of them.
+# The table is used if it has at most this many addresses per point, at four bytes each.
 _GAPS: Final = 4
 
 
 def most_points(schedule: ScheduleTree, bounds: Point) -> dict[Domain, int]:
-    """By domain the points of all statements over it, conditions left aside."""
+    """Return the number of points of all statements per domain, ignoring conditions."""
     found = Counter[Domain]()
     for points in schedule.statements.values():
         found[points.domain] += prod(schedule.dims[d].count(bounds) for d in points.domain)
@@ -42,10 +42,12 @@ def most_points(schedule: ScheduleTree, bounds: Point) -> dict[Domain, int]:
 class Clock:
     """Ranks of all points of all statements in the order of the schedule.
 
-    Rows of points are arrays whose columns are contiguous: they are looked at one by one.
+    Arrays of points have one row per point and contiguous columns, since users process them by
+    column.
 
     Attributes:
-        found: what users have found out about points, for as long as one of them holds it.
+        found: a cache for results that users compute from the points; entries live as long as a
+            user holds them.
     """
 
     def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
@@ -56,9 +58,10 @@ class Clock:
         if (count := sum(counts.values())) > MOST_POINTS:
             over = ", ".join(max(counts, key=lambda domain: counts[domain]))
             raise BoundsError(
-                f"the program runs step by step at {count:,} points, and no few of its turns are known "
-                "to say what all do: too many to plan its memory.",
-                hint=f"give smaller bounds: most are of statements over ({over}), not vectorised.",
+                f"the program executes statements at {count:,} points, too many to plan its memory, "
+                "and its iterations have no known steady state.",
+                hint=f"choose smaller bounds, or vectorise the statements over ({over}), which have "
+                "the most points.",
             )
         exact = {name: (value, value) for name, value in bounds.items()}
         self._within = {**exact, **{d: (0, size - 1) for d, size in self.sizes.items()}}
@@ -76,7 +79,7 @@ class Clock:
         return sum(map(len, self.points.values()))
 
     def box(self, domain: Domain) -> Array:
-        """All points of some dimensions, one row each, in the order of their codes."""
+        """Return all points of a domain, one per row, in the order of their codes."""
         sizes = [self.sizes[d] for d in domain]
         columns = np.empty((len(sizes), *sizes), np.int64)
         for column, along in zip(columns, np.ogrid[*map(slice, sizes)], strict=True):
@@ -84,7 +87,7 @@ class Clock:
         return columns.reshape(len(sizes), prod(sizes)).T
 
     def grid(self, points: Set) -> Array:
-        """All points of a set, one row each."""
+        """Return all points of a set, one per row."""
         rows, there = (
             self.box(points.domain),
             points.condition(Set.from_condition(points.dims, points.domain)),
@@ -98,15 +101,16 @@ class Clock:
         return {**self.bounds, **dict(zip(domain, rows.T, strict=True))}
 
     def evaluate_condition(self, cond: Cond, env: Mapping[str, Any]) -> Any:
-        """Where a condition holds: an array, or one value where it is the same everywhere.
+        """Return the value of a condition at points: an array, or a single value if it is constant.
 
         Args:
-            env: the bounds, and coordinates of points.
+            cond: the condition.
+            env: the bounds, and the coordinates of the points.
         """
         return values(simplify_condition(cond, self._within), env)
 
     def point_at(self, rank: int) -> tuple[str, dict[str, int]]:
-        """The statement and the point that run at a rank."""
+        """Return the statement and the point that run at a rank."""
         for name, ranks in self.ranks.items():
             (found,) = np.nonzero(ranks == rank)
             if len(found):
@@ -117,9 +121,10 @@ class Clock:
 
     @cached_property
     def turns(self) -> tuple[str | None, Array]:
-        """The dimension that the outermost loop runs along, and its value at every executed point.
+        """The dimension of the outermost loop, and its value at every executed point.
 
-        None where there is not one; -1 outside that loop.
+        The dimension is None if there is not exactly one such loop. The value is -1 outside the
+        loop.
         """
         schedule, turn = self.schedule, np.full(len(self), -1, np.int64)
         along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
@@ -133,27 +138,28 @@ class Clock:
         return outer, turn
 
     def codes(self, domain: Domain, rows: Array) -> Array:
-        """A number per row, the same for equal points of a domain."""
+        """Return a number per row that identifies the point of the domain."""
         code = np.zeros(len(rows), np.int64)
         for k, d in enumerate(domain):
             code = code * self.sizes[d] + rows[:, k]
         return code
 
     def coordinate(self, domain: Domain, name: str, codes: Array) -> Array:
-        """One coordinate of the points of a domain that some numbers stand for."""
+        """Return one coordinate of the points with the given codes."""
         inner = prod(self.sizes[d] for d in domain[domain.index(name) + 1 :])
         return codes // inner % self.sizes[name]
 
     def rank(self, name: str, rows: Array) -> Array:
-        """The ranks of the given points of a statement."""
+        """Return the ranks of a statement's points, given as rows."""
         return self.rank_at(name, list(rows.T), len(rows))
 
     def rank_at(self, name: str, coordinates: Sequence[Any], count: int) -> Array:
-        """The ranks of points of a statement.
+        """Return the ranks of a statement's points.
 
         Args:
-            coordinates: by dimension, an array of them, or one that all points have.
-            count: how many points there are.
+            name: the statement.
+            coordinates: per dimension an array, or a single value shared by all points.
+            count: the number of points.
         """
         if not count:
             return np.zeros(0, np.int64)
@@ -161,7 +167,7 @@ class Clock:
         return self._order.ranks(np.broadcast_to(address, count))
 
     def time(self, name: str, coordinates: Iterable[Any]) -> list[Any]:
-        """The components of a statement's time at points, given by dimension."""
+        """Return the components of a statement's time at points, given by dimension."""
         domain = self.schedule.statements[name].domain
         env = {**self.bounds, **dict(zip(domain, coordinates, strict=True))}
         return [values(e, env) for e in self._times[name]]
@@ -181,14 +187,17 @@ def _reach(part: Any) -> Range:
 def _laid_out(
     times: Mapping[str, Sequence[Range]], depth: int = 0
 ) -> tuple[int, dict[str, tuple[int, tuple[int, ...]]]]:
-    """Addresses for times, in the same order: how many, and every statement's first and weights.
+    """Return addresses for times in the same order.
 
-    Statements of which each has one value of a component are laid out one behind another, others
-    share the places of the component's values.
+    If each statement has a single value of a component, statements with different values get
+    separate address ranges. Otherwise the statements share the addresses of the component's values.
 
     Args:
-        times: from where to where each component of a statement's time goes.
-        depth: the first component that counts.
+        times: the range of each component of a statement's time.
+        depth: the first component to lay out.
+
+    Returns:
+        The number of addresses, and an offset and weights per statement.
     """
     if not times or depth == len(next(iter(times.values()))):
         return min(1, len(times)), dict.fromkeys(times, (0, ()))
@@ -211,7 +220,7 @@ def _laid_out(
 
 
 class _Order:
-    """The places of addresses among all that are there."""
+    """The rank of each address among all addresses in use."""
 
     def __init__(self, size: int, addresses: Sequence[Array]) -> None:
         self._table = self._sorted = np.zeros(0, np.int64)

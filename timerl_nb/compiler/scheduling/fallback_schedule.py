@@ -1,13 +1,13 @@
-"""A schedule by parts, where isl's own would cost more than the ceiling (polyhedral.md §1).
+"""A schedule assembled from parts, for programs above isl's operation limit.
 
-Statements that depend on each other in a circle make a component. Going through the components in
-an order that respects the dependences, those that can share a loop along one dimension, because no
-dependence goes back along it, do share it; so the loop over iterations comes to lie outside all that
-recurs from one to the next. What then remains, within one turn, is put in order in the same way. Only
-a component along which no loop goes one way is left to isl, alone and under the same ceiling.
+The strongly connected components of the statements are visited in a topological order. Consecutive
+components share a loop along a dimension if no dependence goes backwards along it. So the loop over
+iterations encloses all recurrences from one iteration to the next. The statements inside a loop are
+ordered in the same way. isl schedules only components without such a loop, each under the same
+limit.
 
-Unlike isl, this moves nothing: what acts and what learns five steps behind share no loop. A program
-so keeps its meaning, and may need more memory.
+Unlike isl, this never shifts statements: acting and learning at a delay of five steps share no
+loop. The program computes the same results, and may need more memory.
 """
 
 from __future__ import annotations
@@ -34,52 +34,59 @@ from timerl_nb.compiler.scheduling.schedule_validation import find_schedule, val
 from timerl_nb.compiler.scheduling.unbounded_schedule import within_turn
 from timerl_nb.compiler.symbolic.index_expressions import gt, lt, sym
 
-Way = tuple[str, int]  # a dimension, and 1 for upwards or -1 for downwards
+Way = tuple[str, int]  # a dimension, and 1 for an ascending loop or -1 for a descending one
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How a schedule by parts came out: what runs one after the other in which loops.
+    """Report of a schedule by parts.
 
-    `text` is a line per part; `why` says what made isl stop.
+    Attributes:
+        why: the reason for isl's failure.
+        text: one line per part, in order of execution, with its loops.
     """
 
     why: str
     text: tuple[str, ...]
 
     def describe_loss(self, peak: int) -> str:
-        """What to tell the user: what was separated, and what that may cost."""
+        """Return a warning text: the parts, and the possible cost in memory."""
         shown = self.text if len(self.text) <= 12 else (*self.text[:11], "…")
         return "\n".join(
             [
-                f"{self.why} So the statements were put in order by parts, one after the other:",
+                f"{self.why} The compiler therefore scheduled the statements by parts, in this order:",
                 *(f"  {line}" for line in shown),
-                f"The results are the same. The predicted peak is {peak:,} bytes; statements that "
-                "isl might have run in one loop keep their values for later, so that it is perhaps "
-                "more than need be. To let isl go on, raise trl.Options(isl_operations=…), or keep "
-                "fuse=True so that fewer statements are left.",
+                f"The results are the same. The predicted peak is {peak:,} bytes. It may be higher "
+                "than necessary, because isl might run some of these parts in one loop and free "
+                "their values earlier. To let isl finish, raise trl.Options(isl_operations=…), or "
+                "keep fuse=True to reduce the number of statements.",
             ]
         )
 
     def make_ceiling_error(self, peak: int, budget: int) -> CeilingError:
-        """The refusal of a schedule that needs more memory than there is."""
+        """Return the error for a schedule by parts above the memory budget.
+
+        Args:
+            peak: the bytes of memory needed.
+            budget: the bytes of memory allowed.
+        """
         return CeilingError(
-            f"{self.why} Put in order by parts, the program needs {peak:,} bytes, more than the "
-            f"{budget:,} that there are.",
-            evidence=["run one after the other:", *(f"  {line}" for line in self.text[:12])],
-            hint="raise trl.Options(isl_operations=…), or keep fuse=True so that fewer statements are "
-            "left.",
+            f"{self.why} Scheduled by parts, the program needs {peak:,} bytes of memory, more than "
+            f"the budget of {budget:,} bytes.",
+            evidence=["parts in order of execution:", *(f"  {line}" for line in self.text[:12])],
+            hint="raise trl.Options(isl_operations=…), or keep fuse=True to reduce the number of "
+            "statements.",
         )
 
 
 def schedule_by_parts_if_needed(
     constraints: Constraints, ceiling: int, source: Pdg
 ) -> tuple[ScheduleTree, Parts | None]:
-    """isl's schedule; where it reaches its ceiling, one by parts, and how that came out.
+    """Return isl's schedule, or one by parts and its report if isl reaches its limit.
 
     Raises:
         ScheduleError: no order exists; the message shows a cycle.
-        CeilingError: a component is beyond the ceiling even by itself.
+        CeilingError: a single component exceeds the limit.
     """
     try:
         return find_schedule(constraints, ceiling, source), None
@@ -90,7 +97,18 @@ def schedule_by_parts_if_needed(
 def by_parts(
     constraints: Constraints, ceiling: int, source: Pdg, why: str
 ) -> tuple[ScheduleTree, Parts]:
-    """A valid schedule put together component by component."""
+    """Return a valid schedule by parts, and its report.
+
+    Args:
+        constraints: the statements and dependences.
+        ceiling: the limit on isl operations, per component.
+        source: the graph for error messages.
+        why: the reason for isl's failure.
+
+    Raises:
+        ScheduleError: no order exists; the message shows a cycle.
+        CeilingError: a single component exceeds the limit.
+    """
     arranger = _Arranger(constraints, ceiling, source)
     pairs: dict[tuple[str, str], list[Relation]] = {}
     for edge in constraints.validity:
@@ -102,26 +120,28 @@ def by_parts(
 
 
 class _Arranger:
-    """Puts statements in order, from the outside inwards."""
+    """Orders statements from the outermost loop inwards."""
 
     def __init__(self, constraints: Constraints, ceiling: int, source: Pdg) -> None:
         self.constraints, self.ceiling, self.source = constraints, ceiling, source
         self.dims = constraints.pdg.dims
         self.text: list[str] = []
-        self._row: list[str] = []  # statements without a loop that follow each other
+        self._row: list[str] = []  # consecutive statements without a loop
         names = constraints.pdg.names.statements
         self._names = {key: names[op.id] for key, op in constraints.statements.ops.items()}
 
     def arrange(
         self, names: Sequence[str], edges: Sequence[Edge], fixed: tuple[str, ...]
     ) -> ScheduleTree:
-        """The order within one turn of the loops over `fixed`.
+        """Return the order of statements within one iteration of the loops over `fixed`.
 
         Args:
-            edges: the dependences within such a turn.
+            names: the statements.
+            edges: the dependences within such an iteration.
+            fixed: the dimensions of the surrounding loops.
         """
         parts = list(self._partition_statements(names, edges, fixed))
-        # one part at one depth is no separation, and not worth a line
+        # A single part at a depth separates nothing, so it is not reported.
         told = len(parts) > 1
         trees = [self._schedule_part(part, way, edges, fixed, told) for part, way in parts]
         self._row = []
@@ -161,7 +181,7 @@ class _Arranger:
         self.text.append(f"{within}{', '.join(shown)}{loop}")
 
     def _by_isl(self, names: Sequence[str], edges: Sequence[Edge]) -> ScheduleTree:
-        """A component along which no loop goes one way."""
+        """Return isl's schedule of a component without a loop in one direction."""
         inside = set(names)
         near = [e for e in self.constraints.proximity if e.source in inside and e.sink in inside]
         statements = {name: self.constraints.points[name] for name in names}
@@ -175,22 +195,22 @@ class _Arranger:
                 f"{self._names[n]}   {self.constraints.statements.ops[n].origin}" for n in names
             ]
             raise CeilingError(
-                f"{len(names)} statements that need each other in a circle take more than the "
-                f"ceiling of {self.ceiling:,} isl operations to put in order.",
+                f"scheduling {len(names)} statements that depend on each other in a cycle takes more "
+                f"than the limit of {self.ceiling:,} isl operations.",
                 origin=ops[0].origin,
                 evidence=["the statements:", *("  " + line for line in shown[:12])],
-                hint="raise trl.Options(isl_operations=…), or keep fuse=True so that fewer "
-                "statements are left.",
+                hint="raise trl.Options(isl_operations=…), or keep fuse=True to reduce the number of "
+                "statements.",
             ) from None
 
-    # --- which statements share a loop -----------------------------------------------------------
+    # --- shared loops ----------------------------------------------------------------------------
 
     def _partition_statements(
         self, names: Sequence[str], edges: Sequence[Edge], fixed: tuple[str, ...]
     ) -> Iterator[tuple[list[str], Way | None]]:
-        """Parts to run one after the other, each with the loop that all of it shares.
+        """Yield the parts in order of execution, each with the loop shared by all of it.
 
-        Components come in a topological order; each joins the part before it where it can.
+        Components are visited in a topological order. Each joins the current part if possible.
         """
         needs: dict[str, list[str]] = {name: [] for name in names}
         for edge in edges:
@@ -220,7 +240,7 @@ class _Arranger:
             return [names[k] for k in sorted(waiting[c])]
 
         def find_joining() -> tuple[int, frozenset[Way]] | None:
-            """A component that can go on in this part, and the loops that then remain for it."""
+            """Return a component to add to the part, and the loops that both can share."""
             for c in sorted(ready) if part else ():
                 members = [names[k] for k in waiting[c]]
                 common = shared & options[c]
@@ -237,7 +257,7 @@ class _Arranger:
                 continue
             if part:
                 yield part, ways.choose_loop(shared)
-            # what needs no loop is out of the way at once
+            # Components without a loop come first, so that they do not separate others.
             c = min(ready, key=lambda c: (bool(options[c]), c))
             part, shared = take(c), options[c]
         if part:
@@ -250,7 +270,7 @@ def _number_graph(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> d
 
 
 class _Ways:
-    """The loops, by dimension and direction, that dependences allow."""
+    """Loops allowed by the dependences, as dimensions with directions."""
 
     def __init__(self, constraints: Constraints, edges: Sequence[Edge]) -> None:
         self._constraints = constraints
@@ -261,7 +281,7 @@ class _Ways:
         self._known: dict[tuple[str, str, Way], bool] = {}
 
     def shared_loops(self, names: Sequence[str], fixed: tuple[str, ...]) -> frozenset[Way]:
-        """The loops that these statements can share."""
+        """Return the loops that the statements can share."""
         domains = [self._constraints.points[name].domain for name in names]
         dims = [d for d in domains[0] if d not in fixed and all(d in other for other in domains)]
         return self.loops_without_backward_dependence(
@@ -271,7 +291,7 @@ class _Ways:
     def loops_without_backward_dependence(
         self, first: Sequence[str], second: Sequence[str], ways: frozenset[Way]
     ) -> frozenset[Way]:
-        """Those of the loops along which no dependence from `first` on `second` goes back."""
+        """Return the loops in `ways` without a backward dependence from `first` to `second`."""
         to = set(second)
         for name in first:
             for edge in self._out.get(name, ()):
@@ -290,7 +310,10 @@ class _Ways:
         return self._known[key]
 
     def choose_loop(self, ways: frozenset[Way]) -> Way | None:
-        """A loop that something recurs along if there is one, outer dimensions first."""
+        """Return the loop to use.
+
+        A loop with a recurrence along it is preferred, then one along an outer dimension.
+        """
         order = self._dims.names
 
         def rank(way: Way) -> tuple[bool, int, bool]:

@@ -1,4 +1,6 @@
-"""Why no schedule exists: a circle of points that need each other, with the user's lines."""
+"""Error messages for programs without a schedule: a cycle of dependent points, with the user's
+lines.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,19 @@ from timerl_nb.compiler.scheduling.cycle_counterexample import (
 from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless, bounds_text
 from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
 
-SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles
-LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
+SMALL: Final = (1, 2, 3)  # bounds for the search of cycles in every program
+LARGE: Final = (5, 8, 13, 21, 34)  # further bounds, after a compilation has failed
 
 
 def refuse_circles(pdg: Pdg) -> None:
-    """Refuse a graph in which a needed value needs itself at small bounds, or any at its own point.
+    """Refuse a graph with cyclic dependences.
 
-    Passes rely on there being none: merges break every cycle for them, and a kernel holds operations
-    that only a circle joins.
+    These are cycles of points that an output depends on, at small bounds, and cycles of operations
+    at a single point. Passes rely on their absence: every cycle must pass through a merge, and
+    fusion must not put a cycle into one kernel.
 
     Raises:
-        ScheduleError: there is such a circle; the message shows it.
+        ScheduleError: there is such a cycle; the message shows it.
     """
     circle = find_circle(pdg, SMALL)
     if circle is not None and is_needed(pdg, circle):
@@ -44,7 +47,7 @@ def refuse_circles(pdg: Pdg) -> None:
 
 
 def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
-    """Whether the circle of an error is one under actual bounds, too."""
+    """Return whether the cycle of an error also exists under the actual bounds."""
     if not isinstance(error, ScheduleError) or error.circle is None:
         return False
     there = Circle(error.circle.points, bounds)
@@ -52,9 +55,9 @@ def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
 
 
 def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-    """Yield the dimensions to fix at their actual bounds: first a few, then all.
+    """Yield sets of dimensions to fix at their actual bounds: first a few dimensions, then all.
 
-    The few have an index or a condition that is more than a distance along one dimension.
+    The few have conditions on several dimensions, or indices other than a constant offset.
     """
     dims = pdg.dims
     free = [d for d in dims if not isinstance(bounds[d.bound], Ceiling | Endless)]
@@ -74,10 +77,10 @@ def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]
 
 @contextmanager
 def explain_cycle(pdg: Pdg) -> Generator[None]:
-    """Where the compiler breaks an invariant because of a circle at larger bounds, say so.
+    """Replace an internal error in the block if a cycle at larger bounds causes it.
 
     Raises:
-        ScheduleError: there is such a circle; the message shows it.
+        ScheduleError: there is such a cycle; the message shows it.
     """
     try:
         yield
@@ -89,7 +92,7 @@ def explain_cycle(pdg: Pdg) -> Generator[None]:
 
 
 def find_cycle(pdg: Pdg) -> ScheduleError:
-    """An error that shows points which need each other in a circle, with their lines."""
+    """Return an error with a cycle of points; if none is found, with that fact."""
     circle = find_circle(pdg, (*SMALL, *LARGE))
     if circle is not None:
         return _error(pdg, circle)
@@ -97,21 +100,21 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
     under = f"under {bounds_text(pdg.dims.values)}" if fixed else "at small bounds"
     return ScheduleError(
         "isl finds no schedule for this program.",
-        evidence=f"no values need each other in a circle {under}, so some order may exist, "
-        "but none that is affine in the indices",
-        hint="split a tensor that is written in several loops; or switch on a pass that is off."
+        evidence=f"no values depend on each other in a cycle {under}, so an order of execution may "
+        "exist, but none that is affine in the indices",
+        hint="split a tensor that is written in several loops, or enable a disabled pass."
         + (f" If an index is flattened over several dimensions, {_FLAT}" * _divides(pdg)),
     )
 
 
-# A remedy for gradients that have no order, or take isl too long.
+# Hint for gradients without an order, or with an order beyond isl's limit.
 _FLAT: Final = (
     "write the recurrence over one dimension (t for a * B + b, T = A * B), with its data over t."
 )
 
 
 def _divides(pdg: Pdg) -> bool:
-    """Whether a read is at a quotient or remainder of two dimensions."""
+    """Return whether a read has a quotient or remainder of several dimensions in its index."""
     entries = (e for op in pdg for read in op.inputs for e in read.index if isinstance(e, Lin))
     return any(
         isinstance(atom, Div | Mod) and len(pdg.dims.ordered(atom.symbols)) > 1
@@ -138,16 +141,16 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
     inside = {op_id for op_id, _ in cycle}
     asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
     what = "no order of execution satisfies this program"
-    hint = "let one of them read an earlier point (t - 1), or cut the circle with a branch."
+    hint = "let one of them read an earlier point (t - 1), or break the cycle with a branch."
     if _is_of_a_gradient(pdg, circle):
         what = "the forward pass has an order of execution, but its gradient has none"
         hint = _FLAT if _divides(pdg) else hint
     error = ScheduleError(
-        f"{what}: these values need each other in a circle.",
+        f"{what}: these values depend on each other in a cycle.",
         origin=pdg[shown[0][0]].origin,
-        others={f"%{o.before} is to run before %{o.after} by": o.origin for o in asked},
+        others={f"%{o.before} must run before %{o.after} because of": o.origin for o in asked},
         evidence=[
-            f"each of these needs the next (where {under}):",
+            f"each value depends on the next (for {under}):",
             *("  " + line for line in lines),
         ],
         hint=hint,
@@ -157,7 +160,7 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
 
 
 def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
-    """Whether a circle passes through a gradient, and the program without gradients has none."""
+    """Return whether a cycle passes through a gradient, and vanishes without the gradients."""
     written = {op.id for op in pdg if op.origin.gradient_of is not None}
     if written.isdisjoint(op_id for op_id, _ in circle.points):
         return False

@@ -1,4 +1,4 @@
-"""The schedule as an artifact: the time of every statement, and the points of iteration space."""
+"""The schedule artifact: the time of every statement and the points of the iteration space."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 
 @dataclass(frozen=True)
 class StatementPoints:
-    """When one statement's points run.
+    """Points of one statement in order of execution.
 
-    `time` is the position in the order of all chosen points, `rank` that in the order of all points.
+    Attributes:
+        op_id: the operation.
+        name: the statement.
+        region: the region of the operation, from the outermost name inwards.
+        time: the position of each point among the selected points.
+        rank: the position of each point among all points.
+        coordinates: the coordinates of the points per dimension.
     """
 
     op_id: int
@@ -40,9 +46,9 @@ class StatementPoints:
 
 
 class Schedule(Inspectable):
-    """An order of all points of all statements, found by isl and checked against every dependence.
+    """A total order of all points of all statements, checked against every dependence.
 
-    The order holds for all bounds of at least 1; `points` lists it under the program's.
+    The order holds for all bounds >= 1. `points` enumerates it under the program's bounds.
     """
 
     def __init__(
@@ -53,7 +59,7 @@ class Schedule(Inspectable):
         clock: Clock | None = None,
     ) -> None:
         self.constraints, self.tree, self.bounds = constraints, tree, dict(bounds)
-        self._known = clock  # where somebody has it already
+        self._known = clock  # if the caller has it already
 
     @property
     def names(self) -> dict[int, str]:
@@ -61,7 +67,7 @@ class Schedule(Inspectable):
 
     @property
     def statements(self) -> dict[str, Op]:
-        """The statements by name."""
+        """The operations by statement name."""
         return {self.names[op.id]: op for op in self.constraints.statements.ops.values()}
 
     @cached_property
@@ -70,20 +76,20 @@ class Schedule(Inspectable):
         return self._known or Clock(self.tree, self.bounds)
 
     def points(self, **fixed: int) -> list[StatementPoints]:
-        """Every statement's points, and their places in the order of execution.
+        """Return the points of every statement with their positions in the order of execution.
 
         Args:
-            fixed: dimensions held at one value, such as `i=0`. Statements that do not vary over
-                them are left out, and places are counted among the points that remain.
+            fixed: dimensions with one selected value, such as `i=0`. Statements without these
+                dimensions are omitted, and `time` counts only the selected points.
 
         Raises:
-            DomainError: a name is no dimension.
+            DomainError: a name is not a dimension.
         """
         self.constraints.pdg.dims.check(*fixed)
         return self.in_order(fixed, self._select_points)
 
     def _select_points(self, name: str, fixed: Point) -> tuple[Array, Array]:
-        """The points of a statement where some of its dimensions are held, and their ranks."""
+        """Return the selected points of a statement, and their ranks."""
         rows, domain = self.clock.points[name], self.tree.statements[name].domain
         inside = np.ones(len(rows), bool)
         for d, value in fixed.items():
@@ -93,7 +99,7 @@ class Schedule(Inspectable):
     def in_order(
         self, fixed: Point, chosen: Callable[[str, Point], tuple[Array, Array]]
     ) -> list[StatementPoints]:
-        """As `points`, of statements whose points and ranks somebody else knows."""
+        """Return the points like `points`, with points and ranks supplied by a function."""
         ops = self.constraints.statements.ops
         found = {k: chosen(k, fixed) for k, op in ops.items() if set(fixed) <= set(op.domain)}
         order = np.sort(np.concatenate([np.zeros(0, int), *(ranks for _, ranks in found.values())]))
@@ -109,7 +115,7 @@ class Schedule(Inspectable):
             for key, (rows, ranks) in found.items()
         ]
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return "\n".join(line for line, _ in self.found_by())
@@ -142,7 +148,7 @@ class Schedule(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """Statements and the dependences between them."""
+        """Return a Graphviz graph of the statements and their dependences."""
         graph = Dot("schedule")
         times = self.tree.times()
         for key, op in self.constraints.statements.ops.items():

@@ -1,4 +1,4 @@
-"""isl's answer: one schedule for the whole program, validated against every dependence."""
+"""Scheduling of a whole program with isl, and validation of the result against every dependence."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from timerl_nb.compiler.scheduling.unbounded_schedule import schedule_turns
 def find_schedule(
     constraints: Constraints, ceiling: int, source: Pdg | None = None
 ) -> ScheduleTree:
-    """A valid schedule of the graph's statements, whatever the bounds.
+    """Return a valid schedule of the graph's statements, for any bounds.
 
     Args:
-        ceiling: how many elementary operations isl may spend.
-        source: the graph in whose terms to explain that there is none; by default the same.
+        constraints: the statements and dependences.
+        ceiling: the limit on isl operations.
+        source: the graph for error messages; by default the scheduled graph.
 
     Raises:
-        ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
+        ScheduleError: no order exists; the message shows a cycle.
+        CeilingError: isl reached the limit.
     """
     try:
         schedule = _solve_schedule(constraints, ceiling)
@@ -36,11 +38,11 @@ def find_schedule(
         raise find_cycle(source or constraints.pdg) from None
     except TooMuchWork:
         raise CeilingError(
-            f"scheduling {format_count(len(constraints.points), 'statement')} takes more than the ceiling of "
+            f"scheduling {format_count(len(constraints.points), 'statement')} takes more than the limit of "
             f"{ceiling:,} isl operations.",
             evidence="statements: "
             + ", ".join(op.name for op in constraints.statements.ops.values()),
-            hint="keep fuse=True so that fewer statements are left, or raise "
+            hint="keep fuse=True to reduce the number of statements, or raise "
             "trl.Options(isl_operations=…).",
         ) from None
     validate(constraints, schedule)
@@ -48,7 +50,7 @@ def find_schedule(
 
 
 def _solve_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
-    """isl's schedule, of groups where there are some that can be scheduled as such."""
+    """Return isl's schedule, computed for clusters of statements if possible."""
     dims, groups = constraints.pdg.dims, cluster_statements(constraints)
     ops = constraints.statements.ops
 
@@ -72,10 +74,10 @@ def _solve_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
 
 
 def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
-    """Check the schedule against every dependence.
+    """Check a schedule against every dependence.
 
     Raises:
-        VerificationError: one is broken; a fault of the compiler.
+        VerificationError: a dependence is broken, a bug of the compiler.
     """
     broken = schedule.violation(constraints.validity)
     if broken is not None:
@@ -86,6 +88,6 @@ def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
         )
         raise VerificationError(
             f"the schedule runs {sink.name} at {point_text(after)} before {source.name} at "
-            f"{point_text(before)}, which it needs.",
+            f"{point_text(before)}, but depends on it.",
             origin=sink.origin,
         )

@@ -1,8 +1,9 @@
-"""Statements that isl takes as one: those that fusion would put into one kernel.
+"""Clusters of statements, each scheduled by isl as one statement.
 
-isl's work grows much faster than the number of statements, and one kernel per operation makes
-hundreds. Grouping takes no order of execution away (`compiler/passes/fusion/fusion_groups`), so isl is given each group as
-one statement, and where that has its points, the members run one after the other.
+The work of isl grows much faster than the number of statements, and unfused programs have hundreds.
+So isl schedules the groups found by fusion (`compiler/passes/fusion/fusion_groups`). Such groups
+rule out no order of execution. The members of a cluster then run one after the other at each of its
+points.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from timerl_nb.compiler.symbolic.index_expressions import all_of, eq, sym
 
 @dataclass(frozen=True)
 class Grouped:
-    """Statements and dependences with each group as one statement, under a member's name.
+    """Statements and dependences with each cluster as one statement, named after a member.
 
-    `members` has for each such statement the group's own, in the order in which they run at a point.
+    Attributes:
+        statements: the points of each statement or cluster.
+        validity, proximity: the edges between them.
+        members: the statements of each cluster, in order of execution at one point.
     """
 
     statements: dict[str, Set]
@@ -33,10 +37,10 @@ class Grouped:
 
 
 def cluster_statements(constraints: Constraints) -> Grouped | None:
-    """The statements by groups; None where each would be alone."""
+    """Return the statements as clusters; None if no cluster has several members."""
     pdg = constraints.pdg
     home: dict[str, str] = {}
-    needs: dict[str, dict[int, list[int]]] = {}  # within a group, at one point
+    needs: dict[str, dict[int, list[int]]] = {}  # dependences within a cluster, at one point
     for key, group in joined(pdg).groups.items():
         if len(group.members) > 1:
             first = statement_name(pdg[key])
@@ -52,7 +56,7 @@ def cluster_statements(constraints: Constraints) -> Grouped | None:
     members: dict[str, tuple[str, ...]] = {}
     for first, within in needs.items():
         order = components(within)
-        if len(order) == len(within):  # no two need each other
+        if len(order) == len(within):  # without cycles
             members[first] = tuple(statement_name(pdg[k]) for (k,) in order)
     if not members:
         return None
@@ -68,7 +72,7 @@ def cluster_statements(constraints: Constraints) -> Grouped | None:
 
 
 def _own(edge: Edge, home: Mapping[str, str]) -> Relation | None:
-    """The pairs of two members of a group at one and the same point; None for no such pair."""
+    """Return the pairs of two members of a cluster at the same point; None if there are none."""
     first = home.get(edge.source)
     if first is None or home.get(edge.sink) != first or edge.source == edge.sink:
         return None
@@ -79,7 +83,7 @@ def _own(edge: Edge, home: Mapping[str, str]) -> Relation | None:
 
 
 def _edges_between_clusters(edges: Iterable[Edge], home: Mapping[str, str]) -> list[Edge]:
-    """The edges as edges between groups, without what the order of the members sees to."""
+    """Return the edges between clusters, without those satisfied by the order of members."""
     found: dict[tuple[str, str], list[Relation]] = {}
     for edge in edges:
         own = _own(edge, home)

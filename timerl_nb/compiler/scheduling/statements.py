@@ -1,7 +1,7 @@
-"""A fused graph as what runs: its statements, what each reads, and what executes it.
+"""Statements of a fused graph: their operands and executors.
 
-Merges are no statements: an operand is one of the statements' outputs behind it. Outputs are none
-either: the run hands out what they read when it has ended.
+Merges and outputs are not statements. An operand that reads a merge reads the outputs of the
+statements behind it. An output names a tensor to return after the last statement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.host.host_functions import UdfAttrs
 from timerl_nb.compiler.ir.operations import Op, Read, Tensor, is_sliced
 
-# "function" is one of the user's; "bound" finds where a dynamic dimension ends.
+# "function" is a function of the user; "bound" finds the end of a dynamic dimension.
 Executor = Literal["kernel", "function", "checkpoint", "bound"]
 _EXECUTORS: Final[Mapping[str, Executor]] = {
     "udf": "function",
@@ -28,11 +28,11 @@ _EXECUTORS: Final[Mapping[str, Executor]] = {
 
 @dataclass(frozen=True)
 class Operand:
-    """What a statement reads in one of its slots.
+    """One operand of a statement.
 
     Attributes:
-        read: as the graph has it, perhaps of a merge.
-        accesses: the statements' outputs that it may be, each with where it is that.
+        read: the read in the graph, possibly of a merge.
+        accesses: the possible statement outputs, each with its condition.
     """
 
     read: Read
@@ -53,11 +53,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Statement:
-    """An operation that runs, at every point of its domain at which its condition holds.
+    """An operation that runs at every point of its domain at which its condition holds.
 
     Attributes:
-        operands: what it is given.
-        waits_for: the token of a resource, which the one before it that uses it hands on.
+        op: the operation.
+        operands: the arguments of its executor.
+        waits_for: the token of a shared resource, passed on by the previous user of the resource.
     """
 
     op: Op
@@ -70,7 +71,7 @@ class Statement:
 
     @property
     def name(self) -> str:
-        """The name under which isl knows it."""
+        """Name of the statement in isl."""
         return statement_name(self.op)
 
     @property
@@ -84,7 +85,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements of a fused graph, by name, and what the run returns."""
+    """Statements of a fused graph by name, and the outputs of the run in the form of statements."""
 
     pdg: Pdg
     by_name: dict[str, Statement]
@@ -104,7 +105,7 @@ class Statements:
         return iter(self.by_name.values())
 
     def of_op(self, op_id: int) -> Statement:
-        """The statement of an operation, or what an output reads in the form of one."""
+        """Return the statement of an operation; for an output, its operands in the form of one."""
         return self._by_id[op_id]
 
     @cached_property
@@ -113,12 +114,12 @@ class Statements:
 
     @cached_property
     def ops(self) -> Mapping[str, Op]:
-        """The operations by their statements' names."""
+        """The operations by statement name."""
         return {name: statement.op for name, statement in self.by_name.items()}
 
     @cached_property
     def returned_tensors(self) -> frozenset[Tensor]:
-        """The tensors that the run returns values of."""
+        """The tensors with returned values."""
         found = (operand.tensors for output in self.outputs for operand in output.operands)
         return frozenset().union(*found)
 
@@ -131,5 +132,5 @@ def _statement(pdg: Pdg, op: Op) -> Statement:
 
 
 def statement_name(op: Op) -> str:
-    """The name under which isl knows an operation."""
+    """Return the name of an operation's statement in isl."""
     return f"S{op.id}"

@@ -1,8 +1,9 @@
-"""The schedule of a program without an end: one loop along the dimension that has none, and what is ahead of it.
+"""Schedules of programs with an unbounded dimension.
 
-Nothing reads ahead along such a dimension, so that a loop along it can lie around all that varies over it;
-it has to, since there would be no second loop. In a turn what is given comes first and what is handed out
-last, so that all between is one call. isl orders what is between.
+One loop along the unbounded dimension encloses all statements over it; all others run before it. No
+read goes forwards along such a dimension, so this loop is valid, and no second loop could start
+after it. Each iteration runs the given inputs first and the returned values last, so everything in
+between is one call. isl orders the statements in between.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ def schedule_turns(
     last: Collection[str],
     ceiling: int,
 ) -> ScheduleTree:
-    """A schedule as `scheduling.solve` makes them, and with what that raises.
+    """Return a schedule with one loop along an unbounded dimension.
+
+    For the other arguments and exceptions see `isl_scheduler.solve`.
 
     Args:
-        dim: which has no end.
-        first, last: statements of every turn that come ahead of all others, and behind them.
+        dim: the unbounded dimension.
+        first, last: the statements at the start and at the end of every iteration.
     """
     turn = {name for name, points in statements.items() if dim.name in points.domain}
     while more := {edge.sink for edge in validity if edge.source in turn} - turn:
@@ -56,7 +59,10 @@ def schedule_turns(
 
 
 def within_turn(edge: Edge, dim: str) -> Edge:
-    """The pairs of an edge in one turn along a dimension; what does not vary over it runs in turn 0."""
+    """Return the pairs of an edge within one iteration along a dimension.
+
+    A statement without the dimension runs in iteration 0.
+    """
     dims, left, right = edge.pairs.dims, edge.pairs.left, edge.pairs.right
     turns = (
         sym(dim) if dim in left else const(0),

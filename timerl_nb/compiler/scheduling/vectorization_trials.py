@@ -1,9 +1,10 @@
-"""Trial schedules: which operations share a loop with those that must run one by one.
+"""Trial schedules: the operations that share a loop with sequential operations.
 
-Vectorising over t takes an operation out of the loop over t. Where isl would have run it in the loop
-that acts, it had better stay: memory then does not grow with T. A trial fuses and schedules the
-graph as it is, in some 30 ms, and looks (polyhedral.md §8). What would stay without letting more
-memory go than it fills is vectorised all the same.
+A sequential operation, such as a step of an environment, runs in a loop over t. Vectorising over t
+moves an operation out of this loop. If isl would run the operation inside, it should stay there,
+because memory then does not grow with T. A trial fuses and schedules the graph without vectorising
+it, in some 30 ms, and finds such operations. An operation is vectorised nevertheless if it frees
+less memory than it occupies.
 """
 
 from __future__ import annotations
@@ -37,49 +38,47 @@ from timerl_nb.compiler.scheduling.schedule_validation import find_schedule
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 
-# What fills so small a part of its operands is worth keeping if they then need not be kept.
+# A result this many times smaller than its operands is worth storing instead of them.
 _LITTLE: Final = 8
 
 Scheduled = tuple[Constraints, ScheduleTree]
 
-MOST: Final = 16  # trials that are remembered
-SEARCHED: Final = (
-    64  # graphs whose schedules are: those of a search, which another one comes to again
-)
+MOST: Final = 16  # number of trials in the cache
+SEARCHED: Final = 64  # schedules in the cache; a search compiles the same graphs again
 
 
 class Trials:
-    """The work of a program's compilations and their trials, and what these say about loops.
+    """Shared cache of a program's compilations and trials: passes, schedules and shared loops.
 
-    What a trial has made of a graph is there when the compilation itself comes to it, and what one
-    compilation has made when the next one, with other options, comes to the same graph.
+    A compilation reuses the results of its trials, and of earlier compilations with other options.
     """
 
     def __init__(self, ceiling: int, *, again: bool = False) -> None:
         self._ceiling, self.again = ceiling, again
-        self.complete = True  # no trial was given up
+        self.complete = True  # False after a trial that reached isl's limit
         self._tried: Lru[Pdg, _Trial] = Lru(MOST)
         self._acting: WeakKeyDictionary[Pdg, Acting] = WeakKeyDictionary()
         self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
         self._schedules: Lru[Pdg, Scheduled] = Lru(SEARCHED)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
-        """What a pass makes of a graph."""
+        """Return the result of a pass on a graph, cached."""
         return self._made.get((one, pdg), lambda: self._run(one, pdg))
 
     def has_run(self, one: Pass, pdg: Pdg) -> bool:
-        """Whether it is known what a pass makes of a graph."""
+        """Return whether the result of a pass on a graph is in the cache."""
         return self._made.lookup((one, pdg)) is not None
 
     def lookup(self, pdg: Pdg) -> Scheduled | None:
-        """The schedule of a fused graph, if a trial has found it."""
+        """Return the cached schedule of a fused graph, or None."""
         return self._schedules.lookup(pdg)
 
     def schedule(self, pdg: Pdg) -> Scheduled:
-        """The schedule of a fused graph.
+        """Return the schedule of a fused graph, cached.
 
         Raises:
-            ScheduleError: there is none, or isl reached its ceiling.
+            ScheduleError: no order exists.
+            CeilingError: isl reached its limit.
         """
 
         def compute_schedule() -> Scheduled:
@@ -89,7 +88,7 @@ class Trials:
         return self._schedules.get(pdg, compute_schedule)
 
     def _run(self, one: Pass, pdg: Pdg) -> Rewritten:
-        """Run a pass; those that ask are told what shares acting's loops."""
+        """Run a pass, and tell it the operations in sequential loops if it asks for them."""
         if not isinstance(one, Lift | Vectorize | Windows) or one.acting is None:
             return one.run(pdg)
         if not any(cycles_of(pdg, d.name).sequential for d in one.candidate_dims(pdg)):
@@ -102,9 +101,10 @@ class Trials:
         return made
 
     def _lift_unless_shared(self, pdg: Pdg, lift: Lift) -> Rewritten:
-        """The graph with recurrences lifted, unless they share a loop with what must run one by one.
+        """Return the graph with recurrences lifted, except those in sequential loops.
 
-        What could be lifted need not. If it runs against all that must, it cannot share its loop.
+        Lifting is optional. A recurrence in the opposite direction to all sequential operations
+        cannot share their loop.
         """
         core = {d: cycles_of(pdg, d.name).sequential for d in lift.candidate_dims(pdg)}
         groups: dict[Dim, list[frozenset[int]]] = {}
@@ -130,7 +130,7 @@ class Trials:
         return lift_except(groups)
 
     def _find_acting(self, pdg: Pdg) -> Acting:
-        """What shares acting's loops; one trial says it of all dimensions."""
+        """Return the operations in sequential loops, for all dimensions, from one trial."""
         core = {d: cycles_of(pdg, d.name).sequential for d in pdg.dims}
         return Acting.from_loops(
             {d.name: self._operations_sharing_loop(pdg, d, ids) for d, ids in core.items() if ids}
@@ -141,15 +141,15 @@ class Trials:
 
 
 def _directions(pdg: Pdg, dim: Dim, core: frozenset[int]) -> frozenset[bool]:
-    """The directions along a dimension in which operations that run one by one need each other."""
+    """Return the directions of dependences along a dimension between sequential operations."""
     loops = [loop for loop in cycles_of(pdg, dim.name).loops if loop & core]
-    if not core <= frozenset[int]().union(*loops):  # some wait for an end
+    if not core <= frozenset[int]().union(*loops):  # some of them wait for the end of the dimension
         return frozenset((True, False))
     return frozenset[bool]().union(*(directions(pdg, loop, dim.name) for loop in loops))
 
 
 class _Trial:
-    """One graph, fused and scheduled without vectorising along sequential dimensions."""
+    """A graph fused and scheduled without vectorising along sequential dimensions."""
 
     def __init__(self, pdg: Pdg, trials: Trials) -> None:
         free = tuple(d.name for d in pdg.dims if not cycles_of(pdg, d.name).sequential)
@@ -164,17 +164,18 @@ class _Trial:
         except CeilingError as error:
             trials.complete = False
             warn(
-                f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
-                "memory may grow with the bounds."
+                f"a trial schedule failed ({error.what}) The compiler therefore vectorises all "
+                "operations that it can, and memory may grow with the bounds.",
+                hint="raise trl.Options(isl_operations=…), or keep fuse=True.",
             )
             return
         except ScheduleError:
-            return  # compiling the program itself will say so
+            return  # the compilation itself will report it
         loops = schedule.loops()
         self._loops = {s.id: loops[s.name] for s in self._constraints.statements}
 
     def operations_sharing_loop(self, dim: Dim, sequential: Iterable[int]) -> frozenset[int]:
-        """The operations that run in one loop over a dimension with some that run one by one."""
+        """Return the operations in a loop over a dimension with a `sequential` operation."""
         if not self._loops:
             return frozenset()
         pdg = self._pdg
@@ -183,20 +184,27 @@ class _Trial:
         inside = {new for new in self._loops if self._loops_over(new, dim) & taken}
         self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._again else frozenset())
         kept = {k for k, became in self._ids.items() if not inside.isdisjoint(became)}
-        # what has no statement of its own, constants and layout, goes with its readers
+        # Operations without a statement (constants and layout) follow their readers.
         alone = {k for k, became in self._ids.items() if self._loops.keys().isdisjoint(became)}
         return with_operands(pdg, kept, alone)
 
     def _loops_over(self, statement: int, dim: Dim) -> set[int]:
-        """The loops over a dimension around a statement."""
+        """Return the loops over a dimension around a statement."""
         found = self._loops.get(statement, [])
         return {loop for loop, position in found if dim.name in position.symbols}
 
     def _drop_idle(self, dim: Dim, inside: set[int], core: set[int], again: frozenset[int]) -> None:
-        """Drop statements whose results, kept for later, fill what they let go or more.
+        """Remove statements from `inside` if their stored results need no more memory.
 
-        With them go those that need their results, where these are there after the loop only. What
-        fills little stays where its operands need not be kept if they are computed `again`.
+        The memory of a statement's stored results is compared with the memory that the statement
+        frees. Statements are removed as well if they need the complete results after the loop. A
+        small result stays if its operands can be computed again and need not be stored.
+
+        Args:
+            dim: the dimension of the loop.
+            inside: the statements in the loop; modified.
+            core: the sequential statements, never removed.
+            again: the recomputable operations.
         """
         uses = self._constraints.uses
         readers: dict[tuple[int, int], set[int]] = {
@@ -210,7 +218,7 @@ class _Trial:
             reads.setdefault(use.reader, set()).add(use.tensor)
 
         def bytes_per_point(source: int, out: int) -> int:
-            """The bytes of one point of a value that has one for each point of the dimension."""
+            """Return the bytes of an output per point of the dimension."""
             output = self._constraints.pdg[source].outputs[out]
             return _nominal_bytes(output.type) if dim.name in output.domain else 0
 
@@ -230,7 +238,7 @@ class _Trial:
         dropped: set[int] = set()
 
         def is_late(statement: int) -> bool:
-            """Whether it needs what, as a batch, is there when the loop is done."""
+            """Return whether the statement needs a complete result, known only after the loop."""
             return any(key[0] in dropped & after for key in reads.get(statement, ()))
 
         while idle := {k for k in inside - core if is_idle(k) or is_late(k)}:
@@ -239,14 +247,14 @@ class _Trial:
 
 
 def _made_by(statement: Op, out: int) -> int:
-    """The operation that makes an output of a statement."""
+    """Return the operation that computes an output of a statement."""
     if isinstance(statement.attrs, DataflowAttrs):
         return statement.attrs.results[out][0]
     return statement.id
 
 
 def _depending(reads: Mapping[int, set[int]], core: set[int]) -> set[int]:
-    """The statements that need one of `core`, directly or through each other."""
+    """Return the statements that depend on one of `core`, directly or not."""
     found: set[int] = set()
     while more := {
         k for k, sources in reads.items() if k not in found and sources & (core | found)
@@ -256,7 +264,7 @@ def _depending(reads: Mapping[int, set[int]], core: set[int]) -> set[int]:
 
 
 def _is_one_point(points: Set, dim: Dim) -> bool:
-    """Whether of all points of the dimension just one is in the set."""
+    """Return whether the set contains only one point of the dimension."""
     if dim.name not in points.domain:
         return True
     first, last = points.bounds(dim.name)
@@ -264,5 +272,5 @@ def _is_one_point(points: Set, dim: Dim) -> bool:
 
 
 def _nominal_bytes(kind: TensorType) -> int:
-    """Bytes, with a guess for lengths that only the bounds will tell."""
+    """Return the bytes of a value, with a guess for lengths that depend on the bounds."""
     return prod(s if isinstance(s, int) else 64 for s in kind.shape) * NUMPY[kind.dtype].itemsize

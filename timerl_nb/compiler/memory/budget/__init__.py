@@ -1,1 +1,3 @@
-"""Memory budgets: check, swapping to the host, lower bounds, kernel temporaries, candidate costs."""
+"""Memory budgets: check, swapping to the host, lower bounds, kernel temporaries, candidate
+costs.
+"""

@@ -1,4 +1,6 @@
-"""Whether a program keeps to the memory that there is: known, and said, before anything runs."""
+"""Comparison of memory plans with the memory budget before the program runs, and the error
+messages.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,24 @@ from timerl_nb.compiler.memory.placement.placement_planner import Plans
 from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 from timerl_nb.compiler.scheduling.dependence_constraints import Constraints
 
-# How often swaps are chosen anew for what buffers take more than values.
+# Number of attempts to choose swaps if buffers take more memory than values.
 _TRIES: Final = 6
-# Boxes of point maps may make buffers larger than the peak: up to so many times and bytes, without a budget.
+# Without a budget, buffers may exceed the peak by this factor and this many bytes. The boxes of
+# point maps may contain unused slots.
 _LARGER, _MORE = 2, 64 << 20
 
 
 @dataclass(frozen=True)
 class Planner:
-    """How memory is planned.
+    """Settings of memory planning.
 
     Attributes:
-        smallest: choose stores by how tensors live and are read; False keeps all in point maps.
-        donation: kernels take over the memory of what dies with them.
+        smallest: whether to choose the smallest store per tensor; otherwise all are point maps.
+        donation: whether kernels reuse the memory of operands.
         budget: device bytes; None for no limit.
-        swap: let values wait on the host where the budget would not do.
-        lowered: XLA is to run it, where its buffers keep to the budget, too.
-        devices: among how many instances are divided; of several XLA alone can run it.
+        swap: whether values may be swapped to the host if the budget is too small.
+        lowered: whether XLA runs the program. Its buffers must then fit the budget.
+        devices: the number of devices for the instances. Only XLA supports more than one.
         most: see `Plans`.
     """
 
@@ -54,7 +57,10 @@ class Planner:
         bounds: Point,
         known: KnownLifetimes | None = None,
     ) -> MemoryPlan:
-        """The memory plan; without blocks where these need too much, since they stay as they are."""
+        """Return the memory plan.
+
+        It has blocks only if it then satisfies the budget, or if a plan without them needs no less.
+        """
         return self.choose_fitting(self.plans(constraints, tree, bounds, known))
 
     def plans(
@@ -64,10 +70,13 @@ class Planner:
         bounds: Point,
         known: KnownLifetimes | None = None,
     ) -> Plans:
-        """What there is to choose from, whether values wait on the host or not.
+        """Return the plans to choose from, with or without swaps.
 
         Args:
-            known: see `Plans`.
+            constraints: the statements and dependences.
+            tree: the schedule.
+            bounds: the actual bounds.
+            known: a cache of lifetimes, see `Plans`.
         """
         return Plans(
             constraints,
@@ -81,10 +90,10 @@ class Planner:
         )
 
     def choose_fitting(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:
-        """The first of some plans that keeps to the budget, by swapping if need be; else what needs least.
+        """Return the first plan within the budget, with swaps if necessary, else the smallest plan.
 
         Args:
-            plans: other plans of one program, the best first; at least one.
+            plans: plans of one program, best first; at least one.
         """
         tried: list[MemoryPlan] = []
         for plan in plans:
@@ -96,11 +105,11 @@ class Planner:
         return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
     def _plans_with_swaps(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
-        """The plan with swaps; then with more and more of them, for what buffers take more than values."""
+        """Yield the plan with swaps, then with more swaps as long as buffers exceed the budget."""
         if self.budget is None or not self.swap:
             return
         target, unfolded = self.budget - plan.overhead_bytes, plan.without_extrapolation()
-        known = dict[Hashable, Any]()  # of all its layouts
+        known = dict[Hashable, Any]()  # shared by all its layouts
         try:
             for _ in range(_TRIES):
                 found = (
@@ -114,7 +123,7 @@ class Planner:
                 if not over or not self.lowered or found.needed > self.budget:
                     return
                 if found.peak > target:
-                    return  # no swaps bring it lower
+                    return  # swaps cannot reduce the peak further
                 target = min(target, found.peak) - over
         finally:
             unfolded.forget()
@@ -122,7 +131,7 @@ class Planner:
     def _reduce_swaps(
         self, unfolded: MemoryPlan, found: MemoryPlan, budget: int, known: dict[Hashable, Any]
     ) -> MemoryPlan:
-        """What keeps to the budget, with as few values moved as its buffers leave room for."""
+        """Return a plan within the budget with as few swapped values as possible."""
         if not found.swaps.all:
             return found
         target = found.peak + budget - self._needed_bytes(found)
@@ -138,21 +147,21 @@ class Planner:
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether XLA's buffers are looked at."""
+        """Whether the sizes of XLA's buffers are computed."""
         return self.lowered or (self.devices > 1 and self.budget is not None)
 
     def _needed_bytes(self, plan: MemoryPlan) -> int:
-        """The bytes that a plan needs, in XLA's buffers if it is to run it."""
+        """Return the bytes of a plan, in XLA's buffers if XLA runs the program."""
         return plan.laid_out if self.lowered else plan.needed
 
     def _excess_bytes(self, plan: MemoryPlan) -> int:
-        """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
+        """Return the bytes of a plan beyond the budget."""
         return 0 if self.budget is None else max(0, self._needed_bytes(plan) - self.budget)
 
     def _measure_buffers(
         self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None
     ) -> MemoryPlan:
-        """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
+        """Return the plan with the size of XLA's buffers, and the decision whether XLA runs it."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
         layout = layout_of(plan, known)
@@ -170,40 +179,46 @@ class Planner:
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
-    """Why XLA's buffers are too large, where boxes hold many more values than live at once; else nothing."""
+    """Return why XLA's buffers are too large, else an empty text.
+
+    This happens if the boxes of point maps contain many more slots than live values.
+    """
     if budget is not None and buffers + plan.overhead_bytes > budget:
         more = (
-            f", and what it computes and is given {plan.overhead_bytes:,}"
+            f" (and temporaries and given arrays {plan.overhead_bytes:,})"
             if plan.overhead_bytes
             else ""
         )
-        return f"its buffers would take {buffers:,} bytes{more}, where {budget:,} are allowed"
+        return f"its buffers would take {buffers:,} bytes{more}, but only {budget:,} are allowed"
     if buffers <= _LARGER * plan.peak + _MORE:
         return ""
-    return f"its buffers would take {buffers:,} bytes where the plan holds at most {plan.peak:,} at once"
+    return f"its buffers would take {buffers:,} bytes, but at most {plan.peak:,} are live"
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> BudgetError:
-    """The error of a plan beyond the budget: it lists the largest values at the peak.
+    """Return the error for a plan above the budget, with the largest values at the peak.
 
     Args:
+        plan: the plan.
+        budget: the bytes allowed.
+        hint: the remedy.
         beyond: the excess of XLA's figure over the estimate, in bytes.
     """
     needed = plan.needed + beyond
     line = plan.timeline()
     evidence = [_when(plan, line.peak_time)]
     evidence += [f"  {holder}" for holder in line.holders[:5]]
-    what = f"the program needs {needed:,} bytes on the device at once"
+    what = f"the program needs {needed:,} bytes on the device"
     if plan.share is not None:
-        what = f"the program needs {needed:,} bytes on each of {plan.share.count} devices at once"
+        what = f"the program needs {needed:,} bytes on each of {plan.share.count} devices"
     evidence += plan.beside_text()
     if beyond:
-        evidence.append(f"XLA states {beyond:,} bytes more than was estimated")
+        evidence.append(f"XLA reports {beyond:,} bytes more than the estimate")
     if plan.swaps.all:
         moved = f"{len(plan.swaps.tensors)} tensors wait on the host between some uses"
-        evidence.append(f"{moved}; what is left is needed at once")
+        evidence.append(f"{moved}; the other values are needed at the same time")
     return BudgetError(
-        f"{what}; there are {budget:,}.",
+        f"{what}, but the budget is {budget:,} bytes.",
         others=_lines_of(plan, line.holders),
         evidence=evidence,
         hint=hint,
@@ -212,25 +227,26 @@ def refusal(plan: MemoryPlan, budget: int, hint: str, beyond: int = 0) -> Budget
 
 
 def stated_text(plan: MemoryPlan, stated: int) -> str:
-    """What XLA says of its temporaries, and what was estimated before it was asked."""
-    return f"XLA states {stated:,} bytes of temporaries, where {plan.temporaries:,} were estimated"
+    """Return a comparison of XLA's figure for temporaries with the estimate."""
+    return f"XLA reports {stated:,} bytes of temporaries; the estimate was {plan.temporaries:,}"
 
 
 def stated_refusal(needed: int, budget: int, told: str) -> BudgetError:
-    """The error of a program that only XLA's own figures show to be too large."""
+    """Return the error for a program above the budget according to XLA's figures only."""
     return BudgetError(
-        f"the program needs {needed:,} bytes on the device at once; there are {budget:,}.",
+        f"the program needs {needed:,} bytes on the device, but the budget is {budget:,} bytes.",
         evidence=[told],
-        hint=f"device_memory={needed} would do, or smaller bounds.",
+        hint=f"set device_memory={needed}, or choose smaller bounds.",
         needed=needed,
     )
 
 
 def on_the_machine(plan: MemoryPlan, *, shared: bool) -> int:
-    """The most bytes of main memory that a plan needs at once.
+    """Return a plan's peak of main memory in bytes.
 
     Args:
-        shared: the device is the CPU, so that what is on it counts as what waits on the host does.
+        plan: the plan.
+        shared: whether the device is the CPU. Its values then count as well as swapped ones.
     """
     return plan.timeline().main_peak(shared=shared)[0]
 
@@ -238,11 +254,14 @@ def on_the_machine(plan: MemoryPlan, *, shared: bool) -> int:
 def machine_refusal(
     plan: MemoryPlan, needed: int, left: int, why: str, hint: str, *, shared: bool
 ) -> BudgetError:
-    """The error of a plan that needs more main memory than is left: who needs how much, and when.
+    """Return the error for a plan above the available main memory.
 
     Args:
-        needed: its bytes, buffers as they are laid out.
-        why: what leaves no more.
+        plan: the plan.
+        needed: the bytes needed, in the layout of the buffers.
+        left: the bytes available.
+        why: the reason for the limit.
+        hint: the remedy.
         shared: see `on_the_machine`.
     """
     line = plan.timeline()
@@ -256,15 +275,15 @@ def machine_refusal(
     if shared and waiting:
         live, host = (sum(h.nbytes for h in one) for one in (line.holders_at(time), waiting))
         evidence.append(
-            f"the device is the CPU: {live:,} bytes on it, and {host:,} that wait on the host, are "
-            "of one memory"
+            f"the device is the CPU, so {live:,} bytes on it and {host:,} bytes of values that wait "
+            "on the host share one memory"
         )
     beside = plan.overhead_bytes if shared else 0
     if needed > on_the_machine(plan, shared=shared) + beside:
-        evidence.append(f"laid out as XLA's buffers these take {needed - beside:,} bytes")
+        evidence.append(f"XLA's buffers for these values take {needed - beside:,} bytes")
     evidence += plan.beside_text() if shared else ()
     return BudgetError(
-        f"the program needs {needed:,} bytes of main memory at once; {left:,} are left.",
+        f"the program needs {needed:,} bytes of main memory, but only {left:,} are available.",
         others=_lines_of(plan, [holder for holder, _ in held]),
         evidence=evidence,
         hint=hint,
@@ -274,13 +293,13 @@ def machine_refusal(
 
 def _when(plan: MemoryPlan, time: int) -> str:
     return (
-        f"the most is needed at step {time:,} of {plan.timeline().segments[-1].end:,}, "
+        f"the peak is at step {time:,} of {plan.timeline().segments[-1].end:,}, "
         f"{plan.moment(time)}:"
     )
 
 
 def _lines_of(plan: MemoryPlan, holders: Sequence[Holder]) -> dict[str, Origin]:
-    """The user's lines behind those that hold most."""
+    """Return the user's lines behind the tensors with the most bytes."""
     lines = {store.name: plan.origin(tensor) for tensor, store in plan.stores.items()}
     largest = [holder.tensor for holder in holders[:3] if holder.tensor in lines]
-    return {f"{tensor} is from": lines[tensor] for tensor in largest}
+    return {f"{tensor} is computed at": lines[tensor] for tensor in largest}

@@ -1,7 +1,7 @@
-"""What a program would cost: a few numbers, for comparing candidates within one compilation.
+"""Cost model for comparing candidates within one compilation.
 
-A statement's point costs a launch and what its kernel does, the longer of its arithmetic and of
-moving its operands and results.
+A point of a statement costs one launch, plus the longer of its arithmetic and of moving its
+operands and results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timerl_nb.compiler.scheduling.statements import Statements
 
 
 def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> float:
-    """Seconds of a fused graph by the cost model, conditions left aside."""
+    """Return the estimated seconds of a fused graph, ignoring conditions."""
     sizes = Sizes(pdg, bounds)
     return sum(
         prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
@@ -28,7 +28,7 @@ def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> floa
 
 
 def point_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
-    """Seconds for one point of a statement."""
+    """Return the estimated seconds of one point of a statement."""
     if not isinstance(op.attrs, DataflowAttrs):
         return machine.launch
     read = sum(sizes.type_bytes(op, sizes.pdg.read_type(read)) for read in op.inputs)
@@ -38,7 +38,7 @@ def point_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
 
 
 def computing_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
-    """Seconds of arithmetic for one point of a region."""
+    """Return the estimated seconds of arithmetic for one point of a kernel."""
     assert isinstance(op.attrs, DataflowAttrs)
     body = {one.id: one for one in op.attrs.body}
 

@@ -1,4 +1,4 @@
-"""What a memory plan would cost as a program, for comparing it with others."""
+"""Estimated cost of running a memory plan, for comparing plans."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from timerl_nb.base.machine_model import Machine
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 
-# What only the interpreter can run costs so many launches for each.
+# A launch in the interpreter costs this many launches of a lowered program.
 _INTERPRETED: Final = 10
 
 
 def forecast(plan: MemoryPlan, seconds: float, machine: Machine) -> Forecast:
-    """What a plan costs.
+    """Return the estimated cost of a plan.
 
     Args:
-        seconds: without what is swapped.
+        plan: the plan.
+        seconds: the estimate without swaps.
+        machine: the machine model.
     """
     launches = sum(plan.counts.values())
     away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
-    swapped = 2 * away  # there and back
+    swapped = 2 * away  # to the host and back
     seconds += swapped / machine.host
     if plan.buffers and not plan.is_lowered:
         seconds += (_INTERPRETED - 1) * machine.launch * launches

@@ -1,7 +1,8 @@
-"""Rules by which XLA stores values within a kernel on a CPU, found in its buffer assignments.
+"""Rules for the values that XLA stores within a kernel on a CPU, derived from its buffer
+assignments.
 
-XLA calls a library for float32 reductions. The library computes arithmetic within the reduction, and
-reads every other operand from memory.
+XLA calls a library for float32 reductions. The library computes arithmetic within the reduction,
+and reads every other operand from memory.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _SCANS = frozenset({"linear_scan", "sliding_sum"})
 _EXTREMA = frozenset({"sliding_max", "sliding_min"})
 _SCATTERS = frozenset({"scatter_add", "scatter_set"})
 _READS_STORED = _SCANS | _EXTREMA | _SCATTERS | {"argsort"}
-# Float32 arithmetic that the library for reductions computes.
+# Elementwise operations that the library for float32 reductions does not compute.
 _STORED_FIRST = frozenset(["sin", "cos", "atan2", "erf_inv", "floordiv", "mod", "where", "unit"])
 _ARITHMETIC = ELEMENTWISE - _STORED_FIRST | {"value", "reshape", "transpose", "expand"}
 _BYTES = frozenset({"i8", "u8"})
-_PART = 16  # elements of an axis of which XLA finds the running extrema at once
-_ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
+_PART = 16  # length of the parts in which XLA computes running extrema
+_ROUNDS = 8  # number of arrays for the rounds of random bits, as reported by XLA on a CPU
 
 
 def is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
-    """Whether it makes random bits in a loop."""
+    """Return whether XLA generates the random bits in a loop."""
     return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
 
 
@@ -48,7 +49,10 @@ def is_computed(inner: Op) -> bool:
 
 
 def find_inverse_transposes(body: Sequence[Op]) -> set[int]:
-    """Transposes with a later inverse behind elementwise operations alone: XLA removes both."""
+    """Return transposes with a later inverse after only elementwise operations.
+
+    XLA removes both.
+    """
     found: set[int] = set()
     before: dict[int, Op] = {}  # by operation, the transpose of its operands
     for inner in body:
@@ -65,10 +69,13 @@ def find_inverse_transposes(body: Sequence[Op]) -> set[int]:
 
 
 def is_arithmetic(inner: Op, readers: Sequence[Op], ops: Mapping[int, Op], type_of: TypeOf) -> bool:
-    """Whether the library for reductions computes an operation that a reduction reads.
+    """Return whether the library for reductions computes an operation that a reduction reads.
 
     Args:
+        inner: the operation.
+        readers: its readers.
         ops: the operations of the same kernel.
+        type_of: returns the type of a read.
     """
     if inner.kind == "cast":
         source = type_of(inner.inputs[0]).dtype
@@ -87,7 +94,10 @@ def _is_given(read: Read, ops: Mapping[int, Op]) -> bool:
 
 
 def _is_selection(read: Read, ops: Mapping[int, Op], type_of: TypeOf) -> bool:
-    """Whether it is a condition as 0 or 1: XLA selects where something is multiplied by it."""
+    """Return whether a read is a condition cast to 0 or 1.
+
+    XLA turns multiplication by it into a selection.
+    """
     source = ops.get(read.source)
     if source is None or source.kind != "cast":
         return False
@@ -95,7 +105,10 @@ def _is_selection(read: Read, ops: Mapping[int, Op], type_of: TypeOf) -> bool:
 
 
 def _is_clamp(inner: Op, ops: Mapping[int, Op]) -> bool:
-    """Whether it and its operand limit a number by two constants, which XLA computes as one."""
+    """Return whether an operation and its operand clamp a value between two constants.
+
+    XLA fuses both.
+    """
     kinds = [ops[read.source].kind if read.source in ops else "" for read in inner.inputs]
     other = {"min2": "max2", "max2": "min2"}.get(inner.kind)
     if other not in kinds or "const" not in kinds:
@@ -105,13 +118,16 @@ def _is_clamp(inner: Op, ops: Mapping[int, Op]) -> bool:
 
 
 def is_rescaling(reader: Op, ops: Mapping[int, Op]) -> bool:
-    """Whether it multiplies drawn numbers, whose making already multiplies by a constant."""
+    """Return whether a reader multiplies random numbers.
+
+    Drawing them already includes a multiplication.
+    """
     sources = (ops[read.source] for read in reader.inputs if read.source in ops)
     return reader.kind == "mul" and any(one.kind == "unit" for one in sources)
 
 
 def takes_memory(result: Op, operand: Op) -> bool:
-    """Whether XLA computes an operand of a result in the result's memory."""
+    """Return whether XLA computes an operand of a result in the result's memory."""
     if (operand.kind not in FUSED and operand.kind not in REDUCTIONS) or not is_computed(operand):
         return False
     if result.kind in _SCANS:
@@ -124,7 +140,7 @@ def takes_memory(result: Op, operand: Op) -> bool:
 def is_stored(
     sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op], contracting: Container[int]
 ) -> bool:
-    """Whether XLA stores an operation because of its kind, or because of a reader's."""
+    """Return whether XLA stores an operation because of its kind, or because of a reader's."""
     if isinstance(inner.attrs, ConstAttrs):
         whole = sizes.type_bytes(op, inner.outputs[0].type) == inner.attrs.value.array.nbytes
         return not whole and any(reader.id in contracting for reader in readers)
@@ -139,7 +155,7 @@ def is_stored(
 
 
 def stored_bytes(sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op]) -> int:
-    """Bytes of a stored operation. XLA casts the operand of an integer sum first."""
+    """Return the bytes of a stored operation. XLA casts the operand of an integer sum first."""
     nbytes = sizes.type_bytes(op, inner.outputs[0].type)
     if any(one.kind == "sum" and one.dtype == "i32" for one in readers):
         nbytes *= max(1, 4 // NUMPY[inner.dtype].itemsize)
@@ -149,11 +165,12 @@ def stored_bytes(sizes: Sizes, op: Op, inner: Op, readers: Sequence[Op]) -> int:
 def workspace_bytes(
     sizes: Sizes, op: Op, inner: Op, type_of: TypeOf, *, is_alone: bool, is_carried: bool
 ) -> int:
-    """Bytes of XLA's temporary arrays besides the result of an operation.
+    """Return the bytes of XLA's temporary arrays for an operation, without its result.
 
     Args:
-        is_alone: the first operand is stored within the kernel, so that it may be overwritten.
-        is_carried: the result is made where it is carried.
+        is_alone: whether the first operand is stored within the kernel, so that it may be
+            overwritten.
+        is_carried: whether the result is computed in its final buffer.
     """
     nbytes = sizes.type_bytes(op, inner.outputs[0].type)
     if inner.kind in _SCANS:  # a scan along an inner axis first copies its operand
@@ -170,7 +187,10 @@ def workspace_bytes(
 
 
 def _position_bytes(sizes: Sizes, op: Op, inner: Op, type_of: TypeOf) -> int:
-    """Bytes of positions of a scatter in each of several rows: XLA stores one for each axis."""
+    """Return the bytes of a scatter's positions in several rows.
+
+    XLA stores one position per axis.
+    """
     both = sum(label in inner.attrs.out for label in inner.attrs.right)
     shape = sizes.shape(op, type_of(inner.inputs[-1]).shape)
     return (both + 1) * prod(shape) * 4 if both else 0

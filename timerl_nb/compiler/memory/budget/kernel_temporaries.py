@@ -1,9 +1,10 @@
-"""Estimate of a kernel's temporary memory, besides its operands and results.
+"""Estimate of a kernel's temporary memory, in addition to its operands and results.
 
 XLA fuses elementwise operations into their readers. It stores the operands and results of
 contractions, sorts, scans and scatters, and the results of reductions. It also stores random bits,
-concatenations, values read by several reductions, and operands of reductions besides arithmetic.
-A contraction copies a part of a larger array. A contraction without a sum is an elementwise product.
+concatenations, values read by several reductions, and non-arithmetic operands of reductions. A
+contraction of a part of a larger array copies this part. A contraction without a sum is an
+elementwise product.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from timerl_nb.compiler.memory.placement.passed_data import arrays_of, passes_on
 from timerl_nb.compiler.symbolic.index_expressions import Slice
 
 _NONE = frozenset[int]()
-UNCERTAIN = "libraries compute contractions or XLA computes several results side by side"
+UNCERTAIN = "libraries compute contractions or XLA computes several results together"
 _UNTOLD = 1 << 16  # negligible bytes
 
 
@@ -33,18 +34,23 @@ def temporaries(
     held: Callable[[Tensor], int] | None = None,
     over: Container[int] = (),
 ) -> int:
-    """The most bytes of values within a kernel that are stored at once, under actual bounds.
+    """Return the peak of temporary bytes within a kernel, under actual bounds.
 
     Args:
-        held: how many values of a tensor there are at once; None where no plan says, and each
-            counts as if it were alone.
-        over: the results that take an operand's memory over.
+        sizes: the sizes of values.
+        op: the operation of the kernel.
+        held: returns the number of simultaneously live values of a tensor. None without a plan:
+            each tensor then counts as one value.
+        over: the results that reuse an operand's memory.
     """
     return _Body(sizes, op, held, over).peak() if isinstance(op.attrs, DataflowAttrs) else 0
 
 
 def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
-    """Whether XLA may store far more than is estimated, since it computes several results at once."""
+    """Return whether XLA may need far more than the estimate.
+
+    This can happen if it computes several results together.
+    """
     if not isinstance(op.attrs, DataflowAttrs) or len(op.attrs.results) < 2:
         return False
     body = _Body(sizes, op, None, ())
@@ -52,7 +58,7 @@ def computes_side_by_side(sizes: Sizes, op: Op) -> bool:
 
 
 class _Body:
-    """The operations within a kernel, and the stretches over which XLA stores them."""
+    """The operations within a kernel, and their live ranges in XLA's temporary memory."""
 
     def __init__(
         self,
@@ -72,18 +78,18 @@ class _Body:
         results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
         alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
         self.returned = {source for _, source in results if source != OPERAND}
-        # results made in their own buffers
+        # results computed in their own buffers
         self.carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
         self.contracting = {k for k, o in self.ops.items() if contracts(sizes, op, o, self.type_of)}
         self.removed = rules.find_inverse_transposes(self.body)
         sums = [one for one in self.body if one.kind in REDUCTIONS]
-        # reductions in loops of XLA's, and operations that read arrays
+        # reductions in loops of XLA, and operations that read arrays
         self.looping = {one.id for one in sums if one.kind == "prod" or one.dtype != "f32"}
         self.reading = {one.id for one in sums} - self.looping
         self.stored: set[int] = set()
         self.reduced: set[int] = set()  # operations computed within a reduction
         self.narrow: dict[int, int] = {}  # elements read by reductions, by operation
-        self.until: dict[int, int] = {}  # the place of each operation's last reader
+        self.until: dict[int, int] = {}  # the position of each operation's last reader
         self.taken: set[int] = set()  # operands of contractions
         self.roots: dict[int, frozenset[int]] = {}  # stored readers of each operation
         self.ends: dict[int, frozenset[int]] = {}  # the same, with stored elementwise operations
@@ -101,7 +107,7 @@ class _Body:
         return prod(self.sizes.shape(self.op, inner.shape))
 
     def _last_reader(self, readers: Iterable[Op], least: int) -> int:
-        """The place of the last reader, or of the array into which it is fused."""
+        """Return the position of the last reader, or of the array into which it is fused."""
         return max(
             (
                 self.place[o.id]
@@ -119,7 +125,7 @@ class _Body:
         )
 
     def _place(self, inner: Op, readers: Sequence[Op]) -> None:
-        """Note whether an operation is stored, and until when, after its readers."""
+        """Record whether an operation is stored, and its last use; its readers are already done."""
         key, is_returned = inner.id, inner.id in self.returned
         self.until[key] = (
             len(self.body) if is_returned else self._last_reader(readers, self.place[key])
@@ -139,7 +145,7 @@ class _Body:
         if is_operand or self._is_stored(inner, readers, roots, is_shared=is_shared):
             self.stored.add(key)
         if (is_operand or is_shared) and not is_returned:
-            if self.looping.isdisjoint(self.ends[key]):  # other readers compute it again
+            if self.looping.isdisjoint(self.ends[key]):  # other readers recompute it
                 storing = [o for o in readers if not self.reading.isdisjoint(self.ends[o.id])]
                 self.until[key] = self._last_reader(storing or readers, self.place[key])
         if key in self.stored:
@@ -155,9 +161,9 @@ class _Body:
         self.roots[key] = together
 
     def _reduce(self, inner: Op, readers: Sequence[Op]) -> None:
-        """Note whether the library for reductions computes it within the reduction that reads it."""
+        """Record whether the library for reductions computes an operation within its reader."""
         count = self._count(inner)
-        # a reduction is part of another one where nothing repeats its result in between
+        # A reduction is part of another one if no operation in between repeats its result.
         if all(
             o.kind in REDUCTIONS
             or self.narrow.get(o.id) == count
@@ -174,7 +180,7 @@ class _Body:
             self.reduced.add(inner.id)
 
     def _repeat(self, inner: Op, readers: Sequence[Op]) -> None:
-        """Note whether XLA stores an operand once for all readers, in their greater shape."""
+        """Record whether XLA stores an operand once for all readers, in their larger shape."""
         count = self._count(inner)
         by_shape: dict[tuple[object, ...], list[Op]] = {}
         for one in readers:
@@ -208,7 +214,7 @@ class _Body:
         return rules.is_stored(self.sizes, self.op, inner, readers, self.contracting)
 
     def peak(self) -> int:
-        """The most bytes that are stored at once."""
+        """Return the peak of stored bytes."""
         change = [0] * (len(self.body) + 2)
         for nbytes, first, last in self._live_intervals():
             change[first] += nbytes
@@ -216,11 +222,11 @@ class _Body:
         return max(accumulate(change))
 
     def total(self) -> int:
-        """Bytes of all stored arrays."""
+        """Return the bytes of all stored arrays."""
         return sum(nbytes for nbytes, _, _ in self._live_intervals())
 
     def _live_intervals(self) -> Iterator[tuple[int, int, int]]:
-        """Bytes of each stored array, and where it is made and read last."""
+        """Yield the bytes of each stored array, and the positions of its first and last use."""
         sizes, op, place = self.sizes, self.op, self.place
         free = dict.fromkeys(self.carried.intersection(place), -1)
         for inner in (one for one in self.body if one.id in self.stored):
@@ -245,10 +251,12 @@ class _Body:
                 )
 
     def _is_made_in_result(self, inner: Op, nbytes: int, free: dict[int, int]) -> bool:
-        """Whether XLA computes it in a result's memory, which is not used until later.
+        """Return whether XLA computes an operation in the memory of a later result.
 
         Args:
-            free: by result, until when its memory is used so; it is noted there.
+            inner: the operation.
+            nbytes: its bytes.
+            free: the last use of each result's memory for such operations; modified.
         """
         for key, used in free.items():
             one = self.ops[key]
@@ -262,10 +270,12 @@ class _Body:
 
 
 def contracts(sizes: Sizes, op: Op, inner: Op, kind: Callable[[Read], TensorType]) -> bool:
-    """Whether an operation is a contraction, and adds up more than one product for a value.
+    """Return whether an operation is a contraction with several products per value.
 
     Args:
-        op: the kernel that it is in, or itself.
+        sizes: the sizes of values.
+        op: the kernel of the operation, or the operation itself.
+        inner: the operation.
         kind: returns the type of a read.
     """
     if inner.kind not in CONTRACTIONS or not isinstance(inner.attrs, DotAttrs):
@@ -277,21 +287,27 @@ def contracts(sizes: Sizes, op: Op, inner: Op, kind: Callable[[Read], TensorType
 
 
 def calls_libraries(op: Op) -> bool:
-    """Whether libraries, or functions of the user's, compute some of it: nobody states their own memory."""
+    """Return whether libraries or functions of the user compute a part.
+
+    Their own memory is unknown.
+    """
     body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
     return any(inner.kind in (*CONTRACTIONS, "jaxed") for inner in body)
 
 
 def constants(ops: Iterable[Op]) -> int:
-    """Bytes of the given arrays that kernels compute with, each once.
+    """Return the bytes of the given arrays in kernels, without duplicates.
 
-    A kernel that does nothing but to pass on given data holds no array besides its results.
+    A kernel of given data alone holds no array in addition to its results.
     """
     return sum(value.array.nbytes for value in arrays_of(op for op in ops if not passes_on(op)))
 
 
 def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | None) -> bool:
-    """Whether an operand is a part of what is there of its tensor: in turns, of one turn alone."""
+    """Return whether an operand is only a part of the stored values of its tensor.
+
+    The outermost dimension of the kernel counts as one point.
+    """
     dims, turns = sizes.pdg.dims, op.domain[:1]
     pairs = zip(sizes.pdg.output(read).domain, read.index, strict=True)
     there = (

@@ -1,7 +1,7 @@
-"""The least that a program needs on the device at once, whatever waits on the host.
+"""Lower bounds on the device memory of a program, with or without swapping.
 
-A statement's operands are there together while a point of it runs, and so are its results; only
-where a result takes over an operand's memory do both count once. No schedule is needed to know.
+While a statement runs, all its operands exist, and so do its results. An operand counts once
+together with a result in its memory. The bounds need no schedule.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from timerl_nb.compiler.passes.fusion.fusion_groups import inlineable
 from timerl_nb.compiler.scheduling.statements import Operand, Statement, Statements
 from timerl_nb.compiler.symbolic.index_expressions import TRUE
 
-# What runs in no kernel that others may be fused into.
+# Operations outside kernels, which cannot be fused.
 NO_KERNELS: Final = SINKS | {"merge", "udf", "call", "bound"}
 
 
 def lower_bound(statements: Statements, bounds: Point) -> int:
-    """Bytes below which no plan of a fused graph comes, under actual bounds."""
+    """Return a lower bound on the bytes of any plan of a fused graph, under actual bounds."""
     sizes = Sizes(statements.pdg, bounds)
-    # what runs under a condition may not run at all
+    # a conditional statement may never run
     always = (s for s in statements if s.op.where is TRUE)
     carried = max(
         (max(_operand_bytes(sizes, s), _total_output_bytes(sizes, s.op)) for s in always), default=0
@@ -41,20 +41,23 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
 
 
 def lower_bound_swapped(statements: Statements, bounds: Point) -> int:
-    """The same of plans in which values wait on the host, whose kernels take nothing over but blocks."""
+    """Return a lower bound on the bytes of any plan with swaps.
+
+    In such plans kernels reuse no operands except blocks.
+    """
     sizes = Sizes(statements.pdg, bounds)
     return at_once(statements, sizes) + extra_kernel_bytes(statements, sizes)
 
 
 def planned_lower_bound(plan: MemoryPlan, *, swap: bool) -> int:
-    """Bytes below which no plan comes with the same schedule, but with blocks or donation.
+    """Return a lower bound for plans of the same schedule with blocks or donation.
 
-    The values between two executed points exist in each such plan. If values may wait on the host, only
-    sums in progress and the operands and results of a kernel do.
+    The values live between two executed points exist in each such plan. With swapping, only
+    accumulated values and the operands and results of a kernel count.
 
     Args:
         plan: the plan without blocks, donation and swaps.
-        swap: whether values may wait on the host.
+        swap: whether values may be swapped to the host.
     """
     kept, summed = (np.zeros(len(plan.clock) + 1, np.int64) for _ in range(2))
     for life, span in zip(plan.lifetimes.values(), plan.point_by_point.spans, strict=True):
@@ -70,16 +73,16 @@ def planned_lower_bound(plan: MemoryPlan, *, swap: bool) -> int:
 
 
 def extra_kernel_bytes(statements: Statements, sizes: Sizes) -> int:
-    """Bytes that kernels need beside what is carried, where no plan says more."""
+    """Return the bytes of temporaries and given arrays in kernels."""
     ops = statements.ops.values()
     return max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
 
 
 def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
-    """Bytes below which no plan of a graph comes, however it is fused.
+    """Return a lower bound on the bytes of any plan of a graph, for all fusions.
 
-    XLA stores the operands and the result of a contraction (`kernel_temporaries`); two operands may be one
-    value. A value that an operation over another domain reads is the result of a kernel.
+    XLA stores the operands and the result of a contraction (`kernel_temporaries`); two operands may
+    be the same value. A value read by an operation over another domain is the result of a kernel.
     """
     sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
     stored = {op.id for op in pdg if contracts(sizes, op, op, pdg.read_type)}
@@ -105,7 +108,10 @@ def unfused_lower_bound(pdg: Pdg, bounds: Point) -> int:
 
 
 def at_once(statements: Statements, sizes: Sizes) -> int:
-    """Bytes that some point takes, gathers and makes, where kernels take nothing over but blocks."""
+    """Return the greatest number of bytes read, gathered and written by one point.
+
+    Donation is excluded, except in blocks.
+    """
     found = candidates(statements, sizes.bounds)
 
     def bytes_used(one: Statement) -> int:
@@ -122,7 +128,7 @@ def at_once(statements: Statements, sizes: Sizes) -> int:
 
 
 def inevitable(pdg: Pdg, bounds: Point) -> int:
-    """Bytes below which no compilation of a graph comes: a value that the run returns is made."""
+    """Return a lower bound for any compilation of a graph: the largest returned value."""
     sizes = Sizes(pdg, bounds)
     returned = (op.inputs[0] for op in pdg.sinks if op.kind == "output" and op.where is TRUE)
     return max((sizes.point_bytes(read) for read in returned), default=0)
@@ -133,7 +139,7 @@ def _total_output_bytes(sizes: Sizes, op: Op) -> int:
 
 
 def _operand_bytes(sizes: Sizes, statement: Statement) -> int:
-    """Bytes of the operands; two that may be one value count once."""
+    """Return the bytes of the operands; operands that may be the same value count once."""
     total, seen = 0, set[Tensor]()
     for operand in statement.operands:
         if statement.op.kind == "udf" and operand.is_sliced:  # gathered on the host
@@ -145,7 +151,7 @@ def _operand_bytes(sizes: Sizes, statement: Statement) -> int:
 
 
 def _count(sizes: Sizes, op: Op, operand: Operand) -> int:
-    """How many values an operand consists of at least: a merge may read one again and again."""
+    """Return the least number of values in an operand; a merge may repeat values."""
     read = operand.read
     if not operand.is_sliced:
         return 1

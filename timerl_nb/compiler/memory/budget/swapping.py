@@ -1,12 +1,14 @@
-"""Swapping: which values wait on the host between two uses, so that a program keeps to its budget.
+"""Swapping: moves values to the host between two uses to fit a program into its budget.
 
-The schedule says for every use of a value when the next one is, so that nothing is guessed: a gap is
-worth the bytes that it takes off the device while there are too many, for every byte that is moved.
-Gaps come in classes (`uses`), and a class is swapped as a whole, as relations (`compiler/isl/reuse_intervals`), which keeps the loop nest
-readable (000_9a2364bc51ddf94b.txt §6.2).
+The schedule determines the next use after each use. The worth of a gap is the number of bytes it
+removes from the device while the budget is exceeded, per byte moved. Gaps come in groups
+(`use_sequence`). A group is swapped as a whole, described by relations
+(`compiler/isl/reuse_intervals`), so the loop nest stays readable. Source: the TimeRL paper, section
+6.2.
 
-Values never change, blocks not after they are written: once copied, a value stays on the host until
-it is freed, and leaves the device a second time without being copied.
+Values never change, and blocks do not change after their last write. So the copy on the host stays
+valid until the value is freed. A value is copied only once, even if it leaves the device several
+times.
 """
 
 from __future__ import annotations
@@ -34,40 +36,49 @@ from timerl_nb.compiler.symbolic.index_expressions import ge, sym
 
 @dataclass(frozen=True)
 class Slack:
-    """How much device memory is spent on not waiting for copies.
+    """Device memory spent to avoid waiting for copies.
 
     Attributes:
-        copying: a value that leaves stays on the device, being copied, for that many executed points
-            (`time_to_copy`).
-        ahead: by how many turns of its reader's innermost loop a value returns before it is needed.
+        copying: the duration of a copy to the host, in executed points (`time_to_copy`). The value
+            occupies the device meanwhile.
+        ahead: the prefetch distance between the return of a value and its use, in iterations of the
+            reader's innermost loop.
     """
 
     copying: int
     ahead: int
 
 
-# From the fastest to the most sparing.
+# from the fastest to the most economical
 SLACKS = (Slack(2, 1), Slack(0, 0))
 
 
 def time_to_copy(slack: Slack, dims: Dims) -> int:
-    """For how many executed points a value that leaves stays: none where any may never run."""
+    """Return the duration of a copy to the host, in executed points.
+
+    It is 0 under a dynamic bound, because any point may not run.
+    """
     return slack.copying if dims.dynamic is None else 0
 
 
-# What moves less than this share of all that moves is not looked at for what might stay.
+# Swaps that move less than this part of all moved bytes are not reduced.
 _SHARE = 1 / 16
 
-# Values of fewer bytes are moved only where moving larger ones is not enough.
+# Smaller values are moved only if moving larger ones does not suffice.
 LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The tensors of one lifetime that leave the device in one class of gaps.
+    """Swapped tensors of one lifetime, in one group of gaps.
 
     Attributes:
-        since: a dimension, and from which coordinate on values leave; None for all of them.
+        lifetime: the name of the lifetime.
+        tensors: the tensors.
+        ends: the group of gaps.
+        away: the absences, point by point.
+        find: returns the group as relations.
+        since: a dimension and the first coordinate of the swapped values; None for all values.
     """
 
     lifetime: str
@@ -79,7 +90,7 @@ class Swap:
 
     @cached_property
     def gap(self) -> Gap:
-        """The class as relations."""
+        """The group as relations."""
         whole = self.find()
         if self.since is None:
             return whole
@@ -90,20 +101,20 @@ class Swap:
 
     @property
     def bytes_moved(self) -> int:
-        """The bytes that leave in a run."""
+        """Bytes moved to the host during a run."""
         return self.away.nbytes * self.away.turns
 
 
 @dataclass(frozen=True)
 class Swaps:
-    """What is swapped, and with how much slack."""
+    """All swaps, and their slack."""
 
     all: tuple[Swap, ...]
     slack: Slack
 
     @property
     def bytes_moved(self) -> int:
-        """The bytes that leave in a run."""
+        """Bytes moved to the host during a run."""
         return sum(swap.bytes_moved for swap in self.all)
 
     @cached_property
@@ -112,14 +123,17 @@ class Swaps:
 
     @cached_property
     def absences(self) -> Mapping[str, list[Away]]:
-        """By lifetime, when its values are not on the device."""
+        """The absences of each lifetime's values from the device."""
         found: dict[str, list[Away]] = {}
         for swap in self.all:
             found.setdefault(swap.lifetime, []).append(swap.away)
         return found
 
     def first_coordinates(self, lifetime: str) -> Mapping[str, int]:
-        """By dimension, from which coordinate on values of a lifetime leave; nothing for all."""
+        """Return the first coordinate of a lifetime's swapped values, by dimension.
+
+        Empty if all values are swapped.
+        """
         found = [swap.since for swap in self.all if swap.lifetime == lifetime]
         firsts = [one for one in found if one is not None]
         if len(firsts) < len(found) or len({name for name, _ in firsts}) != 1:
@@ -127,13 +141,13 @@ class Swaps:
         return {firsts[0][0]: max(first for _, first in firsts)}
 
     def offload_calls(self) -> list[Edge]:
-        """The offloads as calls to graft behind statements."""
+        """Return the copies to the host as calls to insert after statements."""
         return [
             Edge(s.ends.before, leave_name(s.lifetime), s.gap.leaves.inverse()) for s in self.all
         ]
 
     def fetch_calls(self) -> list[Edge]:
-        """The fetches as calls to graft ahead of statements."""
+        """Return the copies from the host as calls to insert before statements."""
         return [
             Edge(s.ends.after, return_name(s.lifetime), s.gap.returns.inverse())
             for s in self.all
@@ -145,17 +159,25 @@ NO_SWAPS = Swaps((), SLACKS[0])
 
 
 def leave_name(lifetime: str) -> str:
-    """The name under which the loop tree calls an offload."""
+    """Return the name of a copy to the host in the loop tree."""
     return f"leave{lifetime}"
 
 
 def return_name(lifetime: str) -> str:
-    """The name under which the loop tree calls a fetch."""
+    """Return the name of a copy from the host in the loop tree."""
     return f"return{lifetime}"
 
 
 class Swapping:
-    """The search for the swaps that bring a program below its budget."""
+    """Search for swaps to bring a program below its budget.
+
+    Args:
+        clock: the order of all points.
+        lifetimes: the lifetimes.
+        sizes: the bytes of each tensor's value or block.
+        pinned: tensors excluded from swapping.
+        blocks: the tensors stored as blocks.
+    """
 
     def __init__(
         self,
@@ -179,12 +201,13 @@ class Swapping:
         self._gaps: dict[tuple[str, int], dict[Ends, Gap]] = {}
 
     def choose(self, live: Array, budget: int) -> Swaps:
-        """The swaps that keep to the budget, or come as close as swapping can.
+        """Return swaps that satisfy the budget, or come as close as possible.
 
         Args:
-            live: the device's live bytes during every executed point, without swapping.
+            live: the live bytes during every executed point, without swaps.
+            budget: the bytes allowed.
         """
-        if budget > 0:  # else nothing keeps to it
+        if budget > 0:  # a budget of 0 cannot be satisfied
             swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
             if peak <= budget:
                 return Swaps(tuple(swaps), SLACKS[0])
@@ -199,17 +222,19 @@ class Swapping:
         return Swaps(tuple(swaps), SLACKS[-1]) if swaps else NO_SWAPS
 
     def forget(self) -> None:
-        """Let go of what is weighed: plans are kept, and it takes more than they do."""
+        """Free the search data: plans are long-lived, and these data are larger."""
         self._uses.clear()
         self._pauses.clear()
         self._classes.clear()
         self._calendar = Calendar(self._clock)
 
     def reduce_swaps(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
-        """The same swaps of fewer values: those from some coordinate on, where the budget allows it.
+        """Return the same swaps of fewer values: only those from some coordinate on.
 
         Args:
+            swaps: the swaps.
             live: see `choose`.
+            budget: the bytes allowed. If the swaps already exceed it, they stay as they are.
         """
         end, found = len(live), list(swaps.all)
         excess = live - budget - sum(swap.away.change(end) for swap in found)
@@ -230,7 +255,7 @@ class Swapping:
         return replace(swaps, all=tuple(found))
 
     def _postpone(self, swap: Swap, name: str, fits: Callable[[Swap], bool]) -> Swap:
-        """The swap of the values from as late a coordinate on as fits."""
+        """Return the swap, restricted to values from the latest possible coordinate on."""
         at = self._clock.coordinate(self.domain(swap), name, swap.away.codes)
         firsts = np.unique(at).tolist()
         late = bisect_left(
@@ -239,18 +264,18 @@ class Swapping:
         return self.restrict_swap(swap, name, firsts[late - 1]) if late > 1 else swap
 
     def restrict_swap(self, swap: Swap, name: str, first: int) -> Swap:
-        """A swap of the values from some coordinate on along a dimension."""
+        """Return a swap, restricted to values from coordinate `first` on along a dimension."""
         away = swap.away
         here = self._clock.coordinate(self.domain(swap), name, away.codes) >= first
         gaps = (column[here] for column in (away.codes, away.used, away.gone, away.back))
         return replace(swap, away=Away(away.nbytes, *gaps), since=(name, first))
 
     def domain(self, swap: Swap) -> Domain:
-        """The dimensions of the values that it moves."""
+        """Return the dimensions of a swap's values."""
         return next(life.domain for life in self._lifetimes if life.name == swap.lifetime)
 
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
-        """All classes of gaps of values of at least so many bytes, useful or not."""
+        """Return all groups of gaps of values with at least `least` bytes."""
         if (slack, least) not in self._classes:
             self._classes[slack, least] = self._find_swaps(slack, least)
         return self._classes[slack, least]
@@ -270,7 +295,7 @@ class Swapping:
         return found
 
     def _find_pauses(self, life: Lifetime, ahead: int) -> list[Pause]:
-        """A lifetime's classes of gaps."""
+        """Return a lifetime's groups of gaps."""
         key = life.name, ahead
         if key not in self._pauses:
             if life.name not in self._uses:
@@ -291,21 +316,22 @@ class Swapping:
 
 
 def _once_written(pauses: list[Pause], producer: str) -> list[Pause]:
-    """A block's gaps between uses that leave it as it is: those after the last value is written."""
+    """Return a block's gaps after its last write."""
     if any(one.ends.after == producer != one.ends.before for one in pauses):
-        return []  # it is read between writes
+        return []  # the block is read between writes
     return [one for one in pauses if one.ends.after != producer]
 
 
 def _cover(classes: Sequence[Swap], live: Array, budget: int) -> tuple[list[Swap], int]:
-    """Few classes that keep live bytes within the budget, the most useful first; the peak left.
+    """Return few groups that keep live bytes within the budget, and the remaining peak.
 
-    What is chosen is worth the most bytes off the device, while there are too many, per byte moved:
-    in other words, what is needed again latest.
+    The choice is greedy, by bytes removed from the device while the budget is exceeded, per byte
+    moved. This prefers values with a late next use. The peak remains above the budget if no groups
+    suffice.
     """
     excess = live - budget
     chosen: list[Swap] = []
-    # what is worth something becomes worth less with every choice, so that few are looked at again
+    # The worth of a group only decreases with every choice, so few groups are evaluated again.
     left = [(-_worth(swap, excess), k) for k, swap in enumerate(classes)]
     heapify(left)
     while left and excess.max(initial=0) > 0:
@@ -318,7 +344,7 @@ def _cover(classes: Sequence[Swap], live: Array, budget: int) -> tuple[list[Swap
             break
         excess = excess - classes[k].away.change(len(live))
         chosen.append(classes[k])
-    for swap in reversed(chosen[:-1]):  # what later choices made superfluous
+    for swap in reversed(chosen[:-1]):  # remove swaps that later ones made superfluous
         without = excess + swap.away.change(len(live))
         if without.max(initial=0) <= 0:
             chosen.remove(swap)

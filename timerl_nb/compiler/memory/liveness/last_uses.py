@@ -1,8 +1,8 @@
-"""Exact lifetimes (polyhedral.md §2): for every value the statement point that reads it last.
+"""Lifetimes of values, with the last reader of each value.
 
-Values are the statements' outputs. Those with the same readers share a lifetime, and are freed by
-one instruction, grafted into the schedule behind their last reader. Values that the run returns are
-not freed.
+Values are the outputs of statements. Tensors with the same readers share a lifetime. One
+instruction frees them, inserted into the schedule after their last reader. Values returned by the
+run are not freed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,18 @@ from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, sym
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Tensors that live and die together.
+    """Tensors with common allocation and free.
 
-    `made` relates the producer's points to the values' points, `frees` the values' points to the
-    statement points after which they go; `kept` are the points that stay. `uses` relates values to
-    all statement points that make or read them, `taken` to those that take their memory over: what
-    is taken over needs no free.
+    Attributes:
+        name: the name of the lifetime.
+        tensors: the tensors.
+        domain: the dimensions of the values (of the blocks, for tensors stored as blocks).
+        producer: the statement that computes the values.
+        made: the producer's points -> the values.
+        frees: the values -> the last statement points before their free.
+        kept: the returned values, or None.
+        uses: the values -> all statement points that write or read them.
+        taken: the values -> the statement points that reuse their memory. Such values need no free.
     """
 
     name: str
@@ -43,22 +49,27 @@ class Lifetime:
     taken: tuple[Edge, ...] = ()
 
 
-# They are of a schedule, whatever the bounds and the budget.
+# Lifetimes depend only on the schedule, not on the bounds or the budget.
 KnownLifetimes = Lru[tuple[Constraints, ScheduleTree], tuple[Lifetime, ...]]
 
 
 def find_lifetimes(
     constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int] | None = None
 ) -> tuple[Lifetime, ...]:
-    """The lifetimes of all tensors under a schedule.
+    """Return the lifetimes of all tensors under a schedule.
 
     Args:
-        blocks: tensors whose values along a dimension (its position in the domain) are one block,
-            which lives from the first of them that is made to the last that is read.
+        constraints: the statements and dependences.
+        schedule: the schedule.
+        blocks: the tensors stored as blocks, with the position of the blocked dimension in their
+            domain. A block is live from its first write to its last read.
+
+    Raises:
+        CeilingError: isl cannot find a last reader within its limit.
     """
     pdg, blocks = constraints.pdg, blocks or {}
     whole = {tensor: _projection(pdg, tensor, k) for tensor, k in blocks.items()}
-    readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # many read the same points
+    readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # without duplicates
     for use in constraints.uses:
         name, tensor = statement_name(pdg[use.reader]), use.tensor
         values = use.values.then(whole[tensor]) if tensor in whole else use.values
@@ -87,7 +98,7 @@ def find_lifetimes(
             made = made.then(whole[tensors[0]])
             kept = kept and _image(whole[tensors[0]], kept)
         name, producer = f"V{k}", statement_name(op)
-        # its own producer is a reader too: what nobody reads goes at once
+        # The producer counts as a reader too: a value without readers is freed after it.
         pairs = [Edge(name, producer, made.inverse())]
         pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], {}).values()]
         life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
@@ -106,7 +117,7 @@ def find_lifetimes(
 
 
 def _refusal(constraints: Constraints, lives: Iterable[Lifetime], why: NoLatest) -> CeilingError:
-    """Which value it is that isl does not find the last reader of, and how that reads."""
+    """Return an error with the value without a known last reader, and its readers."""
     pdg, ops = constraints.pdg, constraints.statements.ops.values()
     made = next(pdg[life.tensors[0][0]] for life in lives if life.name == why.value)
     readers = [op for op in ops if statement_name(op) in why.readers]
@@ -117,12 +128,12 @@ def _refusal(constraints: Constraints, lives: Iterable[Lifetime], why: NoLatest)
         if any(isinstance(e, Lin) and _has_remainder(e) for e in read.index)
     ]
     return CeilingError(
-        f"who reads a value of {made.name} last cannot be found with the work that isl is allowed.",
+        f"isl cannot find the last reader of {made.name} within its limit on operations.",
         origin=made.origin,
-        others={f"it is read by {op.name}": op.origin for op, _ in reads},
-        evidence=f"at {', '.join(dict.fromkeys(text for _, text in reads))}" if reads else (),
-        hint="let the larger of the numbers in divisions and remainders be multiples of the smaller ones, "
-        "read at fewer of them in one place, or let the dimension be vectorised.",
+        others={f"{op.name} reads it:": op.origin for op, _ in reads},
+        evidence=f"indices: {', '.join(dict.fromkeys(text for _, text in reads))}" if reads else (),
+        hint="choose divisors such that the larger ones are multiples of the smaller ones, use fewer "
+        "different divisors in reads of this value, or vectorise the dimension.",
     )
 
 
@@ -131,7 +142,7 @@ def _has_remainder(e: Lin) -> bool:
 
 
 def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:
-    """The points of a tensor -> the points of its blocks."""
+    """Return the points of a tensor -> the points of its blocks."""
     domain = pdg[tensor[0]].outputs[tensor[1]].domain
     rest = tuple(d for k, d in enumerate(domain) if k != along)
     index = tuple(sym(d) for d in rest)
@@ -150,7 +161,7 @@ def _exclude_kept(pairs: Relation, kept: Set) -> Relation:
 
 
 def free_calls(lifetimes: tuple[Lifetime, ...]) -> list[Edge]:
-    """The frees as calls to graft behind statements."""
+    """Return the frees as calls to insert after statements."""
     return [
         Edge(edge.sink, free_name(life), edge.pairs.inverse())
         for life in lifetimes
@@ -159,5 +170,5 @@ def free_calls(lifetimes: tuple[Lifetime, ...]) -> list[Edge]:
 
 
 def free_name(life: Lifetime) -> str:
-    """The name under which the loop tree calls a lifetime's end."""
+    """Return the name of a lifetime's free in the loop tree."""
     return f"F{life.name[1:]}"

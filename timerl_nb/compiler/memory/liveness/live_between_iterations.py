@@ -1,8 +1,8 @@
-"""What lives between two turns of the outermost loops: by tensor the points whose values are needed still.
+"""Live values between two iterations of the outermost loops.
 
-Statements and schedule alone say so: a value has been made, and something that is yet to run reads it, or
-the run returns it. What a schedule runs ahead of its turn is among it. Stores and buffers are not asked,
-so that the answer is the same whoever holds the values. Under a dynamic bound it is that of its ceiling.
+A value is live if it has been computed, and if a later statement reads it or the run returns it.
+Values computed early, for a later iteration, are included. The result depends only on the
+statements and the schedule, not on stores or buffers. A dynamic bound counts as its ceiling.
 """
 
 from __future__ import annotations
@@ -33,17 +33,21 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst
 
-# When a turn ends: the components of time as far as its loop's. What runs at these, or ahead of them, is done.
+# The end of an iteration: components of time up to that of its loop. Points with a smaller or equal
+# prefix are done.
 Time = tuple[int, ...]
 
 _TURN: Final = invent_symbol("turn")
 
 
 class LivePoints:
-    """What lives where, in a schedule under actual bounds.
+    """Live values of a schedule under actual bounds.
 
     Args:
-        counts: which uses count; all by default.
+        constraints: the statements and dependences.
+        schedule: the schedule.
+        bounds: the actual bounds.
+        counts: selects the uses to count; by default all.
     """
 
     def __init__(
@@ -64,11 +68,14 @@ class LivePoints:
         self._listings: dict[Time, list[tuple[Sequence[Tensor], Listing]]] = {}
 
     def at_end(self) -> dict[Tensor, Array]:
-        """The values that the run returns."""
+        """Return the values returned by the run."""
         return {tensor: all_points(points, self._bounds) for tensor, points in self._kept.items()}
 
     def live_at(self, time: Time) -> dict[Tensor, Array]:
-        """By tensor the points that live when a turn has ended, a row each; tensors without are left out."""
+        """Return the live points of each tensor at the end of an iteration, one per row.
+
+        Tensors without live points are omitted.
+        """
         *around, turn = time
         key = tuple(around)
         if key not in self._listings:
@@ -81,7 +88,7 @@ class LivePoints:
         return found
 
     def _build_listings(self, around: Time) -> list[tuple[Sequence[Tensor], Listing]]:
-        """What lists the points of tensors that live alike, by the turn."""
+        """Return a listing of live points per iteration, for tensors grouped by equal uses."""
         alike: dict[object, list[Tensor]] = {}
         for op in self._constraints.statements.ops.values():
             for out, output in enumerate(op.outputs):
@@ -98,7 +105,7 @@ class LivePoints:
         return found
 
     def _live_relation(self, tensor: Tensor, before: Mapping[str, Cond]) -> Relation | None:
-        """The turn -> the points of a tensor that live behind it; None where none ever does."""
+        """Return the iteration -> the points of a tensor live after it; None if there are none."""
         op, dims = self._pdg[tensor[0]], self._pdg.dims
         needed = [
             self._turns(reader, negate(before[reader])).then(values)
@@ -118,14 +125,14 @@ class LivePoints:
         return None if living.is_empty() else living
 
     def _turns(self, name: str, cond: Cond) -> Relation:
-        """The turn -> the points of a statement of which something holds."""
+        """Return the iteration -> the points of a statement under a condition."""
         points: Set = self._constraints.points[name]
         return Relation.from_condition(points.dims, (_TURN,), points.domain, cond).restrict_range(
             points
         )
 
     def _done_condition(self, name: str, around: Time) -> Cond:
-        """Whether a point of a statement is done when a turn has ended, by its primed coordinates."""
+        """Return the condition, in primed coordinates, that a point is done after an iteration."""
         primes = {d: sym(primed_name(d)) for d in self._constraints.points[name].domain}
         time = [subst(e, primes) for e in self._times[name]]
         ends: list[Lin] = [*map(const, around), sym(_TURN)]

@@ -1,8 +1,8 @@
-"""Live ranges: from when until when a place holds each value.
+"""Live ranges of values in slots of a buffer.
 
-A range ends where the value is read last if that statement may write its place (XLA's programs read
-before they write, and so does a kernel that takes an operand over), and behind it if operands and results
-are there together.
+A range ends at the last read if the reader may overwrite the slot. This is so for kernels with
+donation, and in XLA's programs, since they read before they write. Otherwise operands and results
+exist at the same time, and the range ends after the last read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class LiveRanges:
-    """Values: their coordinates, a row each, when each is made, and from when on its place is free."""
+    """Live ranges of values.
+
+    Attributes:
+        coordinates: the coordinates of each value, one per row.
+        born: the time of each value's computation.
+        last: the time from which each value's slot is free.
+    """
 
     coordinates: Array
     born: Array
@@ -31,32 +37,33 @@ class LiveRanges:
 
     @classmethod
     def from_lives(cls, lives: Lives) -> LiveRanges:
-        """Those of values whose places what reads them last may write."""
+        """Return the ranges of values if their last reader may overwrite the slots."""
         return cls(lives.points, lives.born, lives.last)
 
     @cached_property
     def earliest(self) -> LiveRanges:
-        """Those that are there first: most layouts that are too small are so for them."""
+        """The earliest values. A layout with too few slots usually fails for these already."""
         some = np.argsort(self.born, kind="stable")[:_FIRST]
         return LiveRanges(self.coordinates[some], self.born[some], self.last[some])
 
     @property
     def length(self) -> int:
-        """Of the time in which all of them begin and end."""
+        """Length of the time range of all live ranges."""
         return int(max(self.last.max(), self.born.max())) + 2
 
     @cached_property
     def most_at_once(self) -> int:
-        """How many values are there at once."""
+        """The greatest number of simultaneously live values."""
         return max(1, int(series(self.born, self.last - 1, 1, self.length).max()))
 
 
 @dataclass(frozen=True)
 class Written:
-    """The values of a buffer in the order in which they are written.
+    """Values of a buffer in the order of writing.
 
     Attributes:
-        earlier: how many of them are written ahead of each point of time.
+        coordinates: the coordinates of each value, one per row.
+        earlier: the number of values written before each time.
     """
 
     coordinates: Array
@@ -64,7 +71,10 @@ class Written:
 
     @classmethod
     def from_ranges(cls, ranges: Sequence[LiveRanges], end: int) -> Written | None:
-        """The values that a buffer holds until some end; None where some are written at once."""
+        """Return the values written up to time `end`.
+
+        None if several are written at the same time.
+        """
         born = np.concatenate([r.born for r in ranges])
         at = np.bincount(born, minlength=end)
         if (at > 1).any():
@@ -74,13 +84,15 @@ class Written:
 
 
 def while_there(ranges: LiveRanges, codes: Array, away: Sequence[Away], end: int) -> LiveRanges:
-    """Values that leave their places in between, once for every time that they are there.
+    """Return the live ranges of swapped values, one per stay on the device.
 
-    They leave behind a statement and return ahead of one, so that times are counted in halves.
+    Values leave after a statement and return before one, so times are counted in halves.
 
     Args:
-        codes: of the values, as `away` counts them.
-        end: of time: what returns then does not.
+        ranges: the live ranges without swapping.
+        codes: the numbers of the values, as in `away`.
+        away: the absences.
+        end: the end of the run; values with this return time do not return.
     """
     used = np.concatenate([gap.used for gap in away])
     back = np.concatenate([gap.back for gap in away])
@@ -95,7 +107,7 @@ def while_there(ranges: LiveRanges, codes: Array, away: Sequence[Away], end: int
     whose = np.concatenate([np.arange(len(codes)), which])
     begins = np.concatenate([2 * ranges.born, np.where(for_good, _NEVER, 2 * back - 1)])
     ends = np.concatenate([last, 2 * used + 1])
-    # a value's gaps follow one another, so that both in order of time pair up
+    # The gaps of a value follow one another, so beginnings and ends in order of time match.
     begun, ended = np.lexsort((begins, whose)), np.lexsort((ends, whose))
     there = begins[begun] < _NEVER
     begun, ended = begun[there], ended[there]

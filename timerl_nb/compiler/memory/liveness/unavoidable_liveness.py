@@ -1,8 +1,9 @@
-"""What is there at once in every plan without swaps, known before anything is fused or scheduled.
+"""A lower bound on simultaneously live bytes of a graph, before fusion and scheduling.
 
-A value that an operation needs, be it through others, and that is read by what needs that operation, is
-there when that runs: activations are there when the loss is found. Fusing takes away what is read in
-the kernel that makes it alone, so that readers count that run elsewhere, or for which XLA stores it.
+Let an operation depend on a value, directly or not, and let a reader of the value depend on the
+operation. Then the value is live while the operation runs. For example, activations are live when
+the loss is computed. Fusion removes a value if only its own kernel reads it. So the bound counts
+only readers in other kernels, and readers for which XLA stores the value.
 """
 
 from __future__ import annotations
@@ -28,15 +29,21 @@ from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Index, Lin, Slice
 
 _NO_VALUES: Final = NO_KERNELS - {"merge"}
-_MOST: Final = 100_000  # points of a merge that are looked at
-# A reader, the source, the number of its output, and how that is read (`_Graph.ways`).
+_MOST: Final = 100_000  # limit on the points of a merge to examine
+# A reader, the source, the number of its output, and the kind of read (`_Graph.ways`).
 _Edge = tuple[int, int, int, int]
 
 
 class _LiveInterval(NamedTuple):
-    """What is there from one operation to another: bits of who makes it, and ahead of and behind whom.
+    """Values with a known live interval between operations; sets of operations are bit sets.
 
-    Nothing is known where one of `but` is needed: what that makes may be there instead.
+    Attributes:
+        bit: the operation of the values.
+        ahead: the operations at the start of which the values are live.
+        behind: the operations at the end of which the values are live.
+        but: operations with results in place of the values. If one of them is needed, the interval
+            is unknown.
+        held: the bytes of each tensor.
     """
 
     bit: int
@@ -47,7 +54,10 @@ class _LiveInterval(NamedTuple):
 
 
 def live_across(pdg: Pdg, bounds: Point) -> int:
-    """Bytes below which no plan comes without swaps, however the graph is fused and scheduled."""
+    """Return a lower bound on the bytes of any plan without swaps.
+
+    It holds for all fusions and schedules.
+    """
     if pdg.dims.dynamic is not None:
         return 0
     graph = _Graph(pdg, bounds)
@@ -55,7 +65,7 @@ def live_across(pdg: Pdg, bounds: Point) -> int:
 
 
 class _Graph:
-    """A graph's unconditional reads, and the operations that what is there is counted at."""
+    """Unconditional reads of a graph, and the operations at which live bytes are counted."""
 
     def __init__(self, pdg: Pdg, bounds: Point) -> None:
         self.pdg, self.bounds, self.sizes = pdg, bounds, Sizes(pdg, bounds)
@@ -63,7 +73,7 @@ class _Graph:
         self.bit = {op.id: 1 << place for place, op in enumerate(pdg)}
         self.ways: dict[tuple[Index, Domain, Domain], int] = {}
         self.readers: dict[int, list[_Edge]] = {op.id: [] for op in pdg}
-        self.edges: list[_Edge] = []  # operands' edges come first
+        self.edges: list[_Edge] = []  # operands precede their readers
         self.pivots: dict[Domain, list[Op]] = defaultdict(list)
         self.stored = {op.id for op in pdg if is_stored(self.sizes, op)}
         for op_id in pdg.order:
@@ -84,20 +94,22 @@ class _Graph:
 
 
 class _Over:
-    """What is there as operations over one domain run; sets of operations are sets of bits.
+    """Live values while operations over one domain run; sets of operations are bit sets.
 
-    Blocks may come in any order: what is there is counted as the first one runs, at any.
+    Blocks may run in any order. So live values are counted when the first block runs, whichever it
+    is.
     """
 
     def __init__(self, graph: _Graph, domain: Domain) -> None:
         self.graph, self.pdg, self.domain = graph, graph.pdg, domain
         dims, bounds = graph.pdg.dims, [dim.bound for dim in graph.pdg.dims]
-        # those that count blocks of another's points come behind that
+        # block dimensions follow the dimension that they divide
         first = {d for k, d in enumerate(dims.names) if d in domain and bounds[k] in bounds[:k]}
         self.at = frozenset(domain) - first
         self.own = dict.fromkeys(graph.bit, 0)
         self.own |= {pivot.id: graph.bit[pivot.id] for pivot in graph.pivots[domain]}
-        # what each operation needs all of; those over the domain that each of its points needs
+        # per operation: the operations needed completely, and those over the domain needed by each
+        # of its points
         self.before, self.needs = (dict.fromkeys(graph.bit, 0) for _ in range(2))
         whole = [_is_complete(dims, *key, frozenset(domain)) for key in graph.ways]
         some = [_is_certain(dims, *key, self.at) for key in graph.ways]
@@ -106,7 +118,8 @@ class _Over:
                 self.before[reader] |= self.before[source] | graph.bit[source]
             if some[way]:
                 self.needs[reader] |= self.needs[source] | self.own[source]
-        # whether all points of a reader that agree in what is at one point read all of a source that do
+        # whether all points of a reader with equal coordinates in `at` together read all such
+        # points of a source
         self.is_complete = whole
         if first:
             self.is_complete = [_is_complete(dims, *key, self.at) for key in graph.ways]
@@ -120,18 +133,18 @@ class _Over:
         ]
 
     def _is_one(self, op: Op) -> bool:
-        """Whether an operation makes values that are there for readers, or stands for such."""
+        """Return whether an operation computes values for readers."""
         return op.where is TRUE and op.kind not in _NO_VALUES
 
     def peak_bytes(self) -> int:
-        """The most bytes that are there at once."""
+        """Return the greatest number of simultaneously live bytes."""
         kept = [one for op in self.needed for one in self._live_ranges(op)]
         return max(
             max(self._bytes_at_kernel(pivot, kept)) for pivot in self.graph.pivots[self.domain]
         )
 
     def _live_ranges(self, op: Op) -> Iterator[_LiveInterval]:
-        """When values of an operation are there, or what was made of them."""
+        """Yield the live intervals of an operation's values, or of values derived from them."""
         held: dict[Tensor, int] | None = None
         root = self._root(op)
         own = self.domain in (op.domain, root.domain) and op.kind != "merge"
@@ -142,13 +155,13 @@ class _Over:
             yield _LiveInterval(self.graph.bit[op.id], ahead, behind, but, nbytes)
 
     def _root(self, op: Op) -> Op:
-        """What an operation of which readers have copies is made of: that is there if its own value is not."""
+        """Return the operation whose value is live instead, if readers of this one recompute it."""
         while op.id in self.graph.inlined and len(op.inputs) == 1:
             op = self.pdg[op.inputs[0].source]
         return op
 
     def _one_of(self, op: Op, root: Op) -> dict[Tensor, int]:
-        """The bytes of one or the other, as of the root."""
+        """Return the bytes of the smaller of the operation's value and the root's value."""
         if root.id in self.graph.inlined or not self._is_one(root):
             return {}
         made, held = sum(self._resident_bytes(op).values()), self._resident_bytes(root)
@@ -158,10 +171,17 @@ class _Over:
     def _find_crossing(
         self, op: Op, own: bool, most: float, but: int
     ) -> Iterator[tuple[int, int, float, int]]:
-        """Operations that values are there ahead of, and behind, how many bytes at most, and unless which is needed.
+        """Yield operations during which values are live.
 
         Args:
-            own: they may be made by the kernels that are looked at.
+            op: the operation of the values.
+            own: whether the examined kernels may compute the values themselves.
+            most: the limit on the bytes so far.
+            but: the operations so far with results in place of the values.
+
+        Yields:
+            The operations with live values at their start, those with live values at their end, a
+            limit on the bytes, and the operations with results in place of the values.
         """
         ahead = behind = 0
         for edge in self.graph.readers[op.id]:
@@ -180,15 +200,15 @@ class _Over:
             yield ahead, behind, most, but
 
     def _is_made_of(self, reader: Op, op: Op) -> bool:
-        """Whether a reader needs nothing else, so that its value may be there in place of what it reads."""
+        """Return whether a reader has no other operands. Its value may then replace the operand."""
         if reader.id in self.graph.inlined or reader.kind not in LAYOUT:
             return False
         return all(r.source == op.id or r.source in self.graph.inlined for r in reader.inputs)
 
     def _reachable_operations(self, edge: _Edge) -> tuple[int, int]:
-        """The operations over the domain that a reader is or needs; where it runs elsewhere, needs.
+        """Return the operations over the domain that a reader needs, with itself and without.
 
-        One that is copied to where it is read is looked through.
+        A reader with copies in its own readers is replaced by these.
         """
         reader = self.pdg[edge[0]]
         if reader.kind == "merge":
@@ -204,21 +224,24 @@ class _Over:
         return ahead, behind
 
     def _is_value(self, op: Op, edge: _Edge) -> bool:
-        """Whether a reader is given an operation's value, and has not a copy of the operation itself."""
+        """Return whether a reader receives an operation's value, not a copy of the operation."""
         if op.id not in self.graph.inlined:
             return True
         reads = self.pdg[edge[0]].inputs
         return not any(r.source == op.id and self.pdg.is_identity(r) for r in reads)
 
     def _resident_bytes(self, op: Op) -> dict[Tensor, int]:
-        """The bytes of an operation's values that agree in the domain, by what they are values of."""
+        """Return the bytes per tensor of an operation's values at one point of the domain."""
         if op.kind == "merge":
             return self._merge_bytes(op)
         rest = (d for d in op.outputs[0].domain if d not in self.at)
         return {(op.id, 0): self.graph.count(rest) * self.graph.sizes.output_bytes(op, 0)}
 
     def _merge_bytes(self, merge: Op) -> dict[Tensor, int]:
-        """The same of a merge at the domain's last point: of each branch what differs."""
+        """Return the bytes of a merge at the domain's last point.
+
+        Only distinct values of each branch count.
+        """
         dims, bounds = self.pdg.dims, self.graph.bounds
         rest = [d for d in merge.domain if d not in self.at]
         points = self.graph.count(iter(rest))
@@ -242,7 +265,7 @@ class _Over:
         return found
 
     def _bytes_at_kernel(self, pivot: Op, kept: list[_LiveInterval]) -> tuple[int, int]:
-        """The bytes that are there as an operation's kernel begins, with what that stores; and as it has run."""
+        """Return the live bytes when an operation's kernel starts, and after it has run."""
         needed, own = self.before[pivot.id], self.graph.bit[pivot.id]
         first, then = self._kernel_bytes(pivot), dict[Tensor, int]()
         for one in kept:
@@ -255,7 +278,10 @@ class _Over:
         return sum(first.values()), sum(then.values())
 
     def _kernel_bytes(self, pivot: Op) -> dict[Tensor, int]:
-        """What an operation gives, and what a contraction takes, where that is of its own kernel."""
+        """Return the bytes of an operation's result within its kernel.
+
+        The operands of a contraction count as well if the same kernel computes them.
+        """
         sizes = self.graph.sizes
         found = {(pivot.id, 0): sizes.output_bytes(pivot, 0)}
         for read in pivot.inputs if pivot.kind in CONTRACTIONS else ():
@@ -268,7 +294,10 @@ class _Over:
 
 
 def _is_complete(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozenset[str]) -> bool:
-    """Whether all points of a reader that agree in some dimensions read all of a source that do."""
+    """Return whether points of a reader together read all corresponding source points.
+
+    Points correspond if they have equal coordinates in `at`.
+    """
     for d, entry in zip(of, index, strict=True):
         if isinstance(entry, Lin):
             if entry.as_symbol != d:
@@ -279,7 +308,10 @@ def _is_complete(dims: Dims, index: Index, of: Domain, reader: Domain, at: froze
 
 
 def _is_certain(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozenset[str]) -> bool:
-    """Whether each point of a reader reads some of a source that agrees with it in some dimensions."""
+    """Return whether each point of a reader reads some corresponding source point.
+
+    Points correspond if they have equal coordinates in `at`.
+    """
     for d, entry in zip(of, index, strict=True):
         if isinstance(entry, Lin):
             if d in at and entry.as_symbol != d:
@@ -290,7 +322,7 @@ def _is_certain(dims: Dims, index: Index, of: Domain, reader: Domain, at: frozen
 
 
 def _block(dims: Dims, d: str, entry: Slice, reader: Domain) -> str | None:
-    """The reader's dimension block by block along which an entry reads all along another."""
+    """Return the reader's block dimension if an entry reads one block of `d`, else None."""
     alike = (b for b in reader if dims[b].bound == dims[d].bound)
     return next((b for b in alike if entry == dims[b].block), None)
 
@@ -301,7 +333,7 @@ def _add(found: dict[Tensor, int], held: dict[Tensor, int]) -> None:
 
 
 def is_stored(sizes: Sizes, op: Op) -> bool:
-    """Whether XLA stores what an operation gives, also within a kernel."""
+    """Return whether XLA stores an operation's result even within a kernel."""
     if op.kind in CONTRACTIONS:
         return contracts(sizes, op, op, sizes.pdg.read_type)
     fused = op.kind in FUSED | NO_KERNELS | {"accumulate"}

@@ -1,7 +1,7 @@
-"""Numbered uses of values: writer, readers, their times, and the gaps between uses.
+"""Uses of values under actual bounds: writer, readers, times, and gaps between uses.
 
-`compiler/isl/reuse_intervals` describes classes of gaps as relations, for swapped values alone. This module lists
-every gap under actual bounds for all values, without isl.
+`compiler/isl/reuse_intervals` describes groups of gaps as relations, for swapped values only. This
+module lists the gaps of all values, without isl.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 
 @dataclass(frozen=True, eq=False)
 class Pause:
-    """A class of gaps, an entry per gap, by value and then by time.
+    """A group of gaps, one entry per gap, ordered by value and then by time.
 
     Attributes:
-        ends: between uses by which statements, and how far apart.
-        codes: the value of each.
-        used: the rank of the use before,
-        back: and of the point ahead of which the value is needed again; beyond the last for never.
+        ends: the statements at the two ends, and their distance.
+        codes: the value of each gap, as a number.
+        used: the rank of the use before the gap.
+        back: the rank of the point before which the value is needed again; after the last rank if
+            never.
     """
 
     ends: Ends
@@ -38,10 +39,10 @@ class Pause:
 
 
 class Calendar:
-    """The times of all points of a schedule, by number.
+    """Times of all points of a schedule.
 
     Attributes:
-        names: the statements that run, in the order of the schedule tree.
+        names: the statements with points, in the order of the schedule tree.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +59,7 @@ class Calendar:
 
     @cached_property
     def _components(self) -> list[Array]:
-        """The components of time of every rank."""
+        """The components of time, per rank."""
         clock = self.clock
         found: list[Array] = []
         for name, rows in clock.points.items():
@@ -69,17 +70,23 @@ class Calendar:
         return found
 
     def depths(self, some: Array, others: Array) -> Array:
-        """The first component in which times differ, given their ranks."""
+        """Return the first component in which pairs of times differ, given their ranks."""
         found = np.full(len(some), -1, np.int64)
         for k, part in reversed(list(enumerate(self._components))):
             found[part[some] != part[others]] = k
         return found
 
     def ranks_of_earlier_turns(self, name: str, used: Array, back: Array, ahead: int) -> Array:
-        """Ranks of points of a statement, as many turns of its innermost loop earlier as are asked for.
+        """Return the ranks of points moved to an earlier iteration of their innermost loop.
 
-        The loop's first turn where it is not that old, and the same where that would not be after
-        the use before.
+        A point moves to the first iteration if the loop has fewer iterations before it. It stays if
+        it would otherwise precede the previous use.
+
+        Args:
+            name: the statement.
+            used: the ranks of the previous uses.
+            back: the ranks to move.
+            ahead: the number of iterations.
         """
         loop = self.times.innermost[name]
         if not ahead or loop is None:
@@ -90,7 +97,7 @@ class Calendar:
 
 
 class Uses:
-    """All uses of a lifetime's values, by value and then by rank."""
+    """All uses of a lifetime's values, ordered by value and then by rank."""
 
     def __init__(self, calendar: Calendar, life: Lifetime) -> None:
         self._calendar, self._life = calendar, life
@@ -112,11 +119,11 @@ class Uses:
         self._who = np.concatenate(who)[order]
 
     def pauses(self, ahead: int) -> list[Pause]:
-        """The gaps between uses and, of values that are kept, behind the last one.
+        """Return the gaps between uses, and for returned values the gap after the last use.
 
         Args:
-            ahead: by how many turns of the reader's innermost loop a value returns before it is
-                needed, as far as that is after it left.
+            ahead: the prefetch distance between the return of a value and its use, in iterations of
+                the reader's innermost loop. A prefetch never precedes the start of the gap.
         """
         return [*self._pauses_between_uses(ahead), *self._behind_the_last()]
 
@@ -154,17 +161,17 @@ class Uses:
 
 
 class _Turns:
-    """The points of a statement in order, as turns of one loop around it."""
+    """Points of a statement in order, grouped by iterations of one surrounding loop."""
 
     def __init__(self, ranks: Array, components: list[Array], loop: int) -> None:
         self._ranks = np.sort(ranks)
         mine = [part[self._ranks] for part in components]
         self._turn = mine[loop]
         begins = _changes(mine[:loop], len(ranks))
-        self._nest = np.cumsum(begins)  # which of the loop's runs
+        self._nest = np.cumsum(begins)  # the execution of the loop
         self._first = self._ranks[np.flatnonzero(begins)][self._nest - 1]
         inner = np.lexsort(mine[loop + 1 :]) if mine[loop + 1 :] else np.arange(len(ranks))
-        self._inner = np.empty(len(ranks), np.int64)  # which point of a turn
+        self._inner = np.empty(len(ranks), np.int64)  # the position within an iteration
         self._inner[inner] = np.cumsum(
             _changes([part[inner] for part in mine[loop + 1 :]], len(ranks))
         )
@@ -188,7 +195,7 @@ class _Turns:
 
 
 def _changes(columns: list[Array], count: int) -> Array:
-    """Where rows differ from the one before; at the first, too."""
+    """Return whether each row differs from the previous one; True for the first."""
     found = np.zeros(count, np.bool_)
     found[:1] = True
     for column in columns:
@@ -197,7 +204,7 @@ def _changes(columns: list[Array], count: int) -> Array:
 
 
 def used_pairs(clock: Clock, use: Edge) -> tuple[Array, Array]:
-    """Values and the points that use them, a row each."""
+    """Return values and the points that use them, one pair per row."""
     read = use.pairs.inverse()
     if not read.is_single_valued or not read.pieces:
         return all_pairs(use.pairs, clock.bounds)

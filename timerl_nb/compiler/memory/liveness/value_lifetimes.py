@@ -1,6 +1,6 @@
-"""When the values of a lifetime live: at which executed points each is born, read last, and dies.
+"""Birth, last read and end of all values of a lifetime, as ranks of executed points.
 
-Both are affine, so that all values of a lifetime are looked at at once.
+All of these are affine, so NumPy evaluates them for all values in one step.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from timerl_nb.compiler.memory.liveness.last_uses import Lifetime
 from timerl_nb.compiler.scheduling.enumerated_schedule_points import Clock
 from timerl_nb.compiler.symbolic.array_evaluation import values
 
-# Where more points of time than this lie between values, these are counted one by one.
+# If more times than this lie between values, the values are sorted instead of counted per time.
 _SPREAD = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Lives:
-    """When values live.
+    """Live ranges of values.
 
-    `points` has a row per value. `last` is when each is read for the last time, which is as it dies, or
-    just behind where another value takes its memory over.
+    Attributes:
+        points: the coordinates of each value, one per row.
+        born: the time of each value's computation.
+        dies: the last time at which each value is live.
+        last: the time of the last read. It equals `dies`, or follows it if another value reuses the
+            memory.
     """
 
     points: Array
@@ -36,20 +40,20 @@ class Lives:
 
     @cached_property
     def most_at_once(self) -> int:
-        """How many values live at the same time at most, wherever they are."""
+        """The greatest number of simultaneously live values."""
         if not len(self.born):
             return 0
         end = int(self.born.max()) + 1
         if end < _SPREAD * len(self.born):
             return int(series(self.born, self.dies, 1, end).max())
-        # most live as one is born: those that were born by then, less those that died before
+        # The maximum occurs at a birth: births so far, minus earlier ends.
         born, dies = np.sort(self.born), np.sort(self.dies)
         return int((np.arange(1, len(born) + 1) - np.searchsorted(dies, born)).max())
 
 
 def lives_of(clock: Clock, life: Lifetime) -> Lives:
-    """When a lifetime's values live; plans that differ elsewhere share it."""
-    # a value whose memory is taken over is gone when the outputs are counted
+    """Return the live ranges of a lifetime, cached for plans with equal lifetimes."""
+    # A donated value is no longer counted when the outputs are.
     ends = (*((e, 0) for e in life.frees), *((e, 1) for e in life.taken))
     key = life.producer, life.domain, tuple((e.sink, early, *e.pairs.pieces) for e, early in ends)
     known = clock.found.get(key)
@@ -77,12 +81,12 @@ def _compute_lives(clock: Clock, life: Lifetime, ends: Sequence[tuple[Edge, int]
 
 
 def _births(clock: Clock, life: Lifetime) -> tuple[Array, Array]:
-    """The values of a lifetime, a row each, and when each is born."""
+    """Return the values of a lifetime, one per row, and the time of their computation."""
     made, ranks = clock.points[life.producer], clock.ranks[life.producer]
     producer = clock.schedule.statements[life.producer].domain
     if life.domain == producer:
         return made, ranks
-    # values that several points add to are born at the first
+    # a value accumulated by several points is born at the first of them
     box = clock.box(life.domain)
     codes = clock.codes(life.domain, made[:, [producer.index(d) for d in life.domain]])
     born = np.full(len(box), len(clock), np.int64)
@@ -92,14 +96,20 @@ def _births(clock: Clock, life: Lifetime) -> tuple[Array, Array]:
 
 
 def series(first: Array, last: Array, nbytes: int, length: int) -> Array:
-    """The sum over time of what lasts from `first` to `last`, both included."""
+    """Return the sum over time of intervals from `first` to `last`, both included."""
     change = np.zeros(length + 1, np.int64)
     enter(change, first, last, nbytes)
     return np.cumsum(change[:length])
 
 
 def enter(change: Array, first: Array, last: Array, nbytes: int) -> None:
-    """Add what lasts from `first` to `last` to the changes of a series, of which the last is beyond it."""
+    """Add intervals from `first` to `last` to the differences of a series.
+
+    Args:
+        change: the differences; the last entry lies beyond the series. Modified.
+        first, last: the first and last time of each interval.
+        nbytes: the amount to add.
+    """
     length = len(change) - 1
     np.add.at(change, np.minimum(first, length), nbytes)
     np.add.at(change, np.minimum(last + 1, length), -nbytes)

@@ -1,8 +1,9 @@
-"""Blocks: tensors whose slices are read get one array over the sliced dimension.
+"""Blocks: one array over the sliced dimension for a tensor with sliced reads.
 
-The kernel that makes a value writes it in place, and slices are read without gathering. What is read
-at single points too gets a second output for those: a copy of one value is cheaper than cutting
-every value out of the block. The block is then read in slices (and by the run's outputs) alone.
+The kernel of the tensor writes each value into the block, and readers slice the block without
+gathering. If some reads are at single points, the tensor gets a second output for these: copying
+one value is cheaper than cutting every value out of the block. Only slices (and the outputs of the
+run) then read the block.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ Slot = tuple[int, int]  # an operation's id, and the number of an operand
 
 @dataclass(frozen=True)
 class RowBlock:
-    """The rows of a tensor's blocks: `size` points from `first` along one dimension.
+    """Rows of a tensor's blocks: `size` points from `first` along one dimension.
 
-    `cut` says that values are made outside of them, which nobody reads in slices.
+    Attributes:
+        along: the position of the dimension in the domain.
+        first: the coordinate of the first row.
+        size: the number of rows.
+        cut: whether values outside these rows exist; no slice reads them.
     """
 
     along: int
@@ -40,19 +45,19 @@ class RowBlock:
 
     @property
     def axis(self) -> Axis:
-        """The rows."""
+        """The axis of the rows."""
         return Axis(self.along, self.size, self.first, ring=False)
 
 
 @dataclass
 class Candidates:
-    """Tensors that could be blocks, by structure alone, and why others cannot.
+    """Tensors that the graph's structure allows to be blocks.
 
     Attributes:
         along: the position of the sliced dimension in the domain of each candidate.
-        parts: what each sliced operand that only blocks serve consists of.
-        mixed: the candidates that are read at single points as well.
-        refused: why a tensor that is read in slices can be no block.
+        parts: the parts of each sliced operand, for operands that blocks can serve.
+        mixed: the candidates with reads at single points as well.
+        refused: the reason why a sliced tensor cannot be a block.
     """
 
     along: dict[Tensor, int] = field(default_factory=dict[Tensor, int])
@@ -63,7 +68,7 @@ class Candidates:
     refused: dict[Tensor, str] = field(default_factory=dict[Tensor, str])
 
     def refuse(self, why: Mapping[Tensor, str]) -> None:
-        """Give up tensors, and all that shares an operand with them."""
+        """Remove tensors, and all tensors that share an operand with them."""
         pending = dict(why)
         while pending:
             tensor, reason = pending.popitem()
@@ -74,7 +79,7 @@ class Candidates:
                 rows = [p.tensor for p in parts if p.along is not None]
                 if tensor in rows:
                     del self.parts[slot]
-                    together = "a slice of it is read together with one of what is no block"
+                    together = "it is read together with a tensor that cannot be a block"
                     pending.update(dict.fromkeys(set(rows) - {tensor} - {*self.refused}, together))
         used = {p.tensor for parts in self.parts.values() for p in parts if p.along is not None}
         for tensor in set(self.along) - used:
@@ -83,7 +88,7 @@ class Candidates:
 
 
 def candidates(statements: Statements, bounds: Point) -> Candidates:
-    """All tensors that are read in slices which a block could serve."""
+    """Return all tensors with slices that a block could serve."""
     found = Candidates()
     why: dict[Tensor, str] = {}
     points: set[Tensor] = set()
@@ -99,7 +104,7 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
             if statement.executor != "kernel":
                 parts = "it is read in slices on the host"
             if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
-                parts = "how many values it has varies"
+                parts = "its number of values varies"
             if isinstance(parts, str):
                 why.update(dict.fromkeys(operand.tensors, parts))
                 continue
@@ -125,30 +130,33 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
 
 
 def _as_row(part: PointRange, along: Mapping[Tensor, int]) -> PointRange:
-    """Return a single value of a candidate as one row: the other branches are read from its block."""
+    """Return a single value of a candidate as one row.
+
+    The other parts of the operand are read from its block.
+    """
     if part.along is not None or part.tensor not in along:
         return part
     return replace(part, along=along[part.tensor])
 
 
 def _unfit(pdg: Pdg, reader: Op, part: PointRange) -> str | None:
-    """Why a tensor cannot be a block that a part of an operand reads."""
+    """Return why a tensor cannot be a block for a part of an operand, or None."""
     op = pdg[part.tensor[0]]
     if not isinstance(op.attrs, DataflowAttrs):
-        return "it is made on the host"
+        return "it is computed on the host"
     output = op.outputs[part.tensor[1]]
     if output.reduce is not None:
-        return "it is a sum that several points add to"
+        return "several points add to it"
     rest = tuple(d for k, d in enumerate(output.domain) if k != part.along)
     if op.id == reader.id and not is_own(part.other_indices, rest):
-        return "the kernel that writes one block reads another"
+        return "the kernel that writes a block of it reads another block of it"
     return None
 
 
 def rows_read(
     found: Candidates, statements: Statements, bounds: Point, spans: Mapping[Tensor, Span]
 ) -> dict[Tensor, RowBlock]:
-    """The rows of each candidate that are read in slices; all of what the run returns."""
+    """Return the sliced rows of each candidate; all rows for returned tensors."""
     read: dict[Tensor, tuple[int, int]] = {}
     whole = set(statements.returned_tensors)
     for parts in found.parts.values():
@@ -175,11 +183,12 @@ def rows_read(
 
 
 def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
-    """Why a block would hold more than its values do now, if it would.
+    """Return why a block would hold more values than are live without it, or None.
 
     Args:
-        span: the lives of the tensor's values.
-        gathered: how many values an operand gathers at most while it is read.
+        block: the rows of the block.
+        span: the live ranges of the tensor's values.
+        gathered: the greatest number of values gathered for an operand.
     """
     rest = np.delete(span.points, block.along, axis=1)
     code = np.zeros(len(rest), np.int64)
@@ -193,15 +202,23 @@ def too_large(block: RowBlock, span: Span, gathered: int) -> str | None:
     blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
     if blocks * block.size <= span.lives.most_at_once + gathered:
         return None
-    return "a block would hold more than what is live at once"
+    return "a block would hold more values than are live simultaneously"
 
 
-# --- readers apart -------------------------------------------------------------------------------
+# --- separate outputs ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A graph in which blocks are read in slices alone, the blocks, and the parts of operands."""
+    """A graph in which only slices read blocks.
+
+    Attributes:
+        pdg: the graph.
+        blocks: the tensors stored as blocks.
+        parts: the parts of operands in blocks.
+        refused: the reason why a sliced tensor is not a block.
+        copied: the second outputs.
+    """
 
     pdg: Pdg
     blocks: Mapping[Tensor, RowBlock] = field(default_factory=dict[Tensor, RowBlock])
@@ -215,7 +232,7 @@ class Placed:
 def separate_point_outputs(
     pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, RowBlock]
 ) -> Placed:
-    """The graph with a second output for every candidate that is read at single points as well."""
+    """Return the graph with a second output for each candidate with reads at single points."""
     edit = Edit(pdg)
     second: dict[Tensor, Tensor] = {}
     for op_id, out in sorted(found.mixed):
@@ -229,7 +246,7 @@ def separate_point_outputs(
     clones: dict[int, int] = {}
 
     def read_point_output(read: Read) -> Read:
-        """The same read of the second outputs."""
+        """Return the same read of the second outputs."""
         if pdg[read.source].kind == "merge":
             source, out = clone(read.source), read.out
         else:

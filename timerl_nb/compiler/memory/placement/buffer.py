@@ -1,4 +1,4 @@
-"""An array of a lowered program, and the places in it."""
+"""Buffers of a lowered program, and the slots in them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from timerl_nb.compiler.memory.placement.ring_sizes import Axis
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that holds the values of one tensor, and of initial values that it continues.
+    """An array with the values of one tensor, and possibly of the initial values of its recurrence.
 
     Attributes:
-        axes: the places, outermost first.
-        shape: of one value.
-        fill: what is there before anything is written.
-        tensors: their names, the recurrence's first.
-        sizes: that shape as the program has it.
-        beyond: what its places hold more than the store of the memory plan, and why.
+        name: the name of the buffer.
+        axes: the axes of slots, outermost first.
+        shape: the shape of one value.
+        dtype: the element type.
+        fill: the content before the first write.
+        tensors: the names of the tensors, starting with the recurrence.
+        sizes: the shape of one value, with symbolic sizes.
+        beyond: the reason for more slots than in the memory plan, or empty.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Buffer:
 
     @property
     def array_shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
+        """Shape of the array."""
         return (*self.slot_counts, *self.shape)
 
     @property
@@ -47,7 +49,7 @@ class Buffer:
         return prod(self.array_shape) * NUMPY[self.dtype].itemsize
 
     def place(self, coordinates: Sequence[Any]) -> tuple[Any, ...]:
-        """Where the value of a point is in the array; or the values of several, from arrays."""
+        """Return the slot of a point; for arrays of coordinates, the slots of several points."""
         return tuple(axis.place(coordinates[axis.coordinate]) for axis in self.axes)
 
     def __str__(self) -> str:
@@ -55,5 +57,5 @@ class Buffer:
         held = " and ".join(self.tensors)
         kind = f"{self.dtype}{list(self.shape)}"
         more = f" ({self.beyond})" if self.beyond else ""
-        places = f"[{shape}] places of" if shape else "a place of"
+        places = f"[{shape}] slots of" if shape else "one slot of"
         return f"{self.name}: {held}: {places} {kind}, {self.nbytes:,} bytes{more}"

@@ -1,16 +1,17 @@
-"""Where the values of a lowered program live: a buffer per store, a place in it per point.
+"""Buffer layout of lowered programs: assigns every tensor to a buffer and every point to a slot.
 
-A buffer has the size that the memory plan proves: one value for a slot, `size` of them for a ring or a
-block; one for a ring, too, where each value is made of the one before as a whole. Point maps get the smallest box that keeps live values apart, dimension by dimension.
+The sizes of buffers come from the memory plan: one value for a slot, `size` values for a ring or
+block. A ring shrinks to one value if each value is computed from the whole previous one. A point
+map becomes a small box of slots without collisions of live values, found dimension by dimension.
 
-A merge chooses between an initial value and what a recurrence made before. Where the two never live
-at once, the initial value is put into the recurrence's buffer, at the place ahead of its first: the
-merge is then read without a choice (a φ-node without its copy), and nothing is concatenated where all
-of it is read.
+A merge chooses between an initial value and a previous value of a recurrence. If these are never
+live simultaneously, the initial value is stored in the recurrence's buffer, in the slot before the
+first value. Reads of the merge then need no choice (a φ-node without a copy), and reads of all its
+values need no concatenation.
 
-What a kernel reads of the buffer that it writes is, as a rule, what it wrote the turn before. That value
-is kept beside the buffer: else XLA, which lets no buffer be written while fused code still reads it,
-would copy the whole.
+If a kernel reads its own buffer, it usually needs the value of the previous iteration. The latest
+value is therefore stored outside the buffer as well. Otherwise XLA would copy the whole buffer,
+since it does not overwrite a buffer while fused code still reads it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Home:
-    """Where a tensor's values are: the buffer, and its coordinates as functions of the point."""
+    """Location of a tensor's values: a buffer, and coordinates in it as functions of the point."""
 
     buffer: Buffer
     coordinates: tuple[Lin, ...]
@@ -57,12 +58,14 @@ class Home:
 
 @dataclass(frozen=True)
 class _Join:
-    """A merge that could be read from one buffer: the recurrence's, with what it starts from.
+    """A merge that could be read from the buffer of its recurrence.
 
     Attributes:
-        anchor: the tensor that the recurrence makes.
-        at: where the merge's value is among the anchor's, in the merge's dimensions.
-        starts: the initial tensors; where their values go among the anchor's, in their dimensions.
+        merge: the operation.
+        anchor: the tensor computed by the recurrence.
+        at: the coordinates of the merge's value among the anchor's, in the merge's dimensions.
+        starts: the initial tensors, and the coordinates of their values among the anchor's, in
+            their own dimensions.
     """
 
     merge: int
@@ -72,16 +75,18 @@ class _Join:
 
 
 class Layout:
-    """The buffers of a memory plan.
+    """Buffers of a memory plan.
 
     Args:
-        found: what was found out for plans that differ from this one in their swaps alone.
+        plan: the memory plan.
+        found: a cache shared by layouts of plans with different swaps, but otherwise equal.
 
     Attributes:
-        homes: by tensor, where its values are put: once, or once for each recurrence they start.
-        merges: by merge, where what it yields is found without a choice.
-        latest: by operation and operand, the buffers of which it reads what was written last, and
-            where that is beside them.
+        homes: the locations of each tensor's values: its own, or one in each recurrence with these
+            initial values.
+        merges: the location of each merge without a choice.
+        latest: by operation and operand, the location of the latest value outside each buffer. The
+            operand then reads only this value of the buffer.
     """
 
     def __init__(self, plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> None:
@@ -93,7 +98,7 @@ class Layout:
         self._find()
 
     def _find(self) -> None:
-        """Give all tensors their homes."""
+        """Assign a location to all tensors."""
         plan = self.plan
         self._spans = plan.spans
         self._ranges = {tensor: self._of_place(self._own_ranges, tensor) for tensor in plan.stores}
@@ -103,23 +108,23 @@ class Layout:
         joins = [join for join in found if join is not None and self._is_unmoved(join)]
         accepted, axes, ranges = self._select_joins(joins)
         direct, read = self._collect_direct_reads({join.merge for join in accepted})
-        if len(read) < len(accepted):  # the others are read through these alone
+        if len(read) < len(accepted):  # other merges are only read through these
             accepted, axes, ranges = self._select_joins([j for j in accepted if j.merge in read])
         self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, ranges[tensor])
-        # layouts are kept, and these take more
+        # Layouts are long-lived, and these data take more memory.
         del self._spans, self._ranges, self._boxes, self._shared
 
     def _memoize(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """What swaps do not change, found out once for all of them."""
+        """Return a result independent of swaps, cached for all of them."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
     def _of_place(self, find: Callable[[Tensor], _Made], tensor: Tensor) -> _Made:
-        """What is found out of a tensor, once where its values stay."""
+        """Return a result for a tensor, cached if its values are not swapped."""
         if self._moves(tensor):
             return find(tensor)
         return self._memoize((find.__name__, tensor), partial(find, tensor))
@@ -134,13 +139,13 @@ class Layout:
 
     @cached_property
     def buffers(self) -> Mapping[str, Buffer]:
-        """All buffers, by name."""
+        """All buffers by name."""
         homes = [home for found in self.homes.values() for home in found]
         return {home.buffer.name: home.buffer for home in homes}
 
     @cached_property
     def input_arrays(self) -> Mapping[Tensor, Array]:
-        """The tensors whose buffer is a given array, or a part of one, which nothing else is put into."""
+        """The tensors whose buffer is (a part of) a given array and holds nothing else."""
         alone = Counter(home.buffer.name for homes in self.homes.values() for home in homes)
         found: dict[Tensor, Array] = {}
         for tensor, homes in self.homes.items():
@@ -152,17 +157,21 @@ class Layout:
 
     @cached_property
     def given_bytes(self) -> int:
-        """The bytes of given arrays that are buffers, and nothing besides."""
+        """The bytes of given arrays used only as buffers."""
         return held_by(self.plan, self.input_arrays, self.plan.statements.ops.values())
 
     def home_of(self, tensor: Tensor) -> Home:
-        """Where a tensor is read that is not read through a merge: the first of its homes."""
+        """Return the location for reads of a tensor outside merges: the first of its locations."""
         return self.homes[tensor][0]
 
     def _select_joins(
         self, joins: Sequence[_Join]
     ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[LiveRanges]]]:
-        """The joins whose values never meet; by tensor, the places of a buffer, and what they hold."""
+        """Return the joins without collisions.
+
+        Returns:
+            The joins, the axes of each tensor's buffer, and the live ranges in it.
+        """
         axes = dict(self._boxes)
         ranges = {tensor: [own] for tensor, own in self._ranges.items()}
         accepted: list[_Join] = []
@@ -179,7 +188,10 @@ class Layout:
     def _with_starts(
         self, join: _Join, axes: tuple[Axis, ...], ranges: Sequence[LiveRanges]
     ) -> tuple[tuple[Axis, ...], list[LiveRanges]] | None:
-        """A recurrence's places with what it starts from in them; None where some of it meets."""
+        """Return a recurrence's axes and live ranges with its initial values.
+
+        None if they collide.
+        """
         new = [self._initial_live_ranges(join, tensor, at) for tensor, at in join.starts]
         wider, together = widen_axes(axes, new), [*ranges, *new]
         return (wider, together) if apart(wider, together) else None
@@ -222,7 +234,7 @@ class Layout:
         return Buffer(name, axes, shape, kind.dtype, fill, held, kind.shape, more)
 
     def _collect_direct_reads(self, joined: set[int]) -> tuple[set[Tensor], set[int]]:
-        """The tensors that something reads without a joined merge between, and such merges that it reads."""
+        """Return the tensors with reads outside joined merges, and the joined merges with reads."""
         found: set[Tensor] = set()
         seen: set[int] = set()
         stack = [read for op in self.pdg if op.kind != "merge" for read in op.inputs]
@@ -237,7 +249,10 @@ class Layout:
         return found, seen & joined
 
     def _keep_latest(self, tensor: Tensor, ranges: Sequence[LiveRanges]) -> None:
-        """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
+        """Store a tensor's latest value outside its buffer too.
+
+        This is only done if the tensor's own kernel reads no other value of it.
+        """
         buffer = next(
             (h.buffer for h in self.homes[tensor] if h.buffer.name == buffer_name(tensor)), None
         )
@@ -247,7 +262,7 @@ class Layout:
         slots = self._memoize(key, partial(self._latest_read, self.pdg[tensor[0]], buffer, ranges))
         if not slots:
             return
-        why = "beside it, what was written last"
+        why = "the latest value, outside the buffer"
         last = replace(buffer, name=latest_name(buffer.name), axes=(), fill=0, beyond=why)
         for found, homes in self.homes.items():
             if any(home.buffer == buffer for home in homes):
@@ -256,7 +271,7 @@ class Layout:
             self.latest.setdefault((tensor[0], slot), {})[buffer.name] = Home(last, ())
 
     def _latest_read(self, op: Op, buffer: Buffer, ranges: Sequence[LiveRanges]) -> list[int]:
-        """The operands that are of a buffer, and what was written there last."""
+        """Return the operands that read only a buffer's latest value."""
         reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
         found = [(k, inside) for k, read in reads if (inside := self._buffer_reads(read, buffer))]
         written = Written.from_ranges(ranges, len(self.plan.clock)) if found else None
@@ -265,12 +280,12 @@ class Layout:
         return [k for k, inside in found if self._is_latest(op, inside, written)]
 
     def _buffer_reads(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
-        """The reads behind an operand that are of a buffer, and where in it."""
+        """Return the reads behind an operand that access a buffer, and their locations."""
         behind = [access.read for access in accesses(self.pdg, read, self.merges)]
         return [(leaf, home) for leaf in behind if (home := self._home_of(leaf)).buffer == buffer]
 
     def _is_latest(self, op: Op, found: Sequence[tuple[Read, Home]], written: Written) -> bool:
-        """Whether what reads find in a buffer is what was written there last, at every point."""
+        """Return whether reads access the latest value of a buffer, at every point."""
         clock, name = self.plan.clock, statement_name(op)
         env = clock.env(op.domain, clock.points[name])
         before = written.earlier[clock.ranks[name]] - 1
@@ -290,13 +305,16 @@ class Layout:
         return True
 
     def _home_of(self, leaf: Read) -> Home:
-        """Where what a read yields is found: a merge's value, or a tensor's."""
+        """Return the location of a read's value: of a merge, or of a tensor."""
         return self.merges.get(leaf.source) or self.homes[leaf.tensor][0]
 
-    # --- which merges are read from one buffer ---------------------------------------------------
+    # --- merges read from one buffer -------------------------------------------------------------
 
     def _join(self, op: Op) -> _Join | None:
-        """How a merge could be read from the buffer of its recurrence, if none of it moves."""
+        """Return how to read a merge from the buffer of its recurrence, or None.
+
+        Swapping is ignored.
+        """
         points = tuple(map(sym, op.domain))
         found = [access.read for access in accesses(self.pdg, Read(op.id, 0, points))]
         if not all(self._is_made_once(leaf.tensor) for leaf in found):
@@ -317,7 +335,7 @@ class Layout:
         return _Join(op.id, tensor, at, tuple(starts)) if starts else None
 
     def _is_made_once(self, tensor: Tensor) -> bool:
-        """Whether each value is made once, by a kernel: sums start anew where they end."""
+        """Return whether a kernel computes each value in one step, without accumulation."""
         op = self.pdg[tensor[0]]
         if tensor not in self.plan.stores or not isinstance(op.attrs, DataflowAttrs):
             return False
@@ -327,7 +345,7 @@ class Layout:
         kind = self.pdg[tensor[0]].outputs[tensor[1]].type
         return self.plan.sizes.shape(self.pdg[tensor[0]], kind.shape), kind.dtype
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- slots -----------------------------------------------------------------------------------
 
     def _own_ranges(self, tensor: Tensor) -> LiveRanges:
         span = self._spans[tensor]
@@ -342,16 +360,19 @@ class Layout:
         return while_there(ranges, codes, span.away, len(clock))
 
     def _moves(self, tensor: Tensor) -> bool:
-        """Whether its values wait on the host in between."""
+        """Return whether a tensor is swapped to the host between uses."""
         return tensor in self.plan.swaps.tensors
 
     def _in_row(self, tensor: Tensor, points: Array, row: int) -> Array:
-        """Return the points of values in one row of blocks, given by the points of the blocks."""
+        """Return the points of values in one row of blocks, given the points of the blocks."""
         at = self.plan.stores[tensor].position
         return np.insert(points, at, row, axis=1)
 
     def _initial_live_ranges(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> LiveRanges:
-        """Return the values of an initial tensor among the recurrence's, while the merge is read."""
+        """Return the live ranges of an initial tensor in the recurrence's buffer.
+
+        The ranges end with the last read of the merge.
+        """
         own, store, clock = self._ranges[tensor], self.plan.stores[tensor], self.plan.clock
         life, points = self.plan.lifetimes[store.lifetime], self._spans[tensor].points
         born, last = own.born, own.last
@@ -367,7 +388,7 @@ class Layout:
                     found = np.searchsorted(codes, clock.codes(life.domain, made), sorter=order)
                     np.maximum.at(last, order[found], clock.rank(use.sink, read))
         rows = 1
-        if store.traits.has_rows:  # all its rows are placed, and live as the block does
+        if store.traits.has_rows:  # all rows of a block are live as long as the block
             rows = store.size
             each = [self._in_row(tensor, points, store.first_row + k) for k in range(rows)]
             points = np.concatenate(each)
@@ -377,7 +398,7 @@ class Layout:
         return LiveRanges(placed, np.tile(born, rows), np.tile(last, rows))
 
     def _readers(self, merge: int) -> list[Op]:
-        """The operations that read a merge, through other merges or not."""
+        """Return the operations that read a merge, directly or through other merges."""
         found: list[Op] = []
         for reader, _ in self.pdg.readers[merge]:
             op = self.pdg[reader]
@@ -385,10 +406,10 @@ class Layout:
         return found
 
     def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
-        """The places that the tensor's store has, or fewer where its values wait on the host."""
+        """Return the axes of the tensor's store, or smaller ones if its values are swapped."""
         store, own = self.plan.stores[tensor], self._ranges[tensor]
         if store.traits.is_cyclic and apart((), [own]):
-            return ()  # each is made of the one before: as a whole, in its place
+            return ()  # each value replaces the one that it is computed from
         if not self._moves(tensor):
             return store.axes
         moving = {
@@ -402,24 +423,24 @@ class Layout:
 
 
 def buffer_name(tensor: Tensor) -> str:
-    """What the buffer of a tensor's own is called."""
+    """Return the name of a tensor's own buffer."""
     return f"v{tensor[0]}_{tensor[1]}"
 
 
 def latest_name(name: str) -> str:
-    """What is kept beside a buffer is called."""
+    """Return the name of the latest value outside a buffer."""
     return f"{name}_last"
 
 
 def excess_slots_reason(store: Store, axes: Sequence[Axis]) -> str:
-    """Why a buffer has more places than the plan holds values, if it has."""
+    """Return why a buffer has more slots than the plan needs; empty if it has not."""
     if store.traits.has_slots or prod(axis.size for axis in axes) <= store.most:
         return ""
-    return f"the plan holds {store.most}: no smaller box keeps live values apart"
+    return f"the plan needs {store.most} slots, but live values collide in any smaller box"
 
 
 def _moves_with(domain: Domain, leaf: Read) -> bool:
-    """Whether a read is at a point's own coordinates, up to constants."""
+    """Return whether a read is at a point's own coordinates, up to constants."""
     if len(leaf.index) != len(domain):
         return False
     pairs = zip(leaf.index, domain, strict=True)
@@ -427,9 +448,9 @@ def _moves_with(domain: Domain, leaf: Read) -> bool:
 
 
 def _place(domain: Domain, leaf: Read, own: Domain) -> dict[str, Lin] | None:
-    """The point of a merge at which each value of a leaf is read, in the leaf's own dimensions.
+    """Return for each value of a leaf the merge's point with this value, in the leaf's dimensions.
 
-    None where a value is read at several points.
+    None if several points read the same value.
     """
     found = _fixed_dims(leaf.cond)
     for e, d in zip(leaf.index, own, strict=True):
@@ -444,7 +465,7 @@ def _place(domain: Domain, leaf: Read, own: Domain) -> dict[str, Lin] | None:
 
 
 def _fixed_dims(cond: Cond) -> dict[str, Lin]:
-    """The dimensions that a condition gives one value."""
+    """Return the dimensions with a single value under a condition."""
     found: dict[str, Lin] = {}
     for one in cond.args if isinstance(cond, And) else (cond,):
         if isinstance(one, Cmp) and one.rel == "==" and len(one.arg.symbols) == 1:

@@ -1,4 +1,4 @@
-"""Buffers of a lowered program that are given arrays."""
+"""Given arrays as buffers of a lowered program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE
 
 
 def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
-    """Return the part of a given array that equals a tensor's buffer; None if it has to be copied."""
+    """Return the part of a given array equal to a tensor's buffer; None if a copy is necessary."""
     op = plan.pdg[tensor[0]]
     attrs, dims = passed_on(op, tensor[1]), plan.pdg.dims
     domain = op.outputs[tensor[1]].domain
@@ -44,10 +44,12 @@ def whole(plan: MemoryPlan, tensor: Tensor, buffer: Buffer) -> Array | None:
 
 
 def held_by(plan: MemoryPlan, given: Mapping[Tensor, Array], ops: Iterable[Op]) -> int:
-    """Return the bytes of given arrays that the buffers of a lowered program hold already.
+    """Return the bytes of given arrays in use as buffers of a lowered program.
 
     Args:
-        given: by tensor, what `whole` returns.
+        plan: the memory plan.
+        given: the result of `whole` per tensor.
+        ops: the operations with kernels.
     """
     used = arrays_of(op for op in ops if not is_free(op, given))
     arrays = {

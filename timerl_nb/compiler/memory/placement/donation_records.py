@@ -1,4 +1,4 @@
-"""What becomes of a kernel's operands: records of donation."""
+"""Records of donation: the use of an operand's memory by an output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ Slot = tuple[int, int]  # an operation's id, and the number of an operand
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor behind an operand, where it is that tensor, and where it is taken over."""
+    """One tensor behind an operand.
+
+    Attributes:
+        tensor: the tensor.
+        index: the index of the read.
+        cond: the condition for reading this tensor rather than another.
+        taken: the condition for reusing the tensor's memory.
+    """
 
     tensor: Tensor
     index: tuple[Lin, ...]
@@ -22,13 +29,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Donation:
-    """What becomes of one operand.
+    """Donation of one operand, or the reason against it.
 
     Attributes:
         op_id, slot: the kernel and the operand.
-        output: the output that lives in the operand's memory; None where there is none.
-        why: the reason why there is none, or where a copy is given instead.
-        taken: where the operand's own value is taken over.
+        output: the output in the operand's memory, or None.
+        why: the reason against donation, or the condition for it.
+        leaves: the tensors behind the operand.
+        taken: the condition for overwriting the operand's own value instead of a copy.
     """
 
     op_id: int

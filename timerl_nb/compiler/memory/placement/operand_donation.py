@@ -1,9 +1,9 @@
-"""Donation: operands whose values die where they are read give their memory to an output.
+"""Donation: outputs that reuse the memory of operands.
 
-A value is taken over at a point if its last reader is this kernel at this point, through this operand
-alone, and an output of the same shape and type is there to live in its memory. A kernel is compiled
-once, so it takes an operand over at all of its points or at none: where the operand's value goes on
-living (an initial value that is read again, say) it is given a copy.
+A kernel may overwrite an operand's value at a point if this is the value's last read, through this
+operand alone, and if an output of the same shape and type can use the memory. Kernels are compiled
+once, so a kernel overwrites an operand at all of its points or at none. Some points may need the
+value again later, such as an initial value with several reads. There the kernel gets a copy.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import FALSE, TRUE, Cond, Lin
 
 WHY_NOT: Final[Mapping[str, str]] = {
-    "slice": "it is a slice: several values in several places",
-    "host": "it is made on the host, which may hold its memory",
-    "sum": "it may be the constant that a sum starts from",
-    "shape": "no output of its shape and type is left",
+    "slice": "it is a slice of several values in different slots",
+    "host": "it is computed on the host, which may still use its memory",
+    "sum": "it may be the initial constant of a sum",
+    "shape": "no remaining output has its shape and type",
     "returned": "the run returns it",
     "later": "it is read again later",
     "shared": "another operand reads it too",
-    "length": "under a dynamic bound it may not be read here",
-    "few": "it is read here for the last time at too few points",
+    "length": "under a dynamic bound some points may not read it",
+    "few": "this is its last read at too few points",
 }
 
 
 class _Search:
-    """The search through all operands of a plan."""
+    """Search for donations through all operands of a plan."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.plan, self.pdg = plan, plan.pdg
@@ -115,19 +115,19 @@ class _Search:
             for leaf, pairs, mine in zip(behind, reads, alone, strict=True)
         )
         name = self.plan.names[op.id, fitting[0]]
-        why = f"its memory becomes that of {name}"
+        why = f"{name} reuses its memory"
         if taken is not TRUE:
-            why += f"; a copy of it where not {taken}"
+            why += f" if {taken}, else that of a copy"
         return Donation(op.id, slot, fitting[0], why, found, taken)
 
     def _array(self, op_id: int, out: int) -> tuple[tuple[int, ...], str]:
-        """Shape and type of the arrays that hold a tensor's values."""
+        """Return the shape and type of a tensor's values."""
         op = self.pdg[op_id]
         kind = op.outputs[out].type
         return self.plan.sizes.shape(op, kind.shape), kind.dtype
 
     def _reads(self, op: Op, leaf: Read) -> Relation:
-        """The operation's points -> the values that they read, under the plan's bounds."""
+        """Return the operation's points -> the values they read, under the plan's bounds."""
         if (op.id, leaf) not in self._known:
             sink = self.pdg.points(op) & Set.from_condition(self.pdg.dims, op.domain, leaf.cond)
             source = self.pdg.defined(leaf)
@@ -136,14 +136,14 @@ class _Search:
         return self._known[op.id, leaf]
 
     def _last_reads(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
-        """Those of the pairs whose value is read for the last time."""
+        """Return the pairs in which a value is read for the last time."""
         life = self.lifetimes[leaf.tensor]
         last = [e.pairs.inverse() for e in life.frees if e.sink == statement_name(op)]
         ends = union(last)
         return pairs - pairs if ends is None else pairs & ends
 
     def _is_returned(self, behind: list[Read], reads: list[Relation]) -> bool:
-        """Whether the run returns all that an operand reads."""
+        """Return whether the run returns all values of an operand."""
         kept = self.plan.constraints.returned_points
         return all(
             leaf.tensor in kept and pairs.subtract_range(kept[leaf.tensor]).is_empty()
@@ -154,7 +154,7 @@ class _Search:
     def _read_by_one_operand(
         self, statement: Statement, slot: int, leaf: Read, pairs: Relation
     ) -> Relation:
-        """Those of the pairs whose value no other operand reads at the same point."""
+        """Return the pairs without another read of the same value at the same point."""
         tensor = leaf.tensor
         for k, other in enumerate(statement.operands):
             if k == slot or self.plan.operand_parts(statement.op, k):
@@ -166,7 +166,7 @@ class _Search:
         return pairs
 
     def _share(self, op: Op, taken: Cond) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """At which of its points the operation takes an operand over."""
+        """Return for each point of the operation whether it overwrites the operand."""
         rows = self.plan.clock.points[statement_name(op)]
         where = values(taken, self.plan.clock.env(op.domain, rows))
         return np.broadcast_to(where, len(rows))
@@ -186,7 +186,7 @@ def _condition(inside: Set, given: Set) -> Cond:
 
 
 def donate(plan: MemoryPlan) -> MemoryPlan:
-    """The plan with every operand taken over that can be, and no free for what is taken over."""
+    """Return the plan with all possible donations, and without frees of donated values."""
     search = _Search(plan)
     found = {(d.op_id, d.slot): d for d in search.run()}
     taken: dict[Tensor, list[Edge]] = {}
@@ -211,7 +211,10 @@ def donate(plan: MemoryPlan) -> MemoryPlan:
 def _remove_donated_frees(
     plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]
 ) -> Iterator[Lifetime]:
-    """The lifetimes without the frees of what is taken over; tensors that part ways are apart."""
+    """Yield the lifetimes without frees of donated values.
+
+    Tensors with different donations get separate lifetimes.
+    """
     count = 0
     for life in plan.lifetimes.values():
         alike: dict[tuple[tuple[str, Likeness], ...], list[Tensor]] = {}

@@ -1,7 +1,7 @@
-"""Given arrays as buffers: results that a kernel passes on from given data without change.
+"""Results of kernels with given data as their only content.
 
-Such a result needs no copy. In a lowered program its buffer is the given array. The interpreter cuts
-the value out of the host's array.
+Such a result needs no copy. In a lowered program its buffer is the given array. The interpreter
+slices the value out of the host's array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from timerl_nb.compiler.ir.operations import DataflowAttrs, Op, Tensor
 
 
 def passed_on(op: Op, out: int) -> ConstAttrs | None:
-    """Return the given data that a kernel's output consists of; None if something computes it."""
+    """Return the given data behind a kernel's output; None if the output is computed."""
     if not isinstance(op.attrs, DataflowAttrs) or op.outputs[out].reduce is not None:
         return None
     source, _ = op.attrs.results[out]
@@ -23,7 +23,7 @@ def passed_on(op: Op, out: int) -> ConstAttrs | None:
 
 
 def passes_on(op: Op) -> bool:
-    """Whether a kernel does nothing but to pass on given data."""
+    """Return whether a kernel only returns given data."""
     if not isinstance(op.attrs, DataflowAttrs):
         return False
     found = [one.attrs for one in op.attrs.body if isinstance(one.attrs, ConstAttrs)]
@@ -35,12 +35,12 @@ def passes_on(op: Op) -> bool:
 
 
 def arrays_of(ops: Iterable[Op]) -> tuple[ConstArray, ...]:
-    """The arrays that kernels were given, each once."""
+    """Return the given arrays of kernels, without duplicates."""
     bodies = (op.attrs.body for op in ops if isinstance(op.attrs, DataflowAttrs))
     found = (inner.attrs for body in bodies for inner in body)
     return tuple(dict.fromkeys(one.value for one in found if isinstance(one, ConstAttrs)))
 
 
 def is_free(op: Op, given: Mapping[Tensor, Array]) -> bool:
-    """Whether no kernel has to run for an operation, as all its results are given arrays."""
+    """Return whether an operation needs no kernel, because all its results are given arrays."""
     return passes_on(op) and all((op.id, k) in given for k in range(len(op.outputs)))

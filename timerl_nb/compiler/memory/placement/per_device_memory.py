@@ -1,7 +1,7 @@
-"""Each device's share of a program whose instances are divided among several.
+"""Memory per device of a program with instances divided among several devices.
 
-Buffers with an axis for one dimension lie in parts, a part on each device; all others, and given arrays,
-are on every device, so that all devices hold alike.
+A buffer with an axis for the divided dimension is split into equal parts. All other buffers, and
+given arrays, are on every device. So all devices hold the same amount.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from timerl_nb.compiler.memory.placement.buffer import Buffer
 from timerl_nb.compiler.symbolic.dimensions import Dim
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 
-_SHOWN = 5  # buffers
+_SHOWN = 5  # number of buffers in texts
 
 
 def least_share(nbytes: int, count: int) -> int:
-    """What one of so many devices holds at least, where all of them hold so many bytes, each value once."""
+    """Return the least bytes of one device if `count` devices hold `nbytes` together."""
     return -(-nbytes // count)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several devices holds.
+    """The part of one of several devices.
 
     Attributes:
-        dim: the outermost dimension that is nothing but an axis, along which buffers are divided.
-        count: how many devices there are.
+        dim: the divided dimension: the outermost one vectorised in all operations.
+        count: the number of devices.
         held: the buffers.
-        temporaries: bytes that a kernel stores within itself at most, estimated.
+        temporaries: estimated bytes of the temporaries in the kernel with the most.
     """
 
     dim: Dim
@@ -53,11 +53,19 @@ class Share:
         within: Callable[[Sizes, Op], int],
         count: int,
     ) -> Share:
-        """The share of a program with such buffers, kernels, and what these store within themselves.
+        """Return the share of one device.
+
+        Args:
+            pdg: the graph.
+            bounds: the actual bounds.
+            buffers: the buffers of the program.
+            ops: the operations with kernels.
+            within: returns the bytes of temporaries in a kernel.
+            count: the number of devices.
 
         Raises:
-            OptionError: there is no such dimension.
-            BoundsError: its points cannot be divided equally.
+            OptionError: no dimension can be divided.
+            BoundsError: the number of points is not a multiple of the number of devices.
         """
         held = tuple(buffers)
         dim = _dimension(pdg, held, count)
@@ -73,24 +81,24 @@ class Share:
         return Share(dim, count, held, max((within(sizes, op) for op in ops), default=0))
 
     def axis(self, buffer: Buffer) -> int | None:
-        """The axis along which a buffer is divided; None where every device has all of it."""
+        """Return the divided axis of a buffer; None if every device has the whole buffer."""
         k = _axis(buffer.sizes, self.dim)
         return None if k is None else len(buffer.axes) + k
 
     def nbytes(self, buffer: Buffer) -> int:
-        """What one device holds of a buffer."""
+        """Return one device's bytes of a buffer."""
         return buffer.nbytes if self.axis(buffer) is None else buffer.nbytes // self.count
 
     @property
     def buffers(self) -> int:
-        """What one device holds of all buffers."""
+        """One device's bytes of all buffers."""
         return sum(map(self.nbytes, self.held))
 
     def __str__(self) -> str:
         return f"each of {self.count} devices, divided along {self.dim.name}"
 
     def lines(self) -> Iterator[str]:
-        """The largest buffers, and what each device holds of them."""
+        """Yield a line per large buffer with one device's bytes."""
         for buffer in sorted(self.held, key=lambda one: (-self.nbytes(one), one.name))[:_SHOWN]:
             yield f"{' and '.join(buffer.tensors)}: {self.nbytes(buffer):,} bytes, {self._describe_part(buffer)}"
 
@@ -101,7 +109,7 @@ class Share:
 
 
 class _Parts(Sizes):
-    """What one device holds of values."""
+    """Sizes of the parts of values on one device."""
 
     def __init__(self, pdg: Pdg, bounds: Point, dim: Dim, count: int) -> None:
         super().__init__(pdg, bounds)
@@ -113,7 +121,7 @@ class _Parts(Sizes):
 
 
 def _axis(sizes: Shape, dim: Dim) -> int | None:
-    """The first axis with a place for each point of a dimension."""
+    """Return the first axis with an element for each point of a dimension."""
     for k, size in enumerate(sizes):
         if isinstance(size, Lin) and size.as_symbol == dim.bound:
             return k
@@ -121,7 +129,7 @@ def _axis(sizes: Shape, dim: Dim) -> int | None:
 
 
 def _dimension(pdg: Pdg, buffers: Iterable[Buffer], count: int) -> Dim:
-    """The outermost dimension that no operation runs over, and that buffers have an axis for."""
+    """Return the outermost dimension without a loop and with an axis in some buffer."""
     over: dict[str, str] = {}
     for op in pdg:
         for name in op.domain:
@@ -131,9 +139,9 @@ def _dimension(pdg: Pdg, buffers: Iterable[Buffer], count: int) -> Dim:
             return dim
     names = [dim.name for dim in pdg.dims if dim.name in over]
     raise OptionError(
-        f"devices={count} is not possible: no dimension is an axis throughout, whose points could be "
-        "divided among devices.",
+        f"devices={count} is not possible: no dimension is vectorised in all operations, so none can "
+        "be divided among devices.",
         evidence=[f"{over[name]} runs point by point over {name}" for name in names],
-        hint="let vectorize make the dimension of the instances (environments) an axis: "
-        'program.stages["vectorize"].why(op) says why it did not; or leave out devices.',
+        hint="vectorise the dimension of the instances (environments); "
+        'program.stages["vectorize"].why(op) explains why it is not. Or omit devices.',
     )

@@ -1,4 +1,6 @@
-"""From a schedule to a memory plan: blocks where they hold no more than what they replace."""
+"""Memory plans of a schedule: with blocks if they take no more memory than their values, and
+without.
+"""
 
 from __future__ import annotations
 
@@ -36,33 +38,38 @@ from timerl_nb.compiler.scheduling.statements import statement_name
 from timerl_nb.compiler.symbolic.array_evaluation import values
 from timerl_nb.compiler.symbolic.index_expressions import Slice
 
-# Each block may cost the peak this many values, such as the copies for readers of single points.
+# Blocks may raise the peak by this many values each, for example by copies for readers of single
+# points.
 _SLACK = 2
 
-# Programs of more executed points are planned by a few of their turns where that can be.
+# Longer programs (in executed points) are planned from a few iterations if possible.
 EXACT: Final = 200_000
-# Beyond this, programs are refused unless they are periodic. An exact plan of a million points takes about a second
-# and 150 MB.
+# Longer programs are refused unless they are periodic. Planning a million points takes about a
+# second and 150 MB.
 MOST_EXACT: Final = 15_000_000
 
 
-_UNLIKE: Final = "two short runs of it differ by more than a period"
+_UNLIKE: Final = "two short runs differ by more than a period"
 
 
 class Plans:
-    """The stores of a scheduled graph under actual bounds, and what they will hold when.
+    """Memory plans of a scheduled graph under actual bounds, best first.
 
-    Where the first of its plans has blocks, there follows the same without them.
+    If the first plan has blocks, the second is the same without blocks.
 
     Args:
-        smallest: choose stores by how tensors live and are read; False keeps all in point maps.
-        donation: kernels take over the memory of what dies with them. Without it there are no
-            blocks: each row would be written into a copy.
-        lowered: XLA is to run it: its buffers are looked at, once.
-        exact: programs of more executed points than this (`EXACT`) are planned by a few of their
-            turns, where these say what all do.
-        most: so many points may be looked at one by one; a BoundsError says that they are more.
-        known: lifetimes that were found under other bounds, or for another budget.
+        constraints: the statements and dependences.
+        schedule: the schedule.
+        bounds: the actual bounds.
+        smallest: whether to choose the smallest store per tensor; otherwise all are point maps.
+        donation: whether kernels reuse the memory of operands. Without donation there are no
+            blocks, because writing a row would copy the block.
+        lowered: whether XLA runs the program. The sizes of its buffers then count.
+        exact: a number of executed points. Longer programs are planned from a few iterations if
+            they are periodic; by default `EXACT`.
+        most: a lower limit on the points to plan one by one, for trials; more points raise a
+            BoundsError.
+        known: a cache of lifetimes from other bounds or budgets.
     """
 
     def __init__(
@@ -94,12 +101,16 @@ class Plans:
 
     @property
     def points(self) -> int:
-        """How many executed points are looked at one by one, at most."""
+        """Number of points planned one by one, at most."""
         count = self._count(self._bounds)
         return count if self._most is None or count <= self._most else self._exact
 
     def lower_bound(self, *, swap: bool) -> int:
-        """Bytes below which none of them comes; if values may wait on the host, with that either."""
+        """Return a lower bound on the bytes of all plans.
+
+        Args:
+            swap: whether values may be swapped to the host.
+        """
         if isinstance(self._fold, Fold):
             return 0
         self._check_few(self._bounds)
@@ -122,14 +133,14 @@ class Plans:
         if dim is not None:
             why = self._fold if isinstance(self._fold, str) else _UNLIKE
             raise BoundsError(
-                f"{dim.bound} is endless, and what memory all turns of {dim.name} take is not known: {why}.",
-                hint=f"read along {dim.name} a number of turns back, or at {dim.name} modulo a number.",
+                f"{dim.bound} is endless, but the memory of its iterations has no known limit: {why}.",
+                hint=f"use {dim.name} in indices only with a constant offset or modulo a constant.",
             )
         self._check_few(self._bounds)
         return self._make_plan(blocks, self._bounds)
 
     def _extrapolate_plan(self, blocks: bool) -> MemoryPlan | None:
-        """The plan by a few turns, if these say what all do."""
+        """Return the plan extrapolated from a few iterations; None if the run is not periodic."""
         fold = self._fold
         if not isinstance(fold, Fold):
             return None
@@ -153,7 +164,7 @@ class Plans:
         return plan
 
     def _base_plan(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
-        """The plan without blocks, where kernels take nothing over."""
+        """Return the plan without blocks and donation."""
         key = fold is not None, frozenset(bounds.items())
         if key not in self._plain:
             self._plain[key] = MemoryPlan(
@@ -173,7 +184,7 @@ class Plans:
 
     @cached_property
     def _fold(self) -> Fold | Unfolded | None:
-        """How the run repeats, or why that is not known; None where it is short."""
+        """The period of the run, or the reason why none is known; None for a short run."""
         if self._count(self._bounds) <= self._exact:
             return None
         return find_fold(self._constraints, self._schedule, self._lifetimes, self._bounds)
@@ -183,15 +194,18 @@ class Plans:
 
     def _check_few(self, bounds: Point) -> None:
         if self._most is not None and self._count(bounds) > self._most:
-            raise BoundsError(f"{self._count(bounds):,} points are too many for a trial")
+            raise BoundsError(
+                f"a memory plan of {self._count(bounds):,} points is too large for a trial"
+            )
         if (count := self._count(bounds)) > MOST_EXACT:
             why = self._no_period_reason
             counts = most_points(self._schedule, bounds)
             over = ", ".join(max(counts, key=lambda domain: counts[domain]))
-            smaller = f"give smaller bounds: most are of statements over ({over}), not vectorised."
+            smaller = f"choose smaller bounds, or vectorise the statements over ({over}), which have the most points."
             raise BoundsError(
-                f"the program runs step by step at {count:,} points, which are too many to plan its "
-                f"memory one by one (at most {MOST_EXACT:,}, for about {MOST_EXACT // 1_000_000} s): "
+                f"the program executes statements at {count:,} points, too many to plan its memory "
+                f"point by point (the limit is {MOST_EXACT:,} points, for about "
+                f"{MOST_EXACT // 1_000_000} s), and it cannot be planned from a few iterations: "
                 f"{why.why}.",
                 others=why.lines,
                 hint=f"{why.hint}; or {smaller}" if why.hint else smaller,
@@ -199,18 +213,18 @@ class Plans:
 
     @property
     def _no_period_reason(self) -> Unfolded:
-        """Why points are looked at one by one."""
+        """The reason why the run is planned point by point."""
         return self._fold if isinstance(self._fold, Unfolded) else Unfolded(_UNLIKE)
 
 
 def _dims_of_blocks(plan: MemoryPlan) -> set[str]:
-    """The dimensions along which there are blocks."""
+    """Return the blocked dimensions."""
     blocks = plan.placed.blocks.items()
     return {plan.pdg[t[0]].outputs[t[1]].domain[block.along] for t, block in blocks}
 
 
 def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
-    """A plan with blocks where they hold no more than what they replace."""
+    """Return the plan with blocks, as far as they take no more memory than their values."""
     constraints, clock, pdg = plain.constraints, plain.clock, plain.pdg
     found = candidates(constraints.statements, plain.bounds)
     chosen = _fitting(found, plain)
@@ -233,7 +247,7 @@ def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
 
 
 def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, RowBlock]:
-    """The blocks of the candidates that hold no more than their values do without."""
+    """Return the blocks of candidates that hold no more values than are live without them."""
     spans, sizes, pdg = plain.spans, plain.sizes, plain.pdg
     found.refuse(_empty_somewhere(found, plain))
     blocks = rows_read(found, plain.statements, plain.bounds, spans)
@@ -254,7 +268,7 @@ def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, RowBlock]:
 
 
 def _empty_somewhere(found: Candidates, plain: MemoryPlan) -> dict[Tensor, str]:
-    """The candidates of which a slice can be empty, when there may be no block to cut it from."""
+    """Return the candidates with possibly empty slices. Then the block may not exist."""
     why: dict[Tensor, str] = {}
     for (op_id, slot), parts in found.parts.items():
         op = plain.pdg[op_id]

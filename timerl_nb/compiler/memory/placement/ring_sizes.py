@@ -1,6 +1,8 @@
-"""Axes: the fewest places, along a tensor's coordinates, that keep apart what lives at once.
+"""Smallest ring size along each dimension such that no two simultaneously live values share a slot.
 
-Whoever holds values asks here, from exact live ranges: a size is proved, not guessed.
+`ring` tries sizes in ascending order. `apart` proves or rejects a size: it sorts all values by slot
+and time, and checks that each live range ends before the next one in the same slot begins. Both
+stores and buffers use these sizes.
 """
 
 from __future__ import annotations
@@ -15,17 +17,23 @@ import numpy as np
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.memory.liveness.slot_live_ranges import LiveRanges
 
-# So many sizes of a ring are tried before it is found out which is large enough.
+# Number of ring sizes to try before computing a size that is certainly large enough.
 _TRIES = 8
-# So many values are looked at for sizes between these and that one.
+# Number of values to check in total for sizes below that one.
 _WORK = 1 << 23
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Places along one coordinate: `size` of them from `first` on, used in turns where `ring`.
+    """Slots along one coordinate: `size` slots, starting at coordinate `first`.
 
-    The first `kept` places of a ring have one coordinate each; only those behind are used in turns.
+    Attributes:
+        coordinate: the position of the coordinate.
+        size: the number of slots.
+        first: the coordinate of the first slot.
+        ring: whether coordinates beyond the last slot start again at the first one.
+        kept: the number of leading slots of a ring that hold one coordinate each; only the others
+            are reused.
     """
 
     coordinate: int
@@ -36,11 +44,11 @@ class Axis:
 
     @property
     def turns(self) -> int:
-        """How many places of a ring are used in turns."""
+        """Number of slots that are reused."""
         return self.size - self.kept
 
     def place(self, coordinate: Any) -> Any:
-        """The place of one coordinate, or of many."""
+        """Return the slot of a coordinate, or of an array of coordinates."""
         at = coordinate - self.first
         if not self.ring:
             return at
@@ -50,7 +58,7 @@ class Axis:
         return 0 if self.size == 1 else at % self.size
 
     def has_slot(self, coordinate: Any) -> Any:
-        """Whether there is a place for a coordinate, or for each of many."""
+        """Return whether a coordinate, or each of an array, has a slot."""
         at = coordinate - self.first
         if not self.ring:
             return (at >= 0) & (at < self.size)
@@ -60,10 +68,12 @@ class Axis:
 def fit(
     ranges: LiveRanges, along: Sequence[int], moving: Mapping[int, int] | None = None
 ) -> tuple[Axis, ...]:
-    """A small box along some coordinates that keeps live values apart.
+    """Return a small box of slots along some coordinates without collisions of live values.
 
     Args:
-        moving: by coordinate, from which on values are there for less time than those before.
+        ranges: the live ranges.
+        along: the positions of the coordinates.
+        moving: per coordinate, the first value with shorter live ranges due to swaps.
     """
     if not len(ranges.born):
         return tuple(Axis(k, 1) for k in along)
@@ -80,7 +90,7 @@ def fit(
 
 
 def _partly(ranges: LiveRanges, others: Sequence[Axis], box: Axis, since: int) -> Axis | None:
-    """A place for each coordinate below some, and a short ring for those from it on."""
+    """Return an axis with one slot per coordinate below `since`, and a short ring from it on."""
     there = ranges.coordinates[:, box.coordinate] >= since
     if not there.any():
         return None
@@ -97,13 +107,16 @@ def ring(
     longest: int | None = None,
     tries: int = _TRIES,
 ) -> Axis | None:
-    """A short ring along a coordinate that keeps live values apart, beside places along others.
+    """Return a short ring along a coordinate without collisions of live values, or None.
 
-    It is the shortest one where values are few (`_WORK`).
+    It is the shortest one unless there are many values (`_WORK`).
 
     Args:
-        longest: what the ring may have at most; None for less than there are coordinates.
-        tries: how many sizes to look at where it is not known that one will do.
+        ranges: the live ranges.
+        others: the slots along other coordinates.
+        along: the position of the coordinate.
+        longest: the greatest size to return; by default one less than the number of coordinates.
+        tries: the number of sizes to try before computing a sufficient one.
     """
     least = -(-ranges.most_at_once // prod(axis.size for axis in others))
     if longest is None:
@@ -118,7 +131,8 @@ def ring(
     if found is None and least + tries <= longest:
         enough = _reach(ranges, others, along)
         if enough <= longest:
-            # of many values each size takes long to look at, and that one will do
+            # With many values each check takes long, so few sizes are checked before the sufficient
+            # one.
             few = least + tries + max(tries, _WORK // len(ranges.born))
             sizes = (*range(least + tries, min(few, enough)), enough)
             found = next(filter(is_large_enough, sizes), None)
@@ -126,11 +140,12 @@ def ring(
 
 
 def _reach(ranges: LiveRanges, others: Sequence[Axis], along: int) -> int:
-    """From the first to the last coordinate that is there at once, among those of the same other places.
+    """Return a sufficient ring size.
 
-    A ring of so many keeps them apart, but for those of one coordinate.
+    It exceeds the distance between coordinates of any simultaneously live values with the same
+    other slots.
     """
-    # times of different places are different, and only those at which something begins or ends count
+    # Times of different slots are made distinct. Only times at which a range begins or ends count.
     place = _places(others, ranges)
     begins = place * ranges.length + ranges.born
     ends = np.maximum(place * ranges.length + ranges.last, begins + 1)
@@ -140,7 +155,7 @@ def _reach(ranges: LiveRanges, others: Sequence[Axis], along: int) -> int:
     level = np.floor(np.log2(end - begin)).astype(np.int64)
     top = int(level.max())
     least, most = int(at.min()), int(at.max())
-    # of 2^k times from each on: the smallest and greatest coordinate that is there for all of them
+    # low, high: extreme coordinates of the ranges that cover the 2^k times from each time on
     low, high = np.full(len(times), most), np.full(len(times), least)
     for k in reversed(range(top + 1)):
         step = 1 << k
@@ -156,7 +171,7 @@ def _reach(ranges: LiveRanges, others: Sequence[Axis], along: int) -> int:
 
 
 def widen_axes(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis, ...]:
-    """Axes that have places for more values."""
+    """Return the axes extended to contain more values."""
     found: list[Axis] = []
     for axis in axes:
         low, end = axis.first, axis.first + axis.size
@@ -170,7 +185,7 @@ def widen_axes(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis,
 
 
 def apart(axes: Sequence[Axis], all_ranges: Sequence[LiveRanges]) -> bool:
-    """Whether no two values of one place live at once; none is born where another is."""
+    """Return whether no two simultaneously live values share a slot."""
     place = np.concatenate([_places(axes, ranges) for ranges in all_ranges])
     born = np.concatenate([ranges.born for ranges in all_ranges])
     last = np.concatenate([ranges.last for ranges in all_ranges])
@@ -184,7 +199,7 @@ def apart(axes: Sequence[Axis], all_ranges: Sequence[LiveRanges]) -> bool:
 
 
 def _places(axes: Sequence[Axis], ranges: LiveRanges) -> Array:
-    """The place of each value as one number."""
+    """Return the slot of each value as one number."""
     code = np.zeros(len(ranges.born), np.int64)
     for axis in axes:
         code = code * axis.size + axis.place(ranges.coordinates[:, axis.coordinate])
@@ -192,6 +207,6 @@ def _places(axes: Sequence[Axis], ranges: LiveRanges) -> Array:
 
 
 def _by_place(place: Array, count: int) -> Array:
-    """The order of values by their places, of which there are so many, and then as they are given."""
-    # NumPy sorts short numbers in one turn for each of their bytes
+    """Return the order of values by slot, and in the given order within a slot."""
+    # NumPy's radix sort needs few passes for 16-bit numbers.
     return np.argsort(place.astype(np.uint16) if count <= 1 << 16 else place, kind="stable")

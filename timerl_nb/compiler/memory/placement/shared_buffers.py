@@ -1,4 +1,4 @@
-"""Which tensors have a place in common, and why they may: for buffers, and for stores."""
+"""Tensors with shared memory, and the reasons, for buffers and for stores."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ How = Literal["starts from", "in place of", "takes over"]
 
 @dataclass(frozen=True)
 class Sharing:
-    """A place that a tensor's values have from others.
+    """Memory of a tensor's values inherited from other values.
 
     Attributes:
-        how: it "starts from" initial values, its next value is "in place of" the one before, or it
-            "takes over" the memory of an operand of the kernel that makes it.
-        tensor: which has the place, and `before`, whose it was.
-        why: why that may be, or where it is not so.
+        how: "starts from" if the tensor shares a buffer with its initial values, "in place of" if
+            each value overwrites the previous one, "takes over" if the values reuse the memory of
+            an operand.
+        tensor: the new owner of the memory.
+        before: the previous owner.
+        why: the reason, and possible exceptions.
     """
 
     how: How
@@ -34,7 +36,7 @@ class Sharing:
 
 
 def in_buffers(layout: Layout) -> Mapping[str, tuple[Sharing, ...]]:
-    """What shares places in each of the buffers of a layout, by their names."""
+    """Return the memory shared in each buffer of a layout, by the buffer's name."""
     return {
         name: tuple(_in_buffer(layout, buffer, *held))
         for (name, buffer), held in zip(layout.buffers.items(), holders(layout), strict=True)
@@ -42,7 +44,7 @@ def in_buffers(layout: Layout) -> Mapping[str, tuple[Sharing, ...]]:
 
 
 def holders(layout: Layout) -> Iterator[tuple[Tensor, ...]]:
-    """The tensors in each buffer of a layout: the one that it was made for, and what it starts from."""
+    """Yield the tensors in each buffer of a layout: its own tensor, and initial values."""
     named = {name: tensor for tensor, name in layout.plan.names.items()}
     for buffer in layout.buffers.values():
         yield tuple(named[name] for name in buffer.tensors)
@@ -52,25 +54,25 @@ def _in_buffer(layout: Layout, buffer: Buffer, own: Tensor, *starts: Tensor) -> 
     plan, names = layout.plan, layout.plan.names
     joined = [plan.pdg.names[k] for k, home in layout.merges.items() if home.buffer == buffer]
     for start in starts:
-        why = f"its place is ahead of the first of {names[own]}, and free when that is needed"
+        why = f"its slot precedes the first of {names[own]}, and is free when that is needed"
         read = f"; {', '.join(joined)} is read without a choice" if joined else ""
         yield Sharing("starts from", own, start, why + read)
     op = plan.pdg[own[0]]
     if op.outputs[own[1]].reduce is not None:
-        yield Sharing("in place of", own, own, "each point is added to what is there")
+        yield Sharing("in place of", own, own, "each point adds to the value in the slot")
     elif prod(buffer.slot_counts) == 1 and _is_made_of_itself(plan, own):
         name = plan.pdg.names[op.id]
-        why = f"{name} reads the value before for the last time where it writes the next"
+        why = f"{name} is the last reader of the previous value when it writes the next"
         yield Sharing("in place of", own, own, why)
 
 
 def _is_made_of_itself(plan: MemoryPlan, tensor: Tensor) -> bool:
-    """Whether the kernel that makes a tensor reads it."""
+    """Return whether the kernel of a tensor reads the tensor."""
     return any(tensor in one.tensors for one in plan.statements.of_op(tensor[0]).operands)
 
 
 def by_donation(plan: MemoryPlan) -> Mapping[Tensor, tuple[Sharing, ...]]:
-    """What each tensor's values take over where kernels are run one by one."""
+    """Return the memory inherited from operands, per tensor, if kernels run one by one."""
     found: dict[Tensor, list[Sharing]] = {}
     for one in plan.donations.values():
         if one.output is not None:
@@ -83,12 +85,12 @@ def by_donation(plan: MemoryPlan) -> Mapping[Tensor, tuple[Sharing, ...]]:
 
 
 def not_given(plan: MemoryPlan) -> Mapping[Tensor, Mapping[int, str]]:
-    """Why a tensor's memory is not taken over by kernels that read it, by their ids."""
+    """Return the reasons why readers do not reuse a tensor's memory, by tensor and kernel id."""
     found: dict[Tensor, dict[int, str]] = {}
     for one in plan.donations.values():
         for leaf in one.leaves:
             if leaf.taken is FALSE:
-                found.setdefault(leaf.tensor, {})[one.op_id] = "it takes a copy of it"
+                found.setdefault(leaf.tensor, {})[one.op_id] = "it gets a copy"
         if one.output is None:
             operand = plan.statements.of_op(one.op_id).operands[one.slot]
             for tensor in sorted(operand.tensors):

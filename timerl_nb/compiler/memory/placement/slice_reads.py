@@ -1,10 +1,8 @@
-"""Slices as parts: which tensors' values a sliced operand consists of, in runs of consecutive points.
+"""Slices as parts: runs of consecutive points, one per tensor or branch of a merge.
 
-A slice of one tensor is one run. A slice of a merge (`o[i, 0:T]`, where `o[i, 0]` comes from one
-operation and `o[i, t + 1]` from another) is one run per branch, where it does not move.
-
-Of a slice that is only picked from (`x[t - 9:t + 1].take(at)`), what stands at the positions is all that
-is looked up: it need not be there as a whole.
+A slice of one tensor is one run. A slice of a merge (`o[i, 0:T]`, with `o[i, 0]` and `o[i, t + 1]`
+from different operations) is one run per branch if it does not move. A slice used only for a lookup
+(`x[t - 9:t + 1].take(at)`) is not gathered: only the selected values are read.
 """
 
 from __future__ import annotations
@@ -36,10 +34,13 @@ _ALONG = invent_symbol("along")  # the point along the slice
 
 @dataclass(frozen=True)
 class PointRange:
-    """Consecutive points of one tensor; `index` is the first of them.
+    """Consecutive points of one tensor.
 
-    `along` is the position in the tensor's domain of the dimension that they run along, None for a
-    single value; `count` is how many they are.
+    Attributes:
+        tensor: the tensor.
+        index: the first point.
+        along: the position of the varying dimension, or None for a single value.
+        count: the number of points.
     """
 
     tensor: Tensor
@@ -49,12 +50,15 @@ class PointRange:
 
     @property
     def other_indices(self) -> tuple[Lin, ...]:
-        """The index without the dimension along which the part runs."""
+        """The index without the varying dimension."""
         return tuple(e for k, e in enumerate(self.index) if k != self.along)
 
 
 def is_picked(op: Op, slot: int) -> bool:
-    """Whether a kernel looks at an operand, a slice of one dimension, at positions along it alone."""
+    """Return whether a kernel uses a sliced operand only for lookups along the slice.
+
+    The slice must have one dimension.
+    """
     if not isinstance(op.attrs, DataflowAttrs):
         return False
     operand = OPERAND, slot
@@ -72,21 +76,24 @@ def is_picked(op: Op, slot: int) -> bool:
 def split(
     pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()
 ) -> tuple[PointRange, ...] | str:
-    """The parts of a sliced read, in order; or why it has none.
+    """Return the parts of a sliced read, in order, or the reason why there are none.
 
     Args:
-        kept: merges that stand for themselves: parts are of these, too.
+        pdg: the graph.
+        bounds: the actual bounds.
+        read: the read.
+        kept: merges that parts may refer to, instead of their branches.
     """
     (at, *more) = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
     along = read.index[at]
     assert isinstance(along, Slice)
     if more:
-        return "it is read in slices of several dimensions at once"
+        return "it is read in slices of several dimensions"
     if pdg[read.source].kind != "merge" or read.source in kept:
         index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
         return (PointRange(read.tensor, index, at, along.length),)
     if not (along.lo.symbols | along.hi.symbols) <= bounds.keys():
-        return "it is read through a merge in slices that move"
+        return "it is read through a merge in moving slices"
     first, end = evaluate(along.lo, bounds), evaluate(along.hi, bounds)
     index = tuple(sym(_ALONG) if isinstance(e, Slice) else e for e in read.index)
     found = [a.read for a in accesses(pdg, Read(read.source, read.out, index), kept)]
@@ -94,12 +101,12 @@ def split(
 
 
 def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[PointRange, ...] | str:
-    """The branches of a merge in runs of consecutive points."""
+    """Return the branches of a merge as runs of consecutive points, or why this fails."""
     points = np.arange(first, end)
     which = np.full(len(points), len(found) - 1)
     for k, leaf in reversed(list(enumerate(found[:-1]))):
         if not leaf.cond.symbols <= {_ALONG, *bounds}:
-            return "which branch of a merge it is changes from point to point"
+            return "the branch of its merge changes from point to point"
         which[_holds(leaf.cond, points, bounds)] = k
     starts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(points)]
     parts: list[PointRange] = []
@@ -111,7 +118,7 @@ def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Point
         moving = [k for k, e in enumerate(index) if _ALONG in e.symbols]
         shifted = len(moving) == 1 and (index[moving[0]] - sym(_ALONG)).symbols <= bounds.keys()
         if not shifted and stop - start > 1:
-            return "a merge reads it backwards, in steps, or one value again and again"
+            return "a merge reads it backwards, with a step, or repeats a value"
         here = tuple(subst(e, {_ALONG: const(first + start)}) for e in index)
         parts.append(
             PointRange(leaf.tensor, here, moving[0] if shifted else None, const(stop - start))

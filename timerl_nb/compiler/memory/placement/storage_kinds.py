@@ -1,14 +1,13 @@
-"""Store kinds: where the values of a tensor are kept, chosen by when they live and how they are read.
+"""Storage kinds of tensors, chosen from live ranges and reads.
 
-| kind | holds | chosen where |
-|---|---|---|
-| slot | one value | no two are ever live at once |
-| ring | `size` values, by the position modulo `size` along one dimension | no two of one place are |
-| block | `size` rows of one array, over the points of one dimension | it is read in slices (`blocks`) |
-| point | a map from points to values | nothing smaller holds them |
+- slot: one value. Chosen if no two values are live simultaneously.
+- ring: `size` values, by position modulo `size` along one dimension. Chosen if values of equal
+  remainder are never live simultaneously.
+- block: an array with `size` rows along one dimension (`block_storage`). Chosen if slices read it.
+- point: a map from points to values. Chosen if no other kind is possible.
 
-All of it is decided under actual bounds from the exact moments at which values are born and die, so
-that a size is proved, not guessed: a place is written only after what it held has died.
+The choice uses exact live ranges under actual bounds. So sizes are proved: an entry is overwritten
+only after the end of its value's live range.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from timerl_nb.compiler.memory.placement.ring_sizes import Axis, apart, fit, rin
 from timerl_nb.compiler.symbolic.dimensions import Domain
 
 StoreKind = Literal["slot", "ring", "block", "point"]
-Index = TypeVar("Index")  # a coordinate, or the source code of one
+Index = TypeVar("Index")  # a coordinate, or its source code
 
 
 @dataclass(frozen=True)
 class KindTraits:
-    """Properties of a storage kind: the planner, both executors and the views ask for these alone.
+    """Properties of a storage kind. The planner, both executors and the views use only these.
 
     Attributes:
-        is_single: one entry holds the values of all points, one after the other.
+        is_single: one entry holds all values, one after the other.
         is_cyclic: the entry of a point is its position modulo the size.
         has_rows: an entry is an array with a row for each point of one dimension.
-        has_slots: the entries have places in a box; a map from points has none.
+        has_slots: the entries form a box of slots, unlike a map from points.
     """
 
     is_single: bool = False
@@ -58,14 +57,18 @@ KINDS: Final[Mapping[StoreKind, KindTraits]] = {
 
 @dataclass(frozen=True)
 class Store:
-    """Where a tensor's values are kept, and why there.
+    """Storage of one tensor, and the reason for its kind.
 
     Attributes:
+        name: the tensor's name.
+        kind: the storage kind.
+        domain: the dimensions of the tensor.
         nbytes: the bytes of one value.
-        most: how many values (or blocks) live at once at most.
-        lifetime: the name of the values' (or blocks') lifetime.
-        axes: the places of an array that holds them, by which rings and blocks are found; the rows of
-            blocks last. The places of a point map are XLA's.
+        most: the greatest number of simultaneously live values (or blocks).
+        lifetime: the name of the lifetime of the values (or blocks).
+        why: the reason for the kind.
+        axes: the slots of an array for the values; rows of blocks come last. Only XLA's programs
+            use the slots of a point map.
     """
 
     name: str
@@ -89,7 +92,7 @@ class Store:
 
     @property
     def axis(self) -> Axis | None:
-        """That of a ring's places, or a block's rows."""
+        """The axis of a ring's slots or a block's rows, else None."""
         return self.axes[-1] if self.traits.is_along else None
 
     @property
@@ -99,7 +102,7 @@ class Store:
 
     @property
     def size(self) -> int:
-        """The places of a ring, the rows of a block."""
+        """The number of slots of a ring or rows of a block, else 1."""
         return 1 if self.axis is None else self.axis.size
 
     @property
@@ -109,7 +112,7 @@ class Store:
 
     @property
     def shape(self) -> str:
-        """The kind, with the size where there is one."""
+        """The kind as text, with the size if it has one."""
         return (
             self.kind
             if self.axis is None
@@ -118,17 +121,17 @@ class Store:
 
     @property
     def unit(self) -> int:
-        """The bytes that come and go together: a value's, or a block's."""
+        """The bytes of one allocation: a value or a block."""
         return self.nbytes * self.size if self.traits.has_rows else self.nbytes
 
     @property
     def position(self) -> int:
-        """The position in the domain of the dimension of a ring or block."""
+        """The position of the dimension of a ring or block in the domain."""
         assert self.axis is not None
         return self.axis.coordinate
 
     def key(self, point: tuple[int, ...]) -> Any:
-        """Under which key the store holds the value of a point, or the block that it lies in."""
+        """Return the key of the entry with the value of a point, or with its block."""
         if self.has_one_entry:
             return 0
         if self.traits.is_cyclic:
@@ -142,20 +145,20 @@ class Store:
         return self.traits.is_single or (self.traits.has_rows and self.most <= 1)
 
     def without_row(self, point: tuple[Index, ...]) -> tuple[Index, ...]:
-        """The coordinates of a point without that of its row, if entries have rows."""
+        """Return the coordinates of a point, without that of its row if entries have rows."""
         if not self.traits.has_rows:
             return point
         return tuple(p for k, p in enumerate(point) if k != self.position)
 
     def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
-        """The value of a point in the store's contents."""
+        """Return the value of a point from the store's contents."""
         found = held[self.key(point)]
         return found[point[self.position] - self.first_row] if self.traits.has_rows else found
 
 
 @dataclass(frozen=True)
 class StorageChoice:
-    """A kind with its places, and the reason."""
+    """A storage kind with its axes, and the reason."""
 
     kind: StoreKind
     why: str
@@ -163,27 +166,35 @@ class StorageChoice:
 
 
 def choose(lives: Lives, domain: Domain, *, smallest: bool) -> StorageChoice:
-    """The smallest store that holds all values while they live.
+    """Return the smallest store for values with the given live ranges.
 
     Args:
-        smallest: False keeps everything in point maps.
+        lives: the live ranges.
+        domain: the dimensions of the tensor.
+        smallest: False returns a point map.
     """
-    why = "the option stores is 'point'"
+    why = "the option stores='point' is set"
     if smallest:
-        # the operands and the results of a kernel are there together
+        # a kernel's operands and results exist at the same time
         ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
         if apart((), [ranges]):
-            return StorageChoice("slot", "never two live values")
+            return StorageChoice("slot", "one live value at a time")
         found = _shortest(ranges, domain)
         if found is not None:
             what = f"{domain[found.coordinate]} % {found.size}"
-            return StorageChoice("ring", f"live values never share {what}", (found,))
-        why = "no ring shorter than a dimension keeps live values apart"
+            return StorageChoice("ring", f"live values differ in {what}", (found,))
+        why = "live values collide in any ring shorter than the dimension"
     return StorageChoice("point", why, fit(LiveRanges.from_lives(lives), range(len(domain))))
 
 
 def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
-    """A store of blocks, of which the rows along one dimension are given; `lives` are the blocks'."""
+    """Return a store of blocks.
+
+    Args:
+        lives: the live ranges of the blocks.
+        domain: the dimensions of the tensor.
+        row: the axis of the rows.
+    """
     axes = (
         fit(LiveRanges.from_lives(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
     )
@@ -193,12 +204,12 @@ def rows(lives: Lives, domain: Domain, row: Axis) -> StorageChoice:
     )
 
 
-# Beyond the number of live values, few sizes are worth trying: a ring that needs more is sparse.
+# Few sizes above the number of live values are worth trying: a larger ring would be sparse.
 _TRIES = 4
 
 
 def _shortest(ranges: LiveRanges, domain: Domain) -> Axis | None:
-    """The smallest ring, where one is shorter than its dimension."""
+    """Return the smallest ring, if one is shorter than its dimension, else None."""
     found: Axis | None = None
     for k in reversed(range(len(domain))):
         found = ring(ranges, (), k, None if found is None else found.size - 1, _TRIES) or found

@@ -1,1 +1,1 @@
-"""Long runs: the plan of a few iterations, extrapolated over its period (ADR 036)."""
+"""Long periodic runs: memory plans extrapolated from a few iterations (ADR 036)."""

@@ -1,7 +1,7 @@
-"""The memory plan of a long run, put together from those of two short ones (`folds`).
+"""Memory plans of long runs, extrapolated from the plans of two short ones.
 
-The two runs are a period apart. What is a number of their plans (places, live values, bytes at corresponding
-times) goes on in a straight line; all else must be the same, or there is no such plan.
+The short runs differ by one period. Numbers of their plans (slots, live values, bytes at
+corresponding times) continue linearly. Everything else must be equal, or the extrapolation fails.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 
 class FoldedPlan(MemoryPlan):
-    """The memory plan of a long run; its clock, and when values live, are those of a short one.
+    """The memory plan of a long run, with the clock and the live ranges of a short run.
 
     Attributes:
         small, large: the plans of the two short runs.
-        exactly: makes the plan point by point.
+        exactly: returns the plan point by point.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FoldedPlan(MemoryPlan):
         self._check()
 
     def _check(self) -> None:
-        """Raise where the two runs differ by more than a period."""
+        """Raise `Unlike` if the two runs differ by more than a period."""
         small, large = self.small, self.large
         check(small.donations == large.donations)
         schedule, lifetimes = large.clock.schedule, tuple(large.lifetimes.values())
@@ -89,12 +89,12 @@ class FoldedPlan(MemoryPlan):
         return replace(large, blocks=blocks, parts=parts)
 
     def timeline(self) -> FoldedTimeline:
-        """Live bytes over schedule time, predicted: nothing is run."""
+        """Return the live bytes over schedule time, predicted without running the program."""
         return self._extrapolated_timeline
 
     @cached_property
     def point_by_point(self) -> Timeline:
-        """The timeline of the larger of the short runs, whose turns say what all do."""
+        """The timeline of the larger short run."""
         return self.large.point_by_point
 
     @cached_property
@@ -113,7 +113,7 @@ class FoldedPlan(MemoryPlan):
         small, large = self.small.stores[tensor], self.large.stores[tensor]
         check((small.kind, small.lifetime) == (large.kind, large.lifetime))
         most = self._long.number(small.most, large.most)
-        if large.traits.is_cyclic and small.axes != large.axes:  # more and more values stay in it
+        if large.traits.is_cyclic and small.axes != large.axes:  # the number of values in it grows
             how = self._box(large, most) or choose(
                 self._all_lives(tensor), large.domain, smallest=self.smallest
             )
@@ -125,18 +125,27 @@ class FoldedPlan(MemoryPlan):
         )
 
     def _box(self, store: Store, most: int) -> StorageChoice | None:
-        """A place for every coordinate, where so many live that no ring is looked for among them."""
+        """Return a box with a slot for every coordinate, if there are many values.
+
+        A search for a ring would then take too long.
+        """
         if most <= MOST_VALUES:
             return None
         sizes = [self.pdg.dims[d].count(self.bounds) for d in store.domain]
         check(prod(sizes) <= self._long.period * most)
         axes = tuple(Axis(k, size, ring=False) for k, size in enumerate(sizes))
-        return StorageChoice("point", f"more than {MOST_VALUES:,} values live at once", axes)
+        return StorageChoice("point", f"more than {MOST_VALUES:,} values are live together", axes)
 
     def axes(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
     ) -> tuple[Axis, ...]:
-        """The places of a buffer over a domain that a tensor's values are in, from those in the short runs."""
+        """Return the axes of a tensor's buffer, extrapolated from the short runs.
+
+        Args:
+            tensor: the tensor.
+            small, large: the axes in the short runs.
+            domain: the dimensions of the buffer.
+        """
         if (small, large) == (self.small.stores[tensor].axes, self.large.stores[tensor].axes):
             return self.stores[tensor].axes
         return self._extrapolate_axes(tensor, small, large, domain)
@@ -151,8 +160,8 @@ class FoldedPlan(MemoryPlan):
         check((small.coordinate, small.ring) == (large.coordinate, large.ring))
         if large.ring and large.size > 1:
             check(small == large)
-            # in turns, places hold what they do if no value waits for longer where the run is longer; those
-            # of another loop have the order that they have in both
+            # The slots of a ring are proved for the long run if no value lives longer in a longer
+            # run. Slots along another loop are used in the same order in both runs.
             if not self._long.inner or domain[large.coordinate] == self._long.dim.name:
                 spans = self.small.spans[tensor], self.large.spans[tensor]
                 longest = {int((span.dies - span.birth_times).max(initial=0)) for span in spans}
@@ -162,30 +171,33 @@ class FoldedPlan(MemoryPlan):
         return replace(large, size=size, first=first)
 
     def _all_lives(self, tensor: Tensor) -> Lives:
-        """When all values of a tensor live, in the order in which they are made."""
+        """Return the live ranges of all values of a tensor, in order of birth."""
         small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
         runs = self.points.birth_runs(small)
         check(len(large.born) == len(small.born) + int(runs.cumulative_lengths[-1]))
         return self.points.lives_between(small, large, 0, len(self._extrapolated_timeline))
 
     def lives_between(self, lifetime: str, first: int, last: int, few: int) -> Lives:
-        """The values of a lifetime that live between two times; see `FoldedPoints.lives_between`."""
+        """Return the live values of a lifetime between two times.
+
+        See `FoldedPoints.lives_between`.
+        """
         k = list(self.lifetimes).index(lifetime)
         small, large = (p.point_by_point.spans[k].lives for p in (self.small, self.large))
         return self.points.lives_between(small, large, first, last, few=few)
 
     @cached_property
     def points(self) -> FoldedPoints:
-        """What runs when."""
+        """The executed points of the long run."""
         return FoldedPoints(self._long, self.small.clock, self._extrapolated_timeline.runs)
 
     @cached_property
     def layout(self) -> Layout:
-        """Where every value is in the buffers of a lowered program."""
+        """The location of every value in the buffers of a lowered program."""
         return _Layout(self)
 
     def moment(self, time: int) -> str:
-        """What runs at a time: `learning(i = 0, t = 9)`."""
+        """Return the statement point at a time, such as `learning(i = 0, t = 9)`."""
         at = self._extrapolated_timeline.moment(time)
         pairs = (self.small, at.small), (self.large, at.large), (self.large, at.later)
         (name, a), (_, b), (_, c) = (plan.clock.point_at(when) for plan, when in pairs)
@@ -193,22 +205,28 @@ class FoldedPlan(MemoryPlan):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often each statement runs."""
+        """Number of executed points per statement."""
         small, large = self.small.counts, self.large.counts
         return {name: self._long.number(small[name], large[name]) for name in large}
 
     def without_extrapolation(self) -> MemoryPlan:
-        """The plan point by point, where its points are few enough to choose swaps among; else this one."""
+        """Return the plan point by point if it has few enough points for choosing swaps.
+
+        Otherwise return this plan.
+        """
         return self.exactly() if len(self._extrapolated_timeline) <= SWAPPED else self
 
     def with_swaps_below(self, budget: int) -> MemoryPlan:
-        """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
+        """Return the plan with swaps if it has few enough points for choosing them.
+
+        Otherwise return this plan.
+        """
         plan = self.without_extrapolation()
         return self if plan is self else plan.with_swaps_below(budget)
 
 
 class _Layout(Layout):
-    """Gone on from the layouts of two short runs in a straight line."""
+    """A layout extrapolated linearly from the layouts of two short runs."""
 
     plan: FoldedPlan  # pyrefly: ignore[bad-override-mutable-attribute]
 
@@ -244,9 +262,10 @@ class _Layout(Layout):
 
 
 def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Layout:
-    """Where every value of a plan is in the buffers of a lowered program.
+    """Return the location of every value of a plan in the buffers of a lowered program.
 
     Args:
+        plan: the plan.
         found: see `Layout`.
     """
     if isinstance(plan, FoldedPlan):
@@ -254,10 +273,10 @@ def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Lay
     return Layout(plan, found) if plan.buffer_layout is None else plan.buffer_layout
 
 
-# Executed points of a run of which swaps are chosen, since they are looked at one by one.
+# Limit on executed points for choosing swaps, since the search examines each point.
 SWAPPED: Final = 2_000_000
 
-# Values of a tensor, more and more of which share a ring, that are looked at one by one for a short one.
+# Limit on simultaneously live values of a tensor for the search of a ring, if their number grows.
 MOST_VALUES: Final = 500_000
 
 
@@ -284,7 +303,7 @@ def _parts(
 
 
 def _runs(fold: Fold, small: Clock) -> Runs:
-    """Where, in the order of all points of the smaller run, there are those of the period that repeats."""
+    """Return the positions of the repeated period in the order of all points of the smaller run."""
     (there,) = np.nonzero(is_in_periods(turns(fold, small), fold, 1))
     begins = there[np.diff(there, prepend=-2) > 1]
     lengths = np.diff(np.searchsorted(there, begins), append=len(there))
@@ -292,11 +311,11 @@ def _runs(fold: Fold, small: Clock) -> Runs:
 
 
 def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
-    """Raise where the two runs do not do the same, at points that go on in a straight line."""
+    """Raise `Unlike` unless the two runs execute the same points, up to linear continuation."""
     turn, twice = turns(fold, small), is_in_periods(turns(fold, large), fold, 2)
     check(len(large) == len(small) + int(runs.cumulative_lengths[-1]))
     check(int(twice.sum()) == 2 * int(runs.cumulative_lengths[-1]))
-    for name, ranks in small.ranks.items():  # one by one, since their points are many
+    for name, ranks in small.ranks.items():  # one by one, because they have many points
         behind = (turn[ranks] >= fold.first + fold.period) * fold.period
         there, found = ranks + runs.added_lengths(ranks), _At(large, name, fold.dim.name)
         check(found.goes_on(small.points[name], there, behind))
@@ -307,7 +326,7 @@ def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
 
 
 class _At:
-    """The points of a statement by their places in the order of all."""
+    """Points of a statement by their positions in the order of all points."""
 
     def __init__(self, clock: Clock, name: str, dim: str) -> None:
         domain = clock.schedule.statements[name].domain
@@ -316,7 +335,7 @@ class _At:
         self._moves = np.array([d == dim for d in domain], np.int64)
 
     def goes_on(self, rows: Array, places: Array, moved: Array | int) -> bool:
-        """Whether some points, moved along the dimension, are those at some places."""
+        """Return whether points, moved along the dimension, are at the given positions."""
         if not len(rows):
             return True
         at = np.searchsorted(self._ranks, places)

@@ -1,4 +1,4 @@
-"""Executed points and values of a long run: as many as are asked for, from those of two short ones (`folds`)."""
+"""Executed points and live values of a long run, computed on demand from two short runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timerl_nb.compiler.symbolic.array_evaluation import values
 
 
 def turns(fold: Fold, clock: Clock) -> Array:
-    """For every place in the order of all points the turn of the loop that repeats; -1 outside of it."""
+    """Return the iteration of the repeated loop for every rank; -1 outside the loop."""
     found = np.full(len(clock), -1)
     for name, (at,) in turns_along(fold.dim, clock.schedule, inner=fold.inner).items():
         domain = clock.schedule.statements[name].domain
@@ -26,17 +26,18 @@ def turns(fold: Fold, clock: Clock) -> Array:
 
 
 def is_in_periods(at: Array, fold: Fold, periods: int) -> Array:
-    """Which turns are of the first so many periods that repeat."""
+    """Return which iterations belong to the first `periods` repeated periods."""
     return (at >= fold.first) & (at < fold.first + periods * fold.period)
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedPoints:
-    """What runs when in a long run, and which values live meanwhile.
+    """Executed points of a long run, and the live values at some time.
 
     Attributes:
-        small: the order of the smaller one of the short runs.
-        runs: the places in it that the whole run repeats.
+        fold: the period.
+        small: the order of the smaller short run.
+        runs: the positions of the repeated periods in it.
     """
 
     fold: Fold
@@ -44,7 +45,7 @@ class FoldedPoints:
     runs: Runs
 
     def points_with_fixed(self, name: str, fixed: Point) -> tuple[Array, Array]:
-        """The points of a statement where some of its dimensions are held, and the times of these points."""
+        """Return a statement's points with some coordinates fixed, and their times."""
         fold, domain = self.fold, self.small.schedule.statements[name].domain
         rows, ranks = self.small.points[name], self.small.ranks[name]
         here = np.ones(len(rows), bool)
@@ -70,14 +71,18 @@ class FoldedPoints:
         return turns(self.fold, self.small)
 
     def statements(self, times: Array) -> Array:
-        """The numbers of the statements that run at some times; -1 behind the last of them."""
+        """Return the numbers of the statements that run at some times; -1 after the last time."""
         who = np.full(len(self.small) + 1, -1, np.int32)
         for k, ranks in enumerate(self.small.ranks.values()):
             who[ranks] = k
         return who[self.runs.locate(times)[0]]
 
     def birth_runs(self, small: Lives) -> Runs:
-        """The runs in the order in which values are born that live so in the smaller run."""
+        """Return the repeated positions in the order of birth of a lifetime's values.
+
+        Args:
+            small: the live ranges in the smaller run.
+        """
         ends = np.stack([self.runs.starts, self.runs.starts + self.runs.lengths])
         first, behind = np.searchsorted(np.sort(small.born), ends)
         some = behind > first
@@ -86,12 +91,14 @@ class FoldedPoints:
     def lives_between(
         self, small: Lives, large: Lives, first: int, last: int, *, few: int | None = None
     ) -> Lives:
-        """The values that live between two times of the whole run, both included, in the order in which they are born.
+        """Return the values of the long run that are live between two times, in order of birth.
 
         Args:
-            small, large: those of the short runs.
-            few: where more than this live, those are left out that live on with an older one to the
-                end of the run, and are born before the first time.
+            small, large: the live ranges in the short runs.
+            first, last: the two times, both included.
+            few: a number of values. If more are live, the result omits most of those that are born
+                before `first` and live to the end of the run. An older value of the same kind
+                represents them.
         """
         one, other = (np.argsort(lives.born, kind="stable") for lives in (small, large))
         places, runs = np.arange(len(one)), self.birth_runs(small)
@@ -99,7 +106,7 @@ class FoldedPoints:
         there = places + runs.added_lengths(places)
 
         def line(name: str) -> tuple[Array, Array]:
-            """Numbers of the first of the values that come again, and what each has more than the one before."""
+            """Return the numbers of the first values, and the increment from copy to copy."""
             mine, more = getattr(small, name)[one], getattr(large, name)[other]
             return mine + runs.repeats * (more[there] - mine), more[there + length] - more[there]
 

@@ -1,4 +1,4 @@
-"""The timeline of a long run, put together from those of two short ones that are a period apart."""
+"""Timelines of long runs, extrapolated from two short runs with a difference of one period."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from timerl_nb.compiler.scheduling.enumerated_schedule_points import MOST_POINTS
 
 
 class Unlike(Exception):
-    """The two runs differ by more than a period."""
+    """The two short runs differ by more than a period."""
 
 
 def check(same: bool) -> None:
-    """Raise where the two runs differ by more than a period."""
+    """Raise `Unlike` if a comparison of the two short runs failed."""
     if not same:
         raise Unlike
 
 
 def each(first: Array, last: Array) -> tuple[Array, Array]:
-    """The numbers from some firsts to their lasts: of which of them each is, and the number."""
+    """Return all integers of several ranges, and the range of each.
+
+    Args:
+        first, last: the first and last integer of each range.
+
+    Returns:
+        The number of the range, and the integer.
+    """
     counts = np.maximum(last - first + 1, 0)
     which = np.repeat(np.arange(len(counts)), counts)
     start = np.cumsum(counts) - counts
@@ -34,13 +41,15 @@ def each(first: Array, last: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Runs:
-    """Where, in an order of a short run, there are periods that the whole run repeats.
+    """Positions of repeated periods in an order of the smaller short run.
 
-    The larger of the short runs has each of them twice, one behind the other; the whole one has
-    `repeats` more than the smaller one.
+    The larger short run contains each period twice in a row. The long run contains `repeats` more
+    copies than the smaller run.
 
     Attributes:
-        starts, lengths: the place of each period in the smaller run, rising, and how long it is.
+        starts: the position of each period, ascending.
+        lengths: the length of each period.
+        repeats: the number of additional copies in the long run.
     """
 
     starts: Array
@@ -49,18 +58,20 @@ class Runs:
 
     @cached_property
     def cumulative_lengths(self) -> Array:
-        """The lengths of all periods ahead of each, and of all."""
+        """The total length of the periods before each period, and of all."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def added_lengths(self, places: Array) -> Array:
-        """How long the periods are that end at or ahead of some places of the smaller run."""
+        """Return the total length of the periods that end at or before each position."""
         return self.cumulative_lengths[
             np.searchsorted(self.starts + self.lengths, places, side="right")
         ]
 
     def copies(self, places: Array) -> tuple[Array, Array, Array]:
-        """Of places of the smaller run: the first that each has in the whole one, how far it is from there to the
-        next, and how many follow.
+        """Return the copies of positions of the smaller run in the long run.
+
+        Returns:
+            The first copy, the distance between copies, and the number of further copies.
         """
         first, length = places + self.repeats * self.added_lengths(places), np.zeros_like(places)
         if len(self.starts):
@@ -72,16 +83,21 @@ class Runs:
 
     @cached_property
     def periodic_positions(self) -> Array:
-        """The places of the smaller run in its periods, each with how long the period is: (n, 2)."""
+        """Positions of the smaller run in periods, with the period's length: shape (n, 2)."""
         which, places = each(self.starts, self.starts + self.lengths - 1)
         return np.stack([places, self.lengths[which]], axis=1)
 
     def count(self, small: int) -> int:
-        """How many there are in the whole run of what there is so often in the smaller one."""
+        """Return a number of the long run from a number of the smaller run."""
         return small + self.repeats * int(self.cumulative_lengths[-1])
 
     def extrapolate(self, small: Array, large: Array, places: Array) -> Array:
-        """Numbers of the two short runs, in order -> those at some places of the whole one."""
+        """Return numbers of the long run at some positions.
+
+        Args:
+            small, large: the numbers of the two short runs, in order.
+            places: positions of the long run.
+        """
         here, there, gone, length = self.locate(places)
         found = small[here] + self.repeats * (large[there] - small[here])
         some = length > 0
@@ -90,8 +106,12 @@ class Runs:
         return found
 
     def locate(self, places: Array) -> tuple[Array, Array, Array, Array]:
-        """Of places of the whole run: those of the two short ones that they follow from, and of periods the
-        number that are gone and the length; 0 outside of them.
+        """Return the positions in the short runs that correspond to positions of the long run.
+
+        Returns:
+            The position in the smaller run, the position in the larger run, the number of preceding
+            copies of the period, and the length of the period. The last two are 0 outside of
+            periods.
         """
         if not len(self.starts):
             none = np.zeros_like(places)
@@ -109,16 +129,23 @@ class Runs:
         return small, large, np.where(inside, gone, 0), np.where(inside, length, 0)
 
     def gone_on(self, small: Array, large: Array) -> Array:
-        """All numbers of the whole run, from those of the short ones."""
+        """Return all numbers of the long run, extrapolated from the short runs."""
         return self.extrapolate(small, large, np.arange(self.count(len(small))))
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time of the whole run: times of the two short ones, and how its numbers follow from theirs.
+    """A time of the long run, as times of the two short runs.
 
-    A number there is that of the smaller run and `repeats` times what the larger one has more; of a turn
-    in the middle `behind` periods are gone, each of which adds what `later` has more than `large`.
+    To extrapolate a number, take that of the smaller run, add `repeats` times the difference
+    between the larger and the smaller run, and `behind` times the difference between `later` and
+    `large`.
+
+    Attributes:
+        small, large: the corresponding times of the short runs.
+        later: the time one period after `large` in the larger run.
+        repeats: the number of additional periods.
+        behind: the number of preceding copies of the period.
     """
 
     small: int
@@ -133,13 +160,14 @@ class Moment:
 
 @dataclass(frozen=True)
 class FoldedTimeline:
-    """Live bytes over a long run; as `Timeline`, of which arrays are made on demand alone.
+    """Live bytes over a long run, with the interface of `Timeline`. Arrays are computed on demand.
 
     Attributes:
-        small, large: those of the two short runs.
-        runs: the executed points of the periods that repeat: of one where turns of the outermost loop do, of one in
-            each of these turns where those of a loop within it do.
-        turns: of the outer loop, in a period; 0 where it is another loop that repeats.
+        small, large: the timelines of the two short runs.
+        runs: the executed points of the repeated periods. If an inner loop is periodic, each
+            iteration of the outermost loop has one.
+        turns: the number of iterations of the outermost loop in a period; 0 if an inner loop is
+            periodic.
     """
 
     small: Timeline
@@ -161,7 +189,7 @@ class FoldedTimeline:
 
     @property
     def length(self) -> int:
-        """The executed points of a period of the outermost loop."""
+        """Number of executed points in a period of the outermost loop."""
         return int(self.runs.lengths.sum()) if self.turns else 0
 
     def __len__(self) -> int:
@@ -169,7 +197,11 @@ class FoldedTimeline:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What runs, in order: the first turns, the period that repeats, and so on, and the last turns."""
+        """The executed points in order, as repeated stretches.
+
+        A stretch of first iterations is followed by the repeated period, and so on, and by last
+        iterations.
+        """
         found, end = list[Segment](), 0
         starts = self.runs.starts + self.repeats * self.runs.cumulative_lengths[:-1]
         for start, length in zip(starts.tolist(), self.runs.lengths.tolist(), strict=True):
@@ -178,14 +210,17 @@ class FoldedTimeline:
         found.append(Segment(end, len(self) - end, 1))
         return tuple(segment for segment in found if segment.length)
 
-    # --- in a straight line ------------------------------------------------------------------
+    # --- linear continuation -----------------------------------------------------------------
 
     def bytes_between(self, first: int, last: int) -> Array:
-        """Live bytes from one time on to another, which is not among them."""
+        """Return the live bytes from time `first` up to, but excluding, `last`."""
         return self.bytes_at(np.arange(first, min(last, len(self))))
 
     def peak_times(self, starts: Array, end: int) -> Array:
-        """See `Timeline.peak_times`; where a period comes again, none is looked at between the first and the last."""
+        """Return the times of the peaks, see `Timeline.peak_times`.
+
+        Of a repeated period, only the first and the last copy are examined.
+        """
         first = np.array([segment.start for segment in self.segments])
         length = np.array([segment.length for segment in self.segments])
         cuts = np.unique(np.concatenate([starts, first[(first > starts[0]) & (first < end)]]))
@@ -199,39 +234,39 @@ class FoldedTimeline:
         return times[at + [part.argmax() for part in parts]]
 
     def bytes_at(self, times: Array) -> Array:
-        """Live bytes at some times."""
+        """Return the live bytes at some times."""
         return self.runs.extrapolate(self.small.bytes, self.large.bytes, times)
 
     def held_at(self, times: Array) -> Mapping[str, Array]:
-        """The same of each tensor, and of gathered operands."""
+        """Return the live bytes at some times for each tensor, and for gathered operands."""
         lines = self.small, self.large
         small, large = ({**line.by_tensor, GATHERED: line.transient} for line in lines)
         return {name: self.runs.extrapolate(small[name], large[name], times) for name in large}
 
     def turn_at(self, time: int) -> int:
-        """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
+        """Return the value of the outermost loop's dimension at a time; -1 outside the loop."""
         return int(self.runs.extrapolate(self.small.turn, self.large.turn, np.array([time]))[0])
 
     def _extrapolate_all(self, small: Array, large: Array) -> Array:
-        """Numbers by time, of the whole run.
+        """Return the numbers of all executed points of the long run.
 
         Raises:
-            BoundsError: it is too long.
+            BoundsError: the run is too long.
         """
         if len(self) > MOST_POINTS:
             raise BoundsError(
-                f"the run executes {len(self):,} points: too many for arrays of them.",
-                hint="look at `segments`, `peak` and `holders_at(time)`, or give smaller bounds.",
+                f"the run executes {len(self):,} points, too many for an array with one entry each.",
+                hint="use `segments`, `peak` and `holders_at(time)`, or choose smaller bounds.",
             )
         return self.runs.gone_on(small, large)
 
     def moment(self, time: int) -> Moment:
-        """What is known of a time of the whole run."""
+        """Return a time of the long run as times of the short runs."""
         located = self.runs.locate(np.array([time]))
         small, large, behind, length = (int(one[0]) for one in located)
         return Moment(small, large, large + length, self.repeats, behind)
 
-    # --- as a timeline -----------------------------------------------------------------------
+    # --- interface of Timeline ---------------------------------------------------------------
 
     @property
     def time(self) -> Array:
@@ -261,11 +296,12 @@ class FoldedTimeline:
 
     @cached_property
     def _peak(self) -> tuple[int, int]:
-        """The greatest number of live bytes, and when it is reached first."""
+        """The peak of live bytes, and its first time."""
         runs, small, large = self.runs, self.small.bytes, self.large.bytes
         ahead = runs.added_lengths(np.arange(len(small)))
         first = small + self.repeats * (large[np.arange(len(small)) + ahead] - small)
-        # in between it is no more than in the first and the last period
+        # Live bytes change linearly from copy to copy, so the extremes are in the first and the
+        # last period.
         at, length = runs.periodic_positions.T
         there = at + ahead[at]
         last = first[at] + self.repeats * (large[there + length] - large[there])
@@ -281,7 +317,7 @@ class FoldedTimeline:
 
     @property
     def peak(self) -> int:
-        """The greatest number of live bytes on the device."""
+        """The peak of live bytes on the device."""
         return self._peak[0]
 
     @property
@@ -290,23 +326,23 @@ class FoldedTimeline:
 
     @property
     def most_in_turn(self) -> int:
-        """See `Timeline.most_in_turn`."""
+        """The greatest number of executed points in an iteration."""
         if self.turns:
             return self.large.most_in_turn
         small, large = self.small.in_turns, self.large.in_turns
         return int((small + self.repeats * (large - small)).max())
 
     def main_peak(self, *, shared: bool) -> tuple[int, int]:
-        """See `Timeline.main_peak`; nothing waits on the host."""
+        """Return the peak of main memory, see `Timeline.main_peak`. No values are swapped."""
         return self._peak if shared else (0, 0)
 
     @property
     def holders(self) -> tuple[Holder, ...]:
-        """Who holds the bytes at the peak, the largest first."""
+        """The holders of the bytes at the peak, the largest first."""
         return self.holders_at(self.peak_time)
 
     def holders_at(self, time: int) -> tuple[Holder, ...]:
-        """Who holds the live bytes at a time, the largest first."""
+        """Return the holders of the live bytes at a time, the largest first."""
         at = self.moment(time)
         pairs = ((self.small, at.small), (self.large, at.large), (self.large, at.later))
         known = [{h.tensor: h for h in line.holders_at(t)} for line, t in pairs]
@@ -320,11 +356,11 @@ class FoldedTimeline:
         return tuple(sorted(found, key=lambda h: (-h.nbytes, h.tensor)))
 
     def waiting_at(self, time: int) -> tuple[Holder, ...]:
-        """Whose copies take bytes on the host: nobody's."""
+        """Return an empty tuple, since no values are swapped."""
         return ()
 
     def ends(self, turns: int) -> Array:
-        """See `Timeline.ends`."""
+        """Return the number of executed points after 0, 1, … `turns` outermost iterations."""
         if not self.turns:
             done = self.small.ends(turns)
             return done + self.repeats * self.runs.added_lengths(done)
@@ -339,7 +375,7 @@ class FoldedTimeline:
         return np.concatenate([head, idle, middle, tail])
 
     def check(self) -> None:
-        """Raise where what is known of the short runs does not go on in a straight line."""
+        """Raise `Unlike` if numbers of the short runs do not continue linearly."""
         runs, (at, length) = self.runs, self.runs.periodic_positions.T
         starts, ends = runs.starts, runs.starts + runs.lengths
         check(

@@ -1,10 +1,10 @@
-"""Long runs, of which a few turns say what all do.
+"""Detection of a steady state: long runs represented by a few iterations.
 
-Behind its first turns and ahead of its last ones, a turn of a loop does what the turn some
-period before it did, at points moved by that period: where every condition and index says of the loop's
-dimension no more than how far it is from a constant or from the bound, and what it is modulo some number.
-Then a program under a bound of a million is planned under two small ones, a period apart: whatever is a
-number of the plan goes on in a straight line. The loop is the outermost one, or else one within it.
+After its first and before its last iterations, a loop may repeat itself with some period, at points
+moved by this period. It does so if every condition and index depends on the loop's dimension only
+through its distance from a constant or from the bound, and through remainders. A program with a
+bound of a million is then planned under two small bounds, one period apart, and all numbers of the
+plan continue linearly. The loop is the outermost one or one inside it.
 """
 
 from __future__ import annotations
@@ -43,23 +43,25 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst
 
-# How often the dimension and its bound occur in where something is, and in how far two things are apart.
+# Coefficients of the dimension and of its bound in coordinates, and in distances between
+# coordinates.
 _PLACES: Final = frozenset({(0, 0), (1, 0), (0, 1)})
 _DISTANCES: Final = frozenset({(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, -1), (-1, 1)})
 
 
 @dataclass(frozen=True)
 class Fold:
-    """The turns of a loop, of which those in the middle are all alike.
+    """A loop with a periodic middle part.
 
     Attributes:
-        dim: the loop's dimension; its bound is `turns`.
+        dim: the loop's dimension.
         bounds: the actual bounds.
-        period: after so many turns the same is done again.
-        few: the turns of the smaller of two runs that stand for the whole one; the larger one has a
+        period: the period in iterations.
+        few: the number of iterations in the smaller of two short runs; the larger one has one
             period more.
-        first: the turn, counted by the loop, that both begin to repeat with at the latest.
-        inner: it is a loop within the outermost one, so that its turns repeat in each of that one's.
+        first: an iteration of the loop from which on both short runs are periodic.
+        inner: whether the loop is inside the outermost loop, and periodic in each of its
+            iterations.
     """
 
     dim: Dim
@@ -75,28 +77,29 @@ class Fold:
 
     @property
     def repeats(self) -> int:
-        """How many periods the whole run has more than the smaller one."""
+        """Number of periods in the long run, beyond the smaller short run."""
         return (self.turns - self.few) // self.period
 
     @property
     def windows(self) -> tuple[Point, Point]:
-        """The bounds of the two runs."""
+        """The bounds of the two short runs."""
         name = self.dim.bound
         small, large = ({**self.bounds, name: self.few + k * self.period} for k in (0, 1))
         return small, large
 
     def number(self, small: int, large: int) -> int:
-        """What is so much under the two windows, under the actual bounds."""
+        """Return a number of the long run from two numbers of the short runs."""
         return small + self.repeats * (large - small)
 
 
 @dataclass(frozen=True)
 class Unfolded:
-    """Why it is not known that a run repeats, or why that does not help.
+    """The reason why a run is not planned from a few iterations.
 
     Attributes:
-        lines: the user's lines behind that, and what they say.
-        hint: what to do about it.
+        why: the reason.
+        lines: the user's lines behind the reason, with descriptions.
+        hint: the remedy.
     """
 
     why: str
@@ -105,11 +108,11 @@ class Unfolded:
 
 
 class _Otherwise(Exception):
-    """Turns may differ in another way."""
+    """The iterations may not be periodic."""
 
 
 _NOT_ALIKE: Final = (
-    "a condition or an index says more of {} than its distance, or what it is modulo a number"
+    "a condition or an index uses {} other than with a constant offset or modulo a constant"
 )
 
 
@@ -119,15 +122,15 @@ def find_fold(
     lifetimes: Sequence[Lifetime],
     bounds: Point,
 ) -> Fold | Unfolded:
-    """How a run under actual bounds repeats; or why that is not known, or does not pay.
+    """Return the period of a run under actual bounds, or why it is not used.
 
-    Of several loops it is the one of which the fewest points say what all do.
+    Of several periodic loops, the one with the fewest points in its short runs is chosen.
     """
     dims, loops = constraints.pdg.dims, schedule.loops()
     first = {name: around[0] for name, around in loops.items() if around}
     along = {d for _, at in first.values() for d in dims.ordered(at.symbols)}
     if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
-        return Unfolded("its turns are not those of one outermost loop along one dimension")
+        return Unfolded("the program has no single outermost loop along one dimension")
     outer = dims[along.pop()]
     whole = _repeats(constraints, schedule, lifetimes, bounds, outer)
     found = [whole] if isinstance(whole, Fold) else []
@@ -140,7 +143,7 @@ def find_fold(
 
 
 def _points(schedule: ScheduleTree, fold: Fold) -> int:
-    """How many points there are in both windows."""
+    """Return the number of points in both short runs."""
     return sum(_count(schedule, window) for window in fold.windows)
 
 
@@ -149,10 +152,12 @@ def _count(schedule: ScheduleTree, bounds: Point) -> int:
 
 
 def turns_along(dim: Dim, schedule: ScheduleTree, *, inner: bool) -> dict[str, list[Lin]]:
-    """For each statement in them its turns of the loops along a dimension.
+    """Return the position of each statement in the loops along a dimension.
 
     Args:
-        inner: they are loops within the outermost one, and not that one.
+        dim: the dimension.
+        schedule: the schedule.
+        inner: whether these are loops inside the outermost one, excluding it.
     """
     loops = schedule.loops()
     if not inner:
@@ -171,17 +176,17 @@ def _repeats(
     *,
     inner: bool = False,
 ) -> Fold | Unfolded:
-    """How the turns along a dimension repeat; or why that is not known, or does not pay."""
+    """Return the period along a dimension, or why it is not used."""
     if dim.value is not None:
-        return Unfolded(f"no order of execution holds for all {dim.bound}")
+        return Unfolded(f"no order of execution is valid for all {dim.bound}")
     alone = [one for one in constraints.pdg.dims if one.bound == dim.bound] == [dim]
     places = turns_along(dim, schedule, inner=inner)
     moving = {name for name, at in places.items() if any(dim.name in e.symbols for e in at)}
     inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
     single = all(len(at) == 1 for at in places.values())
     if dim.step != 1 or dim.over is not None or not alone or inside != moving or not single:
-        where = "a loop" if inner else "one outermost loop"
-        return Unfolded(f"what runs along {dim.name} is not all in {where} of single turns")
+        where = "one inner loop" if inner else "one outermost loop"
+        return Unfolded(f"the statements over {dim.name} do not all run in {where} over {dim.name}")
     found = _DimensionUses(dim, bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
@@ -189,21 +194,25 @@ def _repeats(
             found.coordinate(at)
     except _Otherwise:
         return Unfolded(_NOT_ALIKE.format(dim.name), found.lines(constraints.pdg))
-    # a value, who reads it, and when that runs: three steps, each as far as a constant goes, and one more
-    # blocks of a loop's values may say one more of them than the program does
+    # A dependence from a value to its reader to the reader's time takes three steps, each at most
+    # `farthest` long, and one more. Blocks of an inner loop's values may add one.
     reach, period = 3 * (found.farthest + inner) + 2, found.period
     few = max(2 * reach + 2 * period, found.least)
     few += (bounds[dim.bound] - few) % period
-    if 2 * (few + period) > bounds[dim.bound]:  # both windows are planned
+    if 2 * (few + period) > bounds[dim.bound]:  # both short runs are planned
         moduli = sorted({by for by, _ in found.moduli(constraints.pdg)})
         often = (
-            f"turns of {dim.name} are alike after {period:,}" if period > 1 else "turns are alike"
+            f"iterations of {dim.name} repeat with period {period:,}"
+            if period > 1
+            else f"iterations of {dim.name} are alike"
         )
         if len(moduli) > 1:
             often += f", the least common multiple of {' and '.join(f'{by:,}' for by in moduli)}"
-        why = f"{often}, from turn {reach + period:,} on: {bounds[dim.bound]:,} turns are too few for that"
+        why = f"{often}, but only from iteration {reach + period:,} on, and {bounds[dim.bound]:,} iterations are too few"
         hint = (
-            "let the larger of these numbers be multiples of the smaller ones" if moduli[1:] else ""
+            "choose moduli such that the larger ones are multiples of the smaller ones"
+            if moduli[1:]
+            else ""
         )
         return Unfolded(why, found.lines(constraints.pdg), hint)
     return Fold(dim, bounds, period, few, reach + period, inner)
@@ -212,7 +221,7 @@ def _repeats(
 def holds(
     fold: Fold, constraints: Constraints, schedule: ScheduleTree, lifetimes: Sequence[Lifetime]
 ) -> bool:
-    """Whether a run repeats so with other lifetimes, too."""
+    """Return whether a run has the same period with other lifetimes."""
     found = _DimensionUses(fold.dim, fold.bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
@@ -223,11 +232,11 @@ def holds(
 
 
 class _DimensionUses:
-    """What the expressions of a program say of one dimension.
+    """Uses of one dimension in the expressions of a program.
 
     Attributes:
-        farthest: the greatest distance from a constant, or from the bound.
-        least: bounds from this one on are the same to all conditions.
+        farthest: the greatest distance from a constant or from the bound.
+        least: the least bound from which on all conditions behave alike.
         period: the least common multiple of all moduli.
     """
 
@@ -241,7 +250,7 @@ class _DimensionUses:
     def all_of(
         self, constraints: Constraints, schedule: ScheduleTree, lifetimes: Sequence[Lifetime]
     ) -> None:
-        """Take in a program: when it runs where, what it reads, and who reads it last."""
+        """Add a program: the points and times of its statements, its reads, and its last uses."""
         dims = schedule.dims
         self._within = {d.name: d.count(self._bounds) - 1 for d in dims if d.name != self._dim.name}
         for name, points in schedule.statements.items():
@@ -260,7 +269,7 @@ class _DimensionUses:
                 self.cond(life.kept.condition())
 
     def moduli(self, pdg: Pdg) -> Iterator[tuple[int, Origin]]:
-        """Modulo what operations say something of the dimension, and their lines."""
+        """Yield the modulus and the line of each operation with this dimension modulo a number."""
         for op in pdg:
             alone = _DimensionUses(self._dim, self._bounds)
             with suppress(_Otherwise):
@@ -269,9 +278,9 @@ class _DimensionUses:
                 yield alone.period, op.origin
 
     def lines(self, pdg: Pdg) -> dict[str, Origin]:
-        """The same lines, one for each number, by what is said there."""
+        """Return one line per modulus, with a description."""
         name = self._dim.name
-        return {f"{name} modulo {by:,} is from": at for by, at in self.moduli(pdg)}
+        return {f"{name} modulo {by:,} is used at": at for by, at in self.moduli(pdg)}
 
     def _op(self, op: Op) -> None:
         self.cond(op.where)
@@ -285,7 +294,7 @@ class _DimensionUses:
                 self.coordinate(one)
 
     def cond(self, cond: Cond) -> None:
-        """Take in a condition."""
+        """Add a condition."""
         if not cond.symbols & self._about or not self._is_new("cond", cond):
             return
         if isinstance(cond, Cmp):
@@ -303,7 +312,10 @@ class _DimensionUses:
                 self.cond(arg)
 
     def coordinate(self, e: Lin) -> None:
-        """Take in an index or a time: it stays, or moves as the dimension does."""
+        """Add an index or a time.
+
+        It must be constant, or move with the dimension or with the bound.
+        """
         if e.symbols & self._about and self._is_new("coordinate", e):
             self._lin(e, _PLACES)
 
@@ -314,22 +326,25 @@ class _DimensionUses:
         return not known
 
     def _lin(self, e: Lin, allowed: frozenset[tuple[int, int]], *, compared: bool = False) -> None:
-        """Take in an expression of which so many of the dimension and of the bound are allowed.
+        """Add an expression, and check its coefficients of the dimension and of the bound.
 
         Args:
-            compared: with 0, so that of turns far enough away the other dimensions make no difference.
+            e: the expression.
+            allowed: the pairs of coefficients allowed.
+            compared: whether the expression is compared with 0. Other dimensions then make no
+                difference in iterations far enough away.
         """
         moves, distance = {name: Fraction(0) for name in self._about}, Fraction(0)
 
         def add(one: Lin, share: Fraction) -> None:
-            """Add an expression, times a share."""
+            """Add an expression, times a factor."""
             nonlocal distance
             distance += abs(share * one.const)
             for atom, factor in one.terms:
                 by = share * factor
                 if not atom.symbols & self._about:
                     if not compared or not isinstance(atom, Sym) or atom.name not in self._within:
-                        raise _Otherwise  # two dimensions together
+                        raise _Otherwise  # two dimensions in one expression
                     distance += abs(by) * self._within[atom.name]
                     continue
                 if isinstance(atom, Sym):
@@ -337,7 +352,7 @@ class _DimensionUses:
                 elif isinstance(atom, Div | Mod):
                     self.period = lcm(self.period, atom.by)
                     distance += abs(by) * (atom.by if isinstance(atom, Mod) else 1)
-                    if isinstance(atom, Div):  # moved by a period, it moves as the quotient does
+                    if isinstance(atom, Div):  # continues in its operand
                         add(atom.arg, by / atom.by)
                     elif any(not isinstance(inner, Sym) for inner, _ in atom.arg.terms):
                         raise _Otherwise
@@ -354,7 +369,7 @@ class _DimensionUses:
             self.farthest = max(self.farthest, ceil(distance))
 
     def _choice(self, atom: Atom, allowed: frozenset[tuple[int, int]]) -> None:
-        """Take in a minimum, a maximum, or a choice by a condition."""
+        """Add a minimum, a maximum, or a choice by a condition."""
         if isinstance(atom, Extremum):
             parts = atom.args
         else:
