@@ -170,6 +170,6 @@ def test_a_program_refused_at_its_run_remains_as_it_was(monkeypatch: pytest.Monk
     monkeypatch.setattr(Lowered, "temporaries", property(lambda self: stated(self) + (1 << 16)))
     program = trl.Program(found)
     for _ in range(2):
-        with pytest.raises(BudgetError, match=rf"needs [\d,]+ bytes .* there are {needed:,}"):
+        with pytest.raises(BudgetError, match=rf"needs [\d,]+ bytes .* the budget is {needed:,}"):
             program.execute(progress=False)
         assert program.stages is found.stages and program.options.budget == needed

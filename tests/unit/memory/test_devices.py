@@ -162,7 +162,7 @@ def test_what_is_no_number_on_one_device_is_the_greatest_of_all(
 
 def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     text = found["programs"]["Monte Carlo"]["text"]
-    assert "on each of 2 devices (the plan holds" in text
+    assert "on each of 2 devices (the plan needs" in text
     assert "30] slots of f32[8, 2], 1,920 bytes, 960 on each device" in text
     assert "f32[32, 2], 256 bytes, on every device" in text
 
@@ -190,7 +190,7 @@ def test_a_budget_bounds_the_share_of_each_device(found: dict[str, Any]) -> None
     least = found["least"]
     assert least["shares"] == least["named"] and sum(least["parts"]) == least["needed"]
     assert least["alone"] == "nothing"
-    assert f"{least['needed']:,} bytes on each of 2 devices at once; there are 1" in least["said"]
+    assert f"{least['needed']:,} bytes on each of 2 devices, but the budget is 1" in least["said"]
     for text in (least["said"], least["text"]):
         assert "each of 2 devices, divided along b: " in text
         assert "x: 3,072 bytes, 1/2 of 6,144" in text and "288 bytes, on every device" in text
@@ -249,7 +249,7 @@ REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
     "fewer": ("BoundsError: B = 1 point of b", "divided equally among 2", "let B be 2, or"),
-    "looped": ("OptionError: devices=2", "runs point by point over b", "let vectorize"),
+    "looped": ("OptionError: devices=2", "runs point by point over b", "vectorise the dimension"),
     "interpreted": ("OptionError: devices=2", "the option executor is 'interpret'", "leave out"),
 }
 

@@ -89,7 +89,7 @@ def test_a_value_that_lives_on_is_copied() -> None:
     assert_same(Reference(ctx.pdg(), bounds, 1).outputs(), result, "run")
     assert_memory_is_sound(program, result, events)
     why = [d.why for d in program.memory.donations.values()]
-    assert any("a copy of it where not t >= 1" in text for text in why), why
+    assert any("if t >= 1, else that of a copy" in text for text in why), why
     assert "rt.copied" in program.executable.source
 
 

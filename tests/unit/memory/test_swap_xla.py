@@ -100,7 +100,7 @@ def test_only_what_is_too_much_leaves(whole: trl.Program, share: float) -> None:
     assert swap.since is not None
     dim, first = swap.since
     assert dim == "t" and 0 < first < BOUNDS["T"]
-    assert f"where t >= {first}" in str(plan)
+    assert f"for t >= {first}" in str(plan)
     excess = whole.memory.needed - budget(program)
     assert excess <= swap.bytes_moved // BOUNDS["I"] <= excess + 4 * swap.away.nbytes
     (axis,) = {one for b in lowered.layout.buffers.values() for one in b.axes if one.kept}

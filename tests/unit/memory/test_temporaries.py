@@ -31,7 +31,7 @@ def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
     assert memory.needed == memory.peak + memory.temporaries + memory.constants
     assert f"temporaries: {memory.temporaries:,} bytes, estimated, the most in y" in str(memory)
     assert f"given arrays: {BYTES:,} bytes" in str(memory)
-    assert "uncertain: temporaries in y, where libraries compute contractions" in str(memory)
+    assert "uncertain: temporaries in y, because libraries compute contractions" in str(memory)
     assert memory.to_json()["needed"] == memory.needed
 
 
@@ -39,7 +39,7 @@ def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_a_refusal_names_what_would_do(executor: str) -> None:
     options = trl.Options(executor=executor, device_memory=1024)
-    with pytest.raises(BudgetError, match="there are 1,024") as caught:
+    with pytest.raises(BudgetError, match="the budget is 1,024") as caught:
         squared().compile({}, options)
     needed = caught.value.needed
     assert any("given arrays" in line or "x: " in line for line in caught.value.evidence)
@@ -109,7 +109,7 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     assert program.memory.needed == budget
     with pytest.warns(TimeRLWarning, match="compiled again, to fit into") as told:
         result = program.execute(seed=3)
-    assert len(told) <= 3 and "bytes of temporaries, where" in str(told[0].message)
+    assert len(told) <= 3 and "bytes of temporaries; the estimate" in str(told[0].message)
     lowered = program.executable.xla_program
     assert lowered is not None and lowered.total_bytes <= budget == program.options.budget
     np.testing.assert_allclose(result["y"], whole.execute(seed=3)["y"], rtol=1e-4, atol=1e-4)

@@ -152,7 +152,7 @@ class Dims:
 
     @cached_property
     def bounded(self) -> tuple[Dim, ...]:
-        """The dimensions with an end. Only these can be vectorized."""
+        """The dimensions with an end. Only these can be vectorised."""
         return tuple(dim for dim in self.all if not dim.endless)
 
     def with_endless(self, name: str) -> Dims:

@@ -73,7 +73,7 @@ class _Graph:
         self.bit = {op.id: 1 << place for place, op in enumerate(pdg)}
         self.ways: dict[tuple[Index, Domain, Domain], int] = {}
         self.readers: dict[int, list[_Edge]] = {op.id: [] for op in pdg}
-        self.edges: list[_Edge] = []  # operands precede their readers
+        self.edges: list[_Edge] = []  # those of operands first
         self.pivots: dict[Domain, list[Op]] = defaultdict(list)
         self.stored = {op.id for op in pdg if is_stored(self.sizes, op)}
         for op_id in pdg.order:

@@ -352,7 +352,7 @@ class _DimensionUses:
                 elif isinstance(atom, Div | Mod):
                     self.period = lcm(self.period, atom.by)
                     distance += abs(by) * (atom.by if isinstance(atom, Mod) else 1)
-                    if isinstance(atom, Div):  # continues in its operand
+                    if isinstance(atom, Div):  # it moves as its operand does
                         add(atom.arg, by / atom.by)
                     elif any(not isinstance(inner, Sym) for inner, _ in atom.arg.terms):
                         raise _Otherwise
