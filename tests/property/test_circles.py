@@ -126,7 +126,7 @@ def test_a_circle_that_fusion_would_put_into_one_kernel() -> None:
         y[t >= 0] = (x[trl.max(t - 1, 0)] + 1.0).named("g")
 
     said = _message(define)
-    assert "f." in said and "g." in said and "(where T = 4)" in said and "[t=0]" in said
+    assert "f." in said and "g." in said and "(for T = 4)" in said and "[t=0]" in said
     assert 'x[t >= 0] = (y[T - 1 - t] * 0.5).named("f")' in said
 
 
@@ -137,7 +137,7 @@ def test_a_circle_that_small_bounds_do_not_have() -> None:
         y[t < 4] = trl.constant(1.0)
         y[t >= 4] = x[trl.min(t + 1, T - 1)] * 0.5
 
-    assert "(where T = 8)" in _message(define, 9)
+    assert "(for T = 8)" in _message(define, 9)
 
 
 def test_a_circle_that_only_larger_bounds_have_refuses_no_smaller_ones() -> None:
@@ -195,4 +195,4 @@ def test_a_circle_that_only_large_bounds_have() -> None:
         x[t >= 8] = y.sum(over=t) * 0.5
         y[t >= 0] = x[t // 2] + 1.0
 
-    assert "(where T = 21)" in _message(define, 21)
+    assert "(for T = 21)" in _message(define, 21)
