@@ -334,7 +334,7 @@ METHODS: Final[Mapping[str, list[Row]]] = {
 NOT_HERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("const", "data", "value"), "every row reads some, or folds them"),
     **dict.fromkeys(("rng", "unit"), "bits have no special values; `test_randomness`"),
-    "orthonormal": "of what parameters start from",
+    "orthonormal": "an initial value of parameters",
     **dict.fromkeys(("merge", "accumulate", "dataflow"), "of the graph; below"),
     **dict.fromkeys(("udf", "output", "bound", "checkpoint", "call"), "no arithmetic"),
     "jaxed": "as the function has it; `test_jaxed`",

@@ -388,7 +388,7 @@ def test_a_name_is_given_once() -> None:
     with trl.Context("i"), pytest.raises(DomainError, match="x is given twice"):
         trl.given("x", domain="i")
         trl.given("x", domain="i")
-    with trl.Context("i"), pytest.raises(DomainError, match="turns of no dimension"):
+    with trl.Context("i"), pytest.raises(DomainError, match="no dimension of iterations"):
         trl.given("x", domain=())
 
 
@@ -447,5 +447,5 @@ def test_a_program_has_an_end_or_none() -> None:
         with pytest.raises(BoundsError, match="cannot change the kind of a bound"):
             program.with_bounds({"I": bound})
     assert unending.with_bounds({"B": 4}).bounds["I"] is trl.endless
-    with pytest.raises(BoundsError, match="two dimensions have no end"):
+    with pytest.raises(BoundsError, match="two dimensions are unbounded"):
         ctx.compile({**bounds, ctx.dims[0][1]: trl.endless, ctx.dims[1][1]: trl.endless})

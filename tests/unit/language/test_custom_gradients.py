@@ -168,9 +168,9 @@ def test_wrong_rules_are_said() -> None:
         r"gives f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
         "gives float as": rule(lambda kept, g: (1.0,)),
         "returns two things": forward(lambda x: x),
-        "no tensor, and no tuple": forward(lambda x: (1.0, x)),
+        "neither a tensor nor a tuple": forward(lambda x: (1.0, x)),
         "no argument 1": lambda x: trl.value_and_grad(lambda y: y.sum(), 1)(x),
-        "is no tensor to differentiate by": lambda x: trl.grad(lambda y: x.sum())(3.0),
+        "is not a tensor to differentiate by": lambda x: trl.grad(lambda y: x.sum())(3.0),
         "does not depend": lambda x: trl.grad(lambda y: x.sum())(x),
     }
     with trl.Context("t") as ctx:

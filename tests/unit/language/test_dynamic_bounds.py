@@ -541,7 +541,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "not over t": (
         lambda ctx, b, i, t, n, x, y: trl.until(y[i, 0] > 1, at_most=5),
-        "over which it does not vary",
+        "but not over t: it cannot end t",
     ),
     "another context": (_other, "another context"),
     "another iteration": (_across, "The bound T differs for each i"),

@@ -324,7 +324,7 @@ def product_of_conditions(ctx, b, B, t, T):
     (t > 2) * (t < 4)  # here
 
 
-@wrong(errors.IndexExpressionError, "no integer of 64 bits")
+@wrong(errors.IndexExpressionError, "does not fit into 64 bits")
 def position_beyond_all(ctx, b, B, t, T):
     series(t)[10**30]  # here
 
@@ -334,7 +334,7 @@ def window_along_nothing(ctx, b, B, t, T):
     series(t).window(2, over=())  # here
 
 
-@wrong(errors.GradientError, "3 is no tensor to differentiate")
+@wrong(errors.GradientError, "3 is not a tensor to differentiate")
 def gradient_by_a_number(ctx, b, B, t, T):
     trl.grad(series(t), 3)  # here
 
@@ -676,7 +676,7 @@ def integers_of_64_bits(ctx, b, B, t, T):
     trl.data(np.arange(6) + 2**40, domain=(t,))  # here
 
 
-@wrong(errors.DomainError, "varies over b, which it does not")
+@wrong(errors.DomainError, "varies over b, but")
 def learning_rate_over_environments(ctx, b, B, t, T):
     w = trl.parameter((), domain=(t,))
     (w * series(t)).backward()
@@ -690,7 +690,7 @@ def name_that_is_a_number(ctx, b, B, t, T):
         pass
 
 
-@wrong(errors.IndexExpressionError, "an index adds no axis")
+@wrong(errors.IndexExpressionError, "an index cannot add an axis")
 def none_as_index(ctx, b, B, t, T):
     series(t)[None]  # here
 
@@ -720,12 +720,12 @@ def more_than_there_are(ctx, b, B, t, T):
     trl.zeros((4,)).topk(9)  # here
 
 
-@wrong(errors.ShapeError, "axes are counted from 0")
+@wrong(errors.ShapeError, "count axes from 0")
 def axis_to_sort_along(ctx, b, B, t, T):
     trl.zeros(()).sort()  # here
 
 
-@wrong(errors.DomainError, "a checkpoint goes to a folder, not to 3")
+@wrong(errors.DomainError, "the folder of a checkpoint must be a path, not 3")
 def folder_that_is_a_number(ctx, b, B, t, T):
     series(t).checkpoint(3)  # here
 
@@ -773,7 +773,7 @@ def small() -> tuple[trl.Context, Any, Any]:
         (lambda t, T: {t: 4}, "is a variable, not a bound"),
         (lambda t, T: {"Q": 4, T: 4}, "Q is not a bound"),
         (lambda t, T: {T: 4, "T": 4}, "given twice"),
-        (lambda t, T: {3: 4}, "is no bound"),
+        (lambda t, T: {3: 4}, "is not a bound"),
         (lambda t, T: {T: 9}, "the data has 4 values along t, but T = 9"),
     ],
 )

@@ -93,32 +93,32 @@ np.pad(m, 1)
 """.strip().splitlines()
 
 REFUSED = """
-range(T)                              | no Python integer
-[0, 1, 2][t]                          | no Python integer
-np.zeros(T)                           | no Python integer
-np.zeros((T, 3))                      | no Python integer
-np.arange(T)                          | is no array
-np.array(x)                           | is no array
-np.array([x, x])                      | is no array
-np.asarray(t)                         | is no array
+range(T)                              | not a Python integer
+[0, 1, 2][t]                          | not a Python integer
+np.zeros(T)                           | not a Python integer
+np.zeros((T, 3))                      | not a Python integer
+np.arange(T)                          | is not an array
+np.array(x)                           | is not an array
+np.array([x, x])                      | is not an array
+np.asarray(t)                         | is not an array
 np.exp(t)                             | trl.value
 np.add.reduce(m)                      | takes no recurrent tensors
 np.exp(x, out=np.zeros(3))            | takes no recurrent tensors
 np.put(m, 0, 9.0)                     | y = x.put
 np.linalg.inv(m)                      | takes no recurrent tensors
-np.add(x, "a")                        | is no tensor
-x + np.array(["a"])                   | is no tensor
-jnp.exp(x)                            | is no JAX array
-jnp.array(x)                          | is no JAX array
-jnp.where(x > 0, x, 0)                | is no JAX array
+np.add(x, "a")                        | is not a tensor
+x + np.array(["a"])                   | is not a tensor
+jnp.exp(x)                            | is not a JAX array
+jnp.array(x)                          | is not a JAX array
+jnp.where(x > 0, x, 0)                | is not a JAX array
 float(x)                              | ctx.output
 int(x)                                | ctx.output
 complex(x)                            | ctx.output
 math.exp(x)                           | x.exp
 math.sqrt(t)                          | trl.value
-math.trunc(x)                         | no Python integer
-"%d" % t                              | no Python integer
-"%f" % x                              | no Python float
+math.trunc(x)                         | not a Python integer
+"%d" % t                              | not a Python integer
+"%f" % x                              | not a Python float
 bool(x)                               | trl.where
 1 if x else 2                         | trl.where
 not x                                 | no truth value
@@ -131,9 +131,9 @@ max(x, m)                             | trl.min
 t in (b, t)                           | no truth value
 t in range(5)                         | no truth value
 3 in m                                | .any()
-3 in t                                | what it contains
+3 in t                                | support `in`
 len(m)                                | x.shape
-len(t)                                | no length
+len(t)                                | no Python length
 [v for v in m]                        | x.unstack
 [v for v in t]                        | every point
 sum(m)                                | x.unstack
@@ -152,13 +152,13 @@ True & (t > 0)                        | must be conditions
 f"{x:.2f}"                            | takes no format
 f"{t:3d}"                             | takes no format
 format(x, "10")                       | takes no format
-x == "t"                              | is no tensor
-x + "a"                               | is no tensor
-"a" + x                               | is no tensor
-x + None                              | is no tensor
-x + {}                                | is no tensor
-x + 1j                                | is no tensor
-x < None                              | is no tensor
+x == "t"                              | is not a tensor
+x + "a"                               | is not a tensor
+"a" + x                               | is not a tensor
+x + None                              | is not a tensor
+x + {}                                | is not a tensor
+x + 1j                                | is not a tensor
+x < None                              | is not a tensor
 copy.deepcopy(x)                      | copied deeply
 copy.deepcopy(t > 0)                  | copied deeply
 copy.deepcopy(trl.nn.Linear(2, 3))    | copied deeply
@@ -173,7 +173,7 @@ x[[0, 1]]                             | is not an index expression
 m[t, 0]                               | x.take
 setattr(x, "requires_grad", True)     | takes no attribute
 setattr(x, "shape", (3,))             | takes no attribute
-x.__delitem__(0)                      | loses no elements
+x.__delitem__(0)                      | cannot lose elements
 m.sum(dim=0)                          | axis=
 m.sum(0)                              | axis=0
 m.argmax(over=t)                      | x[0:T]
@@ -185,8 +185,8 @@ x.backward(retain_graph=True)         | backward()
 m @ trl.zeros((4,))                   | 3 and 4
 m @ 2                                 | element by element
 m.reshape(2, 2)                       | cannot become
-m.reshape(3.0)                        | is no shape
-m.reshape(None)                       | is no shape
+m.reshape(3.0)                        | is not a shape
+m.reshape(None)                       | is not a shape
 m.expand(-1, 3)                       | not a size
 m.expand("a")                         | not a size
 trl.zeros((3,), domain=(t,))          | trl.like
@@ -194,18 +194,18 @@ trl.where(x > 0)                      | where(condition, x, y
 trl.max(x, over=t)                    | maximum
 trl.concat([m, m], dim=0)             | axis=
 trl.random.normal(size=(2,))          | shape=
-trl.value("t")                        | is no tensor
-trl.value(None)                       | is no tensor
+trl.value("t")                        | is not a tensor
+trl.value(None)                       | is not a tensor
 trl.parameter((2,), init=lambda: 0)   | takes 0 positional
-trl.parameter((2,), init=lambda s: "a") | is no number
+trl.parameter((2,), init=lambda s: "a") | is not a number
 trl.tensor([1.0, 2.0])                | is not a size
-trl.grad(x)                           | does not say what to differentiate by
-trl.grad(x, [3])                      | no tensor to differentiate
-trl.grad(lambda: x, [x])              | no tensor to differentiate
+trl.grad(x)                           | needs the tensors to differentiate by
+trl.grad(x, [3])                      | not a tensor to differentiate
+trl.grad(lambda: x, [x])              | not a tensor to differentiate
 trl.udf(np.sin, x)                    | missing 1 required
 trl.optim.Adam()                      | missing 1 required
 trl.optim.Adam(3)                     | needs a list of parameters
-trl.optim.Adam([w], learning_rate=0.1) | named lr=
+trl.optim.Adam([w], learning_rate=0.1) | use lr=
 trl.nn.Linear(2)                      | missing 1 required
 ctx.output(x)                         | missing 1 required
 ctx.compile(T=4)                      | unexpected keyword
@@ -223,11 +223,11 @@ x.dim()                               | x.rank
 trl.topk(m, 2)                        | x.topk
 x.gather(0, x)                        | x.take_along
 x.scatter(0, x)                       | x.put
-x.copy()                              | tensors are values
-x.clone()                             | tensors are values
+x.copy()                              | tensors are immutable
+x.clone()                             | tensors are immutable
 x.requires_grad                       | trl.parameter
 x.grad                                | trl.parameter
-x.add_(1)                             | tensors are values
+x.add_(1)                             | tensors are immutable
 x.masked_fill(x > 0, 0)               | trl.where
 t.foo                                 | an index has no 'foo'
 (t > 0).any()                         | a condition has no 'any'
@@ -247,7 +247,7 @@ trl.Options(precision="f64")          | jax_enable_x64
 trl.distributions.Categoric           | did you mean Categorical
 trl.env.mak                           | did you mean make
 trl.nn.Linear(2, 3).parameters()      | module.params
-trl.optim.SGD([w]).zero_grad()        | made anew
+trl.optim.SGD([w]).zero_grad()        | start at 0 in each iteration
 """.strip().splitlines()
 
 NAMES = {"np": np, "jnp": jnp, "jax": jax, "math": math, "copy": copy, "pickle": pickle, "trl": trl}

@@ -298,8 +298,8 @@ def _printing(x: Any) -> Any:
 
 WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "raises": (_raising, {}, errors.CallError, "raised KeyError"),
-    "branches": (_branching, {}, errors.CallError, "asks an array for its values"),
-    "numpy": (_in_numpy, {}, errors.CallError, "asks an array for its values"),
+    "branches": (_branching, {}, errors.CallError, "needs the values of an array"),
+    "numpy": (_in_numpy, {}, errors.CallError, "needs the values of an array"),
     "effect": (_printing, {}, errors.CallError, "no pure function"),
     "arguments": (lambda: 0, {}, errors.CallError, "raised TypeError"),
     "shape": (jnp.sin, {"out": ((2,), "f32")}, errors.ShapeError, "is declared to return"),

@@ -227,11 +227,11 @@ def test_what_has_no_window_is_said() -> None:
         assert x.window(np.int64(2), over=t).shape == (2, 3)
         with pytest.raises(ShapeError, match="of a window must be an integer of at least 1, not 0"):
             x.window(0, over=t)
-        with pytest.raises(ShapeError, match="does not fill up"):
+        with pytest.raises(ShapeError, match="does not fill a window"):
             (x > 0).window(2, over=t, fill=0.5)
-        with pytest.raises(ShapeError, match="does not fill up"):
+        with pytest.raises(ShapeError, match="does not fill a window"):
             x.window(2, over=t, fill=x)
-        with pytest.raises(ShapeError, match="starts are booleans"):
+        with pytest.raises(ShapeError, match="starts must be booleans"):
             x.window(2, over=t, starts=x)
         with pytest.raises(ShapeError, match="varies over t cannot be stacked"):
             x[b, 0 : t + 1].window(2, over=t)

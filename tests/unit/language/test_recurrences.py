@@ -165,7 +165,7 @@ def test_bounds_that_the_program_says() -> None:
         (i, I), (k, K) = ctx.dims
         ctx.fix(K, lambda bounds: 2 * bounds["I"])
         ctx.output("x", trl.value(i + k))
-        with pytest.raises(trl.errors.DomainError, match="no bound of this context"):
+        with pytest.raises(trl.errors.DomainError, match="not a bound of this context"):
             ctx.fix(k, 3)
     program = ctx.compile({I: 3})
     assert program.execute(progress=False)["x"].shape == (3, 6)
@@ -192,11 +192,11 @@ def test_bounds_that_cannot_be_said() -> None:
         with pytest.raises(trl.errors.BoundsError, match=match):
             ctx.compile(given)
 
-    refused(lambda bounds: bounds["Q"], {I: 3, T: 2}, "(?s)follows from Q.*known are I, T;")
-    refused(lambda bounds: bounds["K"], {I: 3, T: 2}, "follows from K, which is not known then")
-    refused(lambda bounds: bounds[T], {I: 3, T: done}, "follows from T, which is found by running")
-    refused(done, {I: 3, T: 2}, r"(?s)only by running.*\{K: …\}")
-    refused(trl.until(done, at_most=3), {I: 3, T: 2}, "found only by running")
+    refused(lambda bounds: bounds["Q"], {I: 3, T: 2}, "(?s)depends on Q.*known bounds: I, T.")
+    refused(lambda bounds: bounds["K"], {I: 3, T: 2}, "depends on K, which is not known yet")
+    refused(lambda bounds: bounds[T], {I: 3, T: done}, "depends on T, which is a dynamic bound")
+    refused(done, {I: 3, T: 2}, r"(?s)to a dynamic bound.*\{K: …\}")
+    refused(trl.until(done, at_most=3), {I: 3, T: 2}, "to a dynamic bound")
     ctx.fix(K, lambda bounds: bounds[I] + bounds["T"])
     assert ctx.compile({I: 3, T: 2}).bounds == {"I": 3, "K": 5, "T": 2}
     ctx.fix(K, lambda bounds: bounds[I])

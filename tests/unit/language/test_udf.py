@@ -286,7 +286,7 @@ def test_functions_that_fail(function: Any, message: str) -> None:
     ("wrong", "kind", "message"),
     [
         (lambda b, t, r: trl.udf(3, out="f32"), errors.ShapeError, "is no function"),
-        (lambda b, t, r: trl.udf(failing, out=7), errors.ShapeError, "does not say what is"),
+        (lambda b, t, r: trl.udf(failing, out=7), errors.ShapeError, "does not declare an output"),
         (lambda b, t, r: trl.udf(failing, out="c64"), errors.ShapeError, "not an element type"),
         (
             lambda b, t, r: trl.udf(failing, trl.value(t), out="f32", resource=r),

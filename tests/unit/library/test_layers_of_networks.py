@@ -356,7 +356,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "values to put": (ShapeError, "cannot be added", lambda x, t: x.put_add([0, 1], np.ones(7))),
     "several put": (ShapeError, "does not replace", lambda x, t: x.put([0, 1], np.ones(7))),
     "put": (ShapeError, "does not replace", lambda x, t: x.put(0, np.ones(7))),
-    "squeezed": (ShapeError, "has not size 1", lambda x, t: x.squeeze(0)),
+    "squeezed": (ShapeError, "does not have size 1", lambda x, t: x.squeeze(0)),
     "flattened": (ShapeError, "cannot be joined", lambda x, t: x[0 : t + 1].flatten()),
     "no bits": (ShapeError, "needs booleans or integers", lambda x, t: x ^ x),
     "too many": (ShapeError, "elements along", lambda x, t: x.topk(9)),

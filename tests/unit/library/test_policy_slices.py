@@ -564,9 +564,9 @@ def by_chance_alone(w: Writing) -> None:
         (of_another_environment, "is read at b = 0: that is of another environment"),
         (of_all_environments, "that is of another environment"),
         (on_the_host, "is a function on the host"),
-        (by_which_environment_it_is, "depends on b, on which environment acts"),
-        (of_the_whole_past, "is read at 0:t \\+ 1, of a length that varies"),
-        (by_chance_alone, "its actions depend neither on what the environment shows"),
+        (by_which_environment_it_is, "depends on b, the number of the environment"),
+        (of_the_whole_past, "is read at 0:t \\+ 1, whose length varies"),
+        (by_chance_alone, "its actions depend neither on the environment's outputs"),
     ],
 )
 def test_programs_without_a_policy_are_refused_at_their_line(write: Any, said: str) -> None:

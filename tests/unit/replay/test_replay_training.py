@@ -431,7 +431,7 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
             r"(?s)does not hold.*action is missing",
         ),
         ({"least": 100_001}, "holds 100,000 rows, and nothing is learnt before least=100,001"),
-        ({"seed": 2**64}, "the seed must have 64 bits"),
+        ({"seed": 2**64}, "the seed must fit into 64 bits"),
     ],
 )
 def test_what_is_no_run_is_refused(given: dict[str, Any], what: str) -> None:

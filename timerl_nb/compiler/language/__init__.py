@@ -1,6 +1,5 @@
-"""The language: contexts, symbolic indices, recurrent tensors, gradients.
+"""Language front end: contexts, symbolic indices, recurrent tensors, gradients.
 
-Input: Python code inside `with trl.Context(...)`. Output: a dependence graph (`compiler.ir`) whose
-operations remember the user's lines. Entry points: `program_context`, `recurrent_tensor`.
-Source: 000_9a2364bc51ddf94b.txt §4.
+Python code inside `with trl.Context(...)` writes a dependence graph (`compiler.ir`). Every operation records
+the user's line. Entry points: `program_context`, `recurrent_tensor`. Source: [Rec] §4.
 """

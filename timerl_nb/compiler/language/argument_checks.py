@@ -1,6 +1,6 @@
-"""What a user gives beside tensors: names, element types, sizes, discounts and folders.
+"""Validation of non-tensor arguments: names, element types, sizes, discount factors, folders.
 
-Nothing here knows of tensors; `tensor` and `sources` build on it.
+This module is independent of tensors.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from timerl_nb.compiler.ir.shapes import NUMPY, DType, dtype_name
 from timerl_nb.compiler.language.indexing.index_parsing import Index
 from timerl_nb.compiler.symbolic.index_expressions import Lin
 
-# Names stand in lines of text, in generated programs, in JSON and in the names of files: control
-# characters and separators would break a line, half a surrogate pair has no encoding.
+# Names appear in messages, generated code, JSON and file names: control characters and
+# separators would break a line, and lone surrogates have no encoding.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """A text from elsewhere, with escapes for what cannot be written down."""
+    """Return a text with escapes for unprintable characters."""
     if text.isprintable():
         return text
     return "".join(ascii(c)[1:-1] if category(c) in _UNPRINTABLE else c for c in text)
 
 
 def checked_name(name: Any, of: str = "a name") -> str:
-    """A name that the user gives to something.
+    """Check and return a name chosen by the user.
 
     Raises:
-        DomainError: it is no string, or has characters that cannot be written down.
+        DomainError: it is not a string, or contains unprintable characters.
     """
     if not isinstance(name, str):
-        raise DomainError(f"{of} must be a string, not {name!r}.")
+        raise DomainError(f"{of} must be a string, not {name!r}.", hint='write it in quotes: "x".')
     found = next((c for c in name if category(c) in _UNPRINTABLE), None)
     if found is not None:
         raise DomainError(
-            f"{of} has the character {ascii(found)}, which cannot be written down: {ascii(name)}.",
-            hint="leave out line breaks, other control characters and lone surrogates.",
+            f"{of} contains the unprintable character {ascii(found)}: {ascii(name)}.",
+            hint="remove line breaks, other control characters and lone surrogates.",
         )
     return name
 
 
 def element_type(dtype: Any) -> DType:
-    """The short name of an element type.
+    """Return the short name of an element type.
 
     Raises:
-        ShapeError: there is none of that name.
+        ShapeError: there is no such element type.
     """
     try:
         return dtype_name(dtype)
@@ -62,37 +62,37 @@ def element_type(dtype: Any) -> DType:
 
 
 def folder(path: Any) -> str:
-    """The folder that a checkpoint goes to.
+    """Check and return the folder of a checkpoint.
 
     Raises:
-        DomainError: it is no path.
+        DomainError: it is not a path.
     """
     found = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(found, str):
         raise DomainError(
-            f"a checkpoint goes to a folder, not to {path!r}.",
+            f"the folder of a checkpoint must be a path, not {path!r}.",
             hint='name one: checkpoint("runs/first").',
         )
     return checked_name(found, "the name of a folder")
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is an integer, perhaps NumPy's."""
+    """Test for an integer, Python's or NumPy's."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, perhaps NumPy's."""
+    """Test for a number, Python's or NumPy's."""
     return is_whole(value) or isinstance(value, float | np.floating)
 
 
 def integer(
     what: str, value: Any, least: int | None = None, hint: str = "", most: int | None = None
 ) -> int:
-    """An integer.
+    """Check and return an integer argument.
 
     Raises:
-        ShapeError: it is none, or below `least`, or above `most`.
+        ShapeError: it is not an integer, or outside `least` to `most`.
     """
     is_within = is_whole(value) and (least is None or value >= least)
     if not is_within or (most is not None and value > most):
@@ -105,10 +105,10 @@ def integer(
 def number(
     what: str, value: Any, hint: str = "", least: float | None = None, most: float = inf
 ) -> float:
-    """A number; with bounds, a finite one.
+    """Check and return a number argument; with `least`, a finite one.
 
     Raises:
-        ShapeError: it is none, or below `least`, or above `most`.
+        ShapeError: it is not a number, or outside `least` to `most`.
     """
     within = ""
     if least is not None:
@@ -119,13 +119,15 @@ def number(
 
 
 def numbers(what: str, value: Any, *bounds: tuple[float | None, float]) -> tuple[float, ...]:
-    """As many numbers as there are bounds, each within its own.
+    """Check and return one number per pair of bounds.
 
     Raises:
-        ShapeError: they are none, or one is not within its bounds.
+        ShapeError: the count differs, or a number is outside its bounds.
     """
     if not isinstance(value, tuple | list) or len(value) != len(bounds):
-        raise ShapeError(f"{what} must be {len(bounds)} numbers, not {value!r}.")
+        raise ShapeError(
+            f"{what} must be {len(bounds)} numbers, not {value!r}.", hint="give a tuple of numbers."
+        )
     return tuple(
         number(f"{what}[{k}]", one, least=least, most=most)
         for k, (one, (least, most)) in enumerate(zip(value, bounds, strict=True))
@@ -133,27 +135,29 @@ def numbers(what: str, value: Any, *bounds: tuple[float | None, float]) -> tuple
 
 
 def widths(what: str, value: Any) -> tuple[int, ...]:
-    """The widths of layers.
+    """Check and return the widths of layers.
 
     Raises:
-        ShapeError: they are no list of positive integers.
+        ShapeError: they are not a list of positive integers.
     """
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ShapeError(f"{what} is a list of widths, not {value!r}.", hint=f"{what}=[32, 32].")
+        raise ShapeError(
+            f"{what} must be a list of widths, not {value!r}.", hint=f"write {what}=[32, 32]."
+        )
     return tuple(integer(f"{what}[{k}]", one, least=1) for k, one in enumerate(value))
 
 
 def seed_of(value: Any) -> int:
-    """What all chance begins with.
+    """Check and return a random seed.
 
     Raises:
-        OptionError: it is no integer, or has more than 64 bits.
+        OptionError: it is not an integer, or needs more than 64 bits.
     """
     if not is_whole(value):
-        raise OptionError(f"the seed must be an integer, not {value!r}.", hint="seed=0.")
+        raise OptionError(f"the seed must be an integer, not {value!r}.", hint="write seed=0.")
     if not -(2**63) <= value < 2**64:
         raise OptionError(
-            f"the seed must have 64 bits, which {value} has not.",
+            f"the seed must fit into 64 bits; {value} does not.",
             hint="give an integer from 0 to 2**64 - 1.",
         )
     return int(value)
@@ -170,8 +174,10 @@ def as_size(value: Any) -> Any:
 
 
 def checked_gamma(gamma: Any) -> float:
-    varies = "write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1]."
+    varies = "for a discount that varies, write a recurrence: g[t] = r[t] + gamma[t] * g[t+1]."
     found = number("the discount", gamma, hint=varies)
     if not isfinite(found):
-        raise ShapeError(f"the discount must be finite, not {gamma}.")
+        raise ShapeError(
+            f"the discount must be finite, not {gamma}.", hint="give a number such as 0.99."
+        )
     return found

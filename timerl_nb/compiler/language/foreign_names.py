@@ -1,7 +1,7 @@
-"""Words of NumPy, PyTorch and JAX, and what stands for them here.
+"""Hints for names and arguments of NumPy, PyTorch and JAX that this library does not have.
 
-Whoever types one that tensors, indices or modules do not have is told what does its work; a call
-with arguments that a function does not take is told how it is called.
+An unknown attribute of a tensor, index or module raises an error with the equivalent in its hint. A call with
+unknown arguments raises an error with the function's signature.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
-_RESULT = 'the values are there after a run: ctx.output("x", x), then result["x"].'
-_VALUES = "tensors are values: write y = …; what changes over time is a tensor defined by branches."
-_WHERE = "the whole program runs on one device; trl.Options says which."
-_LEAF = "trl.parameter(...) makes a trainable tensor; trl.grad(loss, [x]) is the gradient of any."
-_WIDE = 'x.cast("{}"), after jax.config.update("jax_enable_x64", True).'
+_RESULT = 'values exist only after a run: ctx.output("x", x), then result["x"].'
+_VALUES = (
+    "tensors are immutable: write y = …; for a state that changes, define a tensor by branches."
+)
+_WHERE = "the whole program runs on one device; choose it in trl.Options."
+_LEAF = (
+    "create a trainable tensor with trl.parameter(...); trl.grad(loss, [x]) returns any gradient."
+)
+_WIDE = 'write x.cast("{}") after jax.config.update("jax_enable_x64", True).'
 _NO_AXIS = "x.unsqueeze(axis) adds an axis of size 1; x.expand(...) repeats it."
 
 TENSOR: Final[Mapping[str, str]] = {
@@ -45,15 +49,15 @@ TENSOR: Final[Mapping[str, str]] = {
     "size": "x.shape is a tuple.",
     "numel": "x.shape is a tuple: math.prod(x.shape).",
     "dim": "x.rank is the number of axes.",
-    "nbytes": "program.memory says what is held when.",
-    "gather": "x.take_along(at, axis), or x.take(at, axis) for the same positions everywhere.",
+    "nbytes": "program.memory shows the memory of each buffer over time.",
+    "gather": "write x.take_along(at, axis), or x.take(at, axis) for the same positions everywhere.",
     "scatter": "x.put(at, value, axis), or x.put_add(at, values, axis).",
     "scatter_add": "x.put_add(at, values, axis).",
     "index_select": "x.take(at, axis).",
     "select": "x.take(position, axis).",
     "narrow": "x.slice(lo, hi, axis).",
     "masked_fill": "trl.where(mask, value, x).",
-    "nonzero": "shapes do not depend on values: trl.where(x != 0, …, …).",
+    "nonzero": "shapes cannot depend on values; write trl.where(x != 0, …, …).",
     "unfold": "x[t:t + n] slices a dimension; trl.conv and trl.max_pool slide along axes.",
     "chunk": "x.slice(lo, hi, axis), or x.unstack(axis).",
     "clamp_min": "x.clip(low, None).",
@@ -73,8 +77,8 @@ TENSOR: Final[Mapping[str, str]] = {
     "detach_": "x = x.detach().",
     "diff": "x[t + 1] - x over time; x.slice(1, n) - x.slice(0, n - 1) along an axis.",
     "apply": "trl.udf(function, x, out=…) calls a function on the host.",
-    "map": "operators work on all points at once; trl.udf calls a function on the host.",
-    "shift": "x[t - 1] is the value before.",
+    "map": "an operator applies to all points; trl.udf calls a function on the host.",
+    "shift": "x[t - 1] is the previous value.",
     "rolling": "x[trl.max(t - n, 0):t + 1] is a window.",
     "forward": _RESULT,
     "eval": _RESULT,
@@ -90,30 +94,32 @@ CONTEXT: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(
         ("explore", "stages", "ast", "memory", "schedule", "start", "export_html"),
-        "a program has it: ctx.compile({T: 100}).{name}.",
+        "it is part of a compiled program: ctx.compile({T: 100}).{name}.",
     ),
-    "bounds": "bounds are given to ctx.compile({T: 100}).",
-    "log": 'ctx.output("name", x) returns values from the run.',
+    "bounds": "pass bounds to ctx.compile({T: 100}).",
+    "log": 'write ctx.output("name", x) to return values from a run.',
 }
 PROGRAM: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("run", "fit", "train"), "program.execute() runs it, program.start() watched."),
+    **dict.fromkeys(
+        ("run", "fit", "train"), "write program.execute(), or program.start() for a live view."
+    ),
     **dict.fromkeys(
         ("show", "plot", "draw", "view", "widget"),
-        "program.explore() shows all of it; program.ast and program.memory draw themselves.",
+        "program.explore() opens the explorer; notebooks display program.ast and program.memory.",
     ),
-    "graph": "program.pdg is the graph as written, program.fused the one that runs.",
+    "graph": "program.pdg is the graph before the passes, program.fused the graph after them.",
     "find": 'program.pdg.find("name"), program.ast.find("name"), and so on.',
     "compile": "program.with_options(...) and program.with_bounds(...) compile it again.",
     "peak": "program.memory.peak.",
     "why": 'program.stages["vectorize"].why(op_id).',
     "diff": 'program.stages["fuse"].diff().',
 }
-_METHOD = "functions of one tensor are its methods: x.{name}(...)."
+_METHOD = "it is a method of tensors: x.{name}(...)."
 MODULE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("log_softmax", "softplus", "gelu", "silu", "cummax", "topk"), _METHOD),
     **dict.fromkeys(
         ("array", "asarray", "Tensor", "from_numpy", "as_tensor", "FloatTensor"),
-        "trl.data(array, domain=(t,)) for values along dimensions, trl.constant(array) for one value.",
+        "write trl.data(array, domain=(t,)) for one value per point, trl.constant(array) for a constant.",
     ),
     "cat": "trl.concat([x, y], axis=0).",
     "clamp": "x.clip(low, high).",
@@ -123,19 +129,19 @@ MODULE: Final[Mapping[str, str]] = {
     "seed": "program.execute(seed=0) seeds all streams of a run.",
     "manual_seed": "program.execute(seed=0) seeds all streams of a run.",
     "PRNGKey": "program.execute(seed=0) seeds all streams of a run.",
-    "float32": 'element types are names: "f32".',
-    "float64": 'element types are names: "f64".',
-    "float16": 'element types are names: "f16".',
-    "bfloat16": 'element types are names: "bf16".',
-    "int32": 'element types are names: "i32".',
-    "bool": 'element types are names: "bool".',
+    "float32": 'element types are strings: "f32".',
+    "float64": 'element types are strings: "f64".',
+    "float16": 'element types are strings: "f16".',
+    "bfloat16": 'element types are strings: "bf16".',
+    "int32": 'element types are strings: "i32".',
+    "bool": 'element types are strings: "bool".',
     "no_grad": "x.detach() stops gradients.",
     "stop_gradient": "x.detach().",
     "jit": "ctx.compile({T: 100}) compiles the whole program.",
     "compile": "ctx.compile({T: 100}) compiles the whole program.",
-    "vmap": "a tensor over another dimension is already one value per point of it.",
-    "scan": "a recurrence is a tensor defined by branches: s[0] = …; s[t + 1] = ….",
-    "fori_loop": "a recurrence is a tensor defined by branches: s[0] = …; s[t + 1] = ….",
+    "vmap": "let the tensor vary over another dimension: it has one value per point of it.",
+    "scan": "write a recurrence as a tensor defined by branches: s[0] = …; s[t + 1] = ….",
+    "fori_loop": "write a recurrence as a tensor defined by branches: s[0] = …; s[t + 1] = ….",
     "save": 'x.checkpoint("folder").',
     "device": _WHERE,
     "Env": 'trl.env.make("CartPole-v1").',
@@ -148,7 +154,7 @@ MODULE: Final[Mapping[str, str]] = {
     "Softmax": "x.softmax().",
     "GELU": "x.gelu().",
     "MSELoss": "(x - y).square().mean(over=…).",
-    "zero_grad": "gradients are made anew at each iteration.",
+    "zero_grad": "gradients start at 0 in each iteration; omit the call.",
 }
 MODULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -157,50 +163,54 @@ MODULES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("state_dict", "save"), 'module.checkpoint("folder").'),
     **dict.fromkeys(("forward", "apply"), "call the module: module(x)."),
-    **dict.fromkeys(("train", "eval"), "there are no modes: a program says what it computes."),
-    "load_state_dict": "module.load(path) starts from the values of a checkpoint, or of a mapping.",
-    "zero_grad": "gradients are made anew at each iteration.",
+    **dict.fromkeys(
+        ("train", "eval"),
+        "modules have no modes; write dropout and the like where training needs it.",
+    ),
+    "load_state_dict": "module.load(path) loads the initial values from a checkpoint or a mapping.",
+    "zero_grad": "gradients start at 0 in each iteration; omit the call.",
     "to": _WHERE,
     "copy": "build the module twice.",
 }
 LEARNT: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("predict", "act", "action", "forward", "sample", "get_action"),
-        "call it: policy(observation), with seed= to draw.",
+        "call the policy: policy(observation), with seed= for a random action.",
     ),
     **dict.fromkeys(
         ("parameters", "params", "state_dict", "named_parameters", "get_weights"),
-        "policy.weights are arrays by name.",
+        "policy.weights maps names to arrays.",
     ),
-    **dict.fromkeys(("play", "rollout", "test"), "policy.evaluate(env, episodes) plays."),
+    **dict.fromkeys(("play", "rollout", "test"), "write policy.evaluate(env, episodes)."),
     **dict.fromkeys(
-        ("save", "checkpoint"), "the program does: dnn.checkpoint(folder); trl.load(path) reads it."
+        ("save", "checkpoint"),
+        "save in the program with dnn.checkpoint(folder); read it with trl.load(path).",
     ),
 }
 _ARGUMENTS: Final[Mapping[str, str]] = {
-    "dim": "axes are named axis=, symbolic dimensions over=",
+    "dim": "use axis= for axes and over= for symbolic dimensions",
     "keepdim": _NO_AXIS.rstrip("."),
     "keepdims": _NO_AXIS.rstrip("."),
-    "over": "it runs along an axis: x[0:T] has the values over t as its axis 0",
-    "axis": "it has no axis to choose",
-    "out": "tensors are values: assign the result",
-    "dtype": "x.cast(...) changes the element type",
-    "domain": "it is the same at every point; trl.like(x) or trl.data(..., domain=…) vary",
+    "over": "this function works along an axis; x[0:T] has the points of t as its axis 0",
+    "axis": "this function has no axis argument",
+    "out": "tensors are immutable: assign the result",
+    "dtype": "change the element type with x.cast(...)",
+    "domain": "the result is the same at every point; use trl.like(x) or trl.data(..., domain=…) otherwise",
     "ddof": "multiply by n / (n - ddof)",
     "unbiased": "multiply by n / (n - 1)",
-    "min": "write x.clip(low, high), None for no end",
-    "max": "write x.clip(low, high), None for no end",
-    "retain_graph": "a program is written once and may be differentiated often",
-    "learning_rate": "it is named lr=",
-    "size": "it is named shape=",
-    "loc": "it is named mean=",
-    "scale": "it is named std=",
+    "min": "write x.clip(low, high), with None for no limit",
+    "max": "write x.clip(low, high), with None for no limit",
+    "retain_graph": "omit it: any number of gradients may be taken",
+    "learning_rate": "use lr=",
+    "size": "use shape=",
+    "loc": "use mean=",
+    "scale": "use std=",
 }
 
 
 def missing(kind: str, name: str, known: Iterable[str], words: Mapping[str, str]) -> Exception:
-    """The error that says what does the work of a name that a thing of some kind does not have."""
-    if name.startswith("_"):  # Python's protocols ask for these, and want the plain answer
+    """Return the error for an unknown attribute, with its equivalent or the closest names in the hint."""
+    if name.startswith("_"):  # Python's protocols probe these names
         return AttributeError(f"{kind} has no attribute {name!r}")
     public = [n for n in known if not n.startswith("_")]
     hint = words[name].replace("{name}", name) if name in words else close(name, public)
@@ -208,22 +218,22 @@ def missing(kind: str, name: str, known: Iterable[str], words: Mapping[str, str]
 
 
 def close(name: str, known: Sequence[str]) -> str:
-    """The names closest to one that does not exist; all of them where they are few."""
+    """Return a hint with the closest names; with all names if there are few."""
     found = difflib.get_close_matches(name, known, n=3)
     if found:
         return f"did you mean {' or '.join(found)}?"
-    return f"there are {', '.join(known)}." if len(known) < 25 else "dir() lists what there is."
+    return f"the names are {', '.join(known)}." if len(known) < 25 else "dir() lists the names."
 
 
 def expect_type(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str) -> T:
-    """The value itself.
+    """Check the type of an argument and return the argument.
 
     Args:
-        what: what it has to be; of several kinds, any.
-        how: how to come by such a thing.
+        what: a description of the expected type.
+        how: the hint.
 
     Raises:
-        CallError: it is of another kind.
+        CallError: it has another type.
     """
     if isinstance(value, kind):
         return value
@@ -238,11 +248,11 @@ def module_names(
     *,
     later: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], Iterable[str]]]:
-    """A module's `__getattr__` and `__dir__`.
+    """Return a module's `__getattr__` and `__dir__`.
 
     Args:
-        words: those that it has not, and what does their work.
-        later: by name, modules that are imported when they are first asked for, or `module:name` in one.
+        words: names of other libraries, with their equivalents.
+        later: modules to import at first use by name, or `module:name` for a name in one.
     """
 
     def find(name: str) -> Any:
@@ -256,7 +266,7 @@ def module_names(
 
 
 def explain_call_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which answers a call with arguments that it does not take by saying which it does."""
+    """Decorate a function: a call with unsuitable arguments raises an error with its signature."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -272,7 +282,7 @@ def explain_call_errors(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def all_asked(cls: C) -> C:
-    """The class, whose public methods and those of our classes below it are all `asked`."""
+    """Decorate a class: apply `explain_call_errors` to its public methods, inherited ones included."""
     for base in cls.__mro__[:-1]:
         if base.__module__.startswith(__name__.partition(".")[0]):
             for name, method in list(vars(base).items()):
@@ -283,7 +293,7 @@ def all_asked(cls: C) -> C:
 
 
 def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeError) -> CallError:
-    """The error that says how a function is called, of a call that it does not take."""
+    """Return the error for a call with unsuitable arguments, with the function's signature in the hint."""
     takes = inspect.signature(function)
     name = getattr(function, "__qualname__", str(function)).removesuffix(".__init__").split(".")[-1]
     shown = [str(p).split(":")[0].split(" = ")[0] for p in takes.parameters.values()]
@@ -298,5 +308,5 @@ def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeEr
     what = str(error).rpartition("() ")[2] or str(error)
     return CallError(
         f"{name}() {what}.",
-        hint="; ".join([*hints, f"it is called as {name}({', '.join(parts)})."]),
+        hint="; ".join([*hints, f"the signature is {name}({', '.join(parts)})."]),
     )

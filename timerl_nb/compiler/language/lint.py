@@ -1,7 +1,7 @@
-"""Readings that are sound and improbable: accepted, with a warning at the user's line.
+"""Warnings about legal but probably mistaken code, at the user's line.
 
-Each check knows one slip that is often made, and says what was probably meant and how to say that
-the reading is meant. What cannot be right is an error, and not here.
+Each check recognizes one common mistake. Its hint names the probable intention, and a way to write the current
+meaning without a warning.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from timerl_nb.compiler.isl.sets_and_relations import Set
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Entry, Lin
 
-_EXACT = 2.0**53  # beyond it, float64 itself holds no odd integers
-_OPERATIONS = 100_000  # that isl may spend on a doubt
+_EXACT = 2.0**53  # float64 represents all integers up to here
+_OPERATIONS = 100_000  # limit of isl operations per check
 
 
 def warn_permuted_index(name: str, entries: dict[str, Entry]) -> None:
-    """`r[i, b, t]` of a tensor over (b, i, t): the variables themselves, in another order."""
+    """Warn about `r[i, b, t]` for a tensor over (b, i, t): its own variables in another order."""
     domain = tuple(entries)
     read = [e.as_symbol if isinstance(e, Lin) else None for e in entries.values()]
     if read != list(domain) and sorted(map(str, read)) == sorted(domain):
@@ -30,22 +30,22 @@ def warn_permuted_index(name: str, entries: dict[str, Entry]) -> None:
         warn(
             f"{name} varies over ({', '.join(domain)}): {name}[{', '.join(map(str, read))}] reads "
             f"{moved}.",
-            hint=f"indices stand in the order of the domain: {name}[{', '.join(domain)}] is the "
-            "current point. If a transposed reading is meant, silence this warning.",
+            hint=f"write indices in the order of the domain: {name}[{', '.join(domain)}] is the "
+            "current point. If the transposed read is intended, filter this warning.",
         )
 
 
 def fewer(name: str, domain: Domain, rank: int, given: tuple[Any, ...]) -> None:
-    """`v[0]` of a tensor that has more dimensions than indices, and an axis that may be meant."""
+    """Warn about `v[0]` for a tensor with axes and more dimensions than indices: an axis may be meant."""
     if rank and len(given) < len(domain) and not any(e is Ellipsis for e in given):
         if any(map(_is_position, given)):
             shown = ", ".join(map(_text, given))
             warn(
                 f"{name} varies over ({', '.join(domain)}): {name}[{shown}] is at "
                 f"{', '.join(f'{d} = {_text(e)}' for d, e in zip(domain, given, strict=False))}, and "
-                f"the axes are whole.",
-                hint=f"{name}[{shown}, ...] says that this is meant; x.take(0) and x.slice(0, 2) "
-                "read an axis.",
+                f"does not index an axis.",
+                hint=f"write {name}[{shown}, ...] if this is intended; for an axis, write x.take(0) or "
+                "x.slice(0, 2).",
             )
 
 
@@ -62,7 +62,7 @@ def _text(entry: Any) -> str:
 
 
 def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
-    """A condition that holds at no point of a domain, whatever the bounds."""
+    """Warn about a condition that is false at every point of a domain, under any bounds."""
     if cond is TRUE:
         return
     try:
@@ -74,12 +74,12 @@ def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
     if not held:
         warn(
             f"{what} {cond} never holds.",
-            hint="symbols start at 0 and end before their bound: the last one is T - 1.",
+            hint="check the comparison: t runs from 0 to T - 1.",
         )
 
 
 def warn_lost_precision(given: Array, kept: Array) -> None:
-    """Numbers of 64 bits that a narrower floating-point type does not hold."""
+    """Warn about 64-bit numbers that a narrower floating-point type cannot represent."""
     if given.dtype.kind not in "iuf" or given.dtype.itemsize < 8 or kept.dtype.kind in "iub":
         return
     if kept.dtype.itemsize >= 8 or not given.size:
@@ -88,37 +88,37 @@ def warn_lost_precision(given: Array, kept: Array) -> None:
     beyond = np.isfinite(before) & ~np.isfinite(after)
     if beyond.any():
         warn(
-            f"{before[beyond].flat[0]:g} does not fit into {kept.dtype.name}, and is infinite there.",
-            hint="scale the values, or take their logarithm.",
+            f"{before[beyond].flat[0]:g} does not fit into {kept.dtype.name} and becomes infinite.",
+            hint="scale the values, or use their logarithm.",
         )
-    # who asks for less expects to lose digits, and who writes 1e12 means about as much
+    # Lost digits are expected of a requested narrow type, and of a literal such as 1e12.
     if kept.dtype != np.float32 or (given.dtype.kind == "f" and not given.ndim):
         return
     rounded = (before != after) & (before == np.rint(before)) & (abs(before) <= _EXACT)
     if rounded.any():
         at = tuple(np.argwhere(rounded)[0])
         warn(
-            f"the integer {before[at]:.0f} is {after[at]:.0f} as float32, which holds integers up to "
+            f"the integer {before[at]:.0f} becomes {after[at]:.0f} as float32, which represents all integers only up to "
             "16777216.",
-            hint="give integers as integers, or subtract what is common to all of them.",
+            hint="use an integer type, or subtract a common offset.",
         )
 
 
 def bare_numbers(name: str, shape: Any, second: Any, of: str) -> None:
-    """`normal(2, 3)`: a shape or the first of two moments?"""
+    """Warn about `normal(2, 3)`: the second number may be part of a shape."""
     if isinstance(shape, int) and isinstance(second, int) and not isinstance(second, bool):
         warn(
-            f"trl.random.{name}({shape}, {second}) draws {shape} numbers, {second} being the {of}.",
-            hint=f"({shape}, {second}) in parentheses is a shape; ({shape},) with {of}={second} says "
-            "that this is meant.",
+            f"trl.random.{name}({shape}, {second}) draws {shape} numbers with {of} {second}.",
+            hint=f"for a shape, write ({shape}, {second}) in parentheses; if this is intended, write "
+            f"({shape},) and {of}={second}.",
         )
 
 
 def zero_divisor(kind: str, divisor: Array) -> None:
-    """Integers divided by constant zeros alone; single ones may be meant for `trl.where` to leave out."""
+    """Warn about integers divided by constants that are all 0."""
     if divisor.dtype.kind in "iu" and divisor.size and not divisor.any():
         sign = "//" if kind == "floordiv" else "%"
         warn(
             f"integers have no {sign} by zero: the result is 0.",
-            hint="divide by another number, or floating-point numbers: x / 0 is infinite.",
+            hint="divide by another number, or convert to floating point: x / 0 is infinite.",
         )

@@ -1,8 +1,7 @@
-"""What is only known when the program runs: a program is written with it, and Python gets no value.
+"""Base of values that are unknown while the program is written: tensors, indices, conditions.
 
-Tensors, indices and conditions are opaque. Python's protocols for numbers, sequences and copies are
-refused at the user's line, with what to write instead; so are names that only other libraries have.
-NumPy's functions of tensors are those of ours (`numpy_calls`).
+Python's protocols for numbers, sequences and copies raise an error at the user's line, with an alternative in the
+hint; so do attribute names of other libraries. `operations.numpy_dispatch` handles NumPy's functions.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any, ClassVar, NoReturn, Self
 from timerl_nb.base.errors import CallError, MissingNameError, TimeRLError
 from timerl_nb.compiler.language.foreign_names import missing
 
-# `numpy_calls` stands above all tensors and enters itself here.
+# Set by `operations.numpy_dispatch`, which imports this module.
 _UFUNC: list[Callable[..., Any]] = []
 _FUNCTION: list[Callable[..., Any]] = []
 
 
 def register_numpy(ufunc: Callable[..., Any], function: Callable[..., Any]) -> None:
-    """Let NumPy's functions of something opaque be calls of these two."""
+    """Register the handlers of NumPy's ufuncs and functions."""
     _UFUNC[:], _FUNCTION[:] = [ufunc], [function]
 
 
 class Opaque:
-    """A value that Python cannot look at while the program is written."""
+    """Value that Python cannot inspect while the program is written."""
 
     __slots__ = ()
 
@@ -37,16 +36,16 @@ class Opaque:
 
     @abstractmethod
     def _as_tensor(self) -> str:
-        """How it is written in an expression whose methods compute with it."""
+        """Return source text that denotes the value as a tensor, for hints."""
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         raise self._ERROR(f"{self._KIND} ({self}) {what}.", hint=hint)
 
     def _no_number(self, kind: str) -> NoReturn:
         self._refuse(
-            f"is no {kind} while the program is written",
-            f"compute with its operators and methods, as in {self._as_tensor()}.exp(); numbers are "
-            'there after a run: ctx.output("x", x), then result["x"].',
+            f"is not a {kind} while the program is written",
+            f"compute with its operators and methods, as in {self._as_tensor()}.exp(); for its value "
+            'after a run, write ctx.output("x", x), then result["x"].',
         )
 
     # --- numbers ---------------------------------------------------------------------------------
@@ -59,9 +58,9 @@ class Opaque:
 
     def __index__(self) -> int:
         self._refuse(
-            "is no Python integer while the program is written",
-            "there are no loops over a dimension: an equation with t in it holds at every t; "
-            "trl.arange(5) counts along an axis, trl.value(t) is the index as a tensor.",
+            "is not a Python integer while the program is written",
+            "write an equation with t instead of a loop: it holds at every t. trl.arange(5) counts along "
+            "an axis; trl.value(t) is the index as a tensor.",
         )
 
     def __complex__(self) -> complex:
@@ -72,20 +71,20 @@ class Opaque:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         self._refuse(
-            "is no array while the program is written",
+            "is not an array while the program is written",
             f"compute with its operators and methods, as in {self._as_tensor()}.exp(), trl.stack and "
-            "trl.concat; trl.udf calls a function of arrays on the host.",
+            "trl.concat; to call a function of arrays, use trl.udf.",
         )
 
     @property
     def __jax_array__(self) -> Any:
-        # the operators of JAX's arrays ask, too, and leave to us what is not theirs
+        # JAX's array operators probe this attribute, then fall back to the operators of this class.
         if os.path.basename(sys._getframe(1).f_code.co_filename) == "array_methods.py":
             raise AttributeError("__jax_array__")
         self._refuse(
-            "is no JAX array while the program is written",
-            f"compute with its operators and methods, as in {self._as_tensor()}.exp(); trl.udf calls "
-            "a function of arrays on the host.",
+            "is not a JAX array while the program is written",
+            f"compute with its operators and methods, as in {self._as_tensor()}.exp(); to call a function "
+            "of JAX arrays, use trl.jaxed.",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -109,29 +108,31 @@ class Opaque:
 
     def __len__(self) -> int:
         self._refuse(
-            "has no length as Python counts it",
-            "x.shape has the sizes of its axes; the bound T is the number of values over t.",
+            "has no Python length",
+            "use x.shape for the sizes of its axes, and the bound T for the number of points of t.",
         )
 
     def __iter__(self) -> Any:
         self._refuse(
             "cannot be iterated over",
-            "an equation holds at every point of a dimension; x.unstack(axis) gives the slices of a "
-            "concrete axis.",
+            "write an equation: it holds at every point of a dimension. For the slices of an axis, use "
+            "x.unstack(axis).",
         )
 
     __reversed__ = __iter__
 
     def __contains__(self, _: object) -> bool:
-        self._refuse("cannot be asked what it contains", "compare and reduce: (x == 3).any().")
+        self._refuse("does not support `in`", "compare and reduce: (x == 3).any().")
 
     def __delitem__(self, _: Any) -> None:
-        self._refuse("loses no elements", "x.slice(lo, hi, axis) leaves out what is around.")
+        self._refuse(
+            "is immutable: it cannot lose elements", "select a part: x.slice(lo, hi, axis)."
+        )
 
     def __format__(self, spec: str) -> str:
         if spec:
             self._refuse(
-                f"takes no format {spec!r}", "print values after a run; f'{x}' is its type."
+                f"takes no format {spec!r}", "format values after a run; f'{x}' is its type."
             )
         return str(self)
 
@@ -145,21 +146,21 @@ class Opaque:
 
     def __deepcopy__(self, _: Any) -> NoReturn:
         self._refuse(
-            "cannot be copied deeply: a copy would have no place in the program",
-            "make another: trl.parameter(...), or build the module twice; tensors are values, and "
-            "need no copies.",
+            "cannot be copied deeply",
+            "create another one with trl.parameter(...), or build the module twice; tensors are immutable "
+            "and need no copies.",
         )
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        # a `TypeError`, too, as whoever pickles things expects
+        # `CallError` is a TypeError, which pickling code expects
         raise CallError(
-            f"{self._KIND} ({self}) cannot be pickled: it is a part of its context.",
-            hint='x.checkpoint("folder") saves values; keep the code that writes the program.',
+            f"{self._KIND} ({self}) cannot be pickled: it belongs to its context.",
+            hint='save values with x.checkpoint("folder"), and keep the code that writes the program.',
         )
 
 
 class Fixed(Opaque):
-    """Opaque, and without attributes of the user's."""
+    """Opaque value that accepts no attributes from users."""
 
     __slots__ = ()
     _OWN: ClassVar[frozenset[str]]
@@ -168,6 +169,6 @@ class Fixed(Opaque):
         if name not in self._OWN and not name.startswith("_"):
             raise MissingNameError(
                 f"{self._KIND} takes no attribute {name!r}.",
-                hint="x.named('x') names it; tensors are values: write y = … for another.",
+                hint="to name it, write x.named('x'); tensors are immutable: assign a new one to a variable.",
             )
         object.__setattr__(self, name, value)

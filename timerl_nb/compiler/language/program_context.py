@@ -1,7 +1,7 @@
-"""The context: symbolic dimensions, and the graph that a program writes into.
+"""Program context: the symbolic dimensions of a program, and the graph under construction.
 
-Everything a user writes inside `with Context(...)` adds operations here; `pdg()` takes a frozen
-picture of them. `driver.compiling_context.Context` adds `compile`.
+Every call inside `with Context(...)` adds operations here; `pdg()` returns a frozen copy.
+`driver.compiling_context.Context` adds `compile`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None
 
 
 def current() -> Context:
-    """The context whose `with` block is open.
+    """Return the context of the innermost open `with` block.
 
     Raises:
         DomainError: no block is open.
@@ -72,21 +72,25 @@ class Context:
     """Symbolic dimensions, outermost first, and the program written over them.
 
     Args:
-        names: the dimensions' variables; the bound of `t` is named `T`.
-        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+        names: the variable of each dimension. The bound of `t` is named `T`.
+        num_dims: the number of dimensions, in place of names: d0, d1, … with bounds D0, D1, ….
     """
 
     def __init__(self, *names: str, num_dims: int | None = None) -> None:
         if num_dims is not None:
             if names:
-                raise DomainError("give names or num_dims, not both.")
+                raise DomainError(
+                    "a context has both names and num_dims.",
+                    hint="give names or num_dims, not both.",
+                )
             if (
                 isinstance(num_dims, bool)
                 or not isinstance(num_dims, int)
                 or not 0 <= num_dims <= 99
             ):
                 raise DomainError(
-                    f"num_dims must be a number of dimensions from 0 to 99, not {num_dims!r}."
+                    f"num_dims must be a number of dimensions from 0 to 99, not {num_dims!r}.",
+                    hint='name the dimensions: trl.Context("b", "i", "t").',
                 )
             names = tuple(f"d{k}" for k in range(num_dims))
         self.space = Dims(tuple(Dim(name, _bound_name(name)) for name in names))
@@ -94,7 +98,7 @@ class Context:
         if len(set(taken)) < len(taken):
             raise DomainError(
                 f"the names {', '.join(names)} (with bounds {', '.join(self.space.bounds)}) clash.",
-                hint="give each dimension a name of its own, in lower case.",
+                hint="give each dimension a different name, in lower case.",
             )
         self._symbols = tuple(
             (Index(self, sym(d.name)), Index(self, sym(d.bound))) for d in self.space
@@ -102,31 +106,38 @@ class Context:
         self._ops: dict[int, Op] = {}
         self._streams = 0
         self._apart: tuple[str, int] | None = (
-            None  # whose streams are named, and how many there are
+            None  # prefix and number of the streams inside `streams`
         )
         self._region: tuple[str, ...] = ()
-        self._gradient_of: Origin | None = None  # the line whose gradient is being written
+        self._gradient_of: Origin | None = None  # line of the operation under differentiation
         self._traversed: dict[int, Origin] = {}
         self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
         self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
-        self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
-        self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
-        self.policies: list[Actor] = []  # what the program may act by
-        self.environments: list[Any] = []  # those that were reset
-        self.played: list[Played] = []  # how environments are stepped
-        self.draws: dict[Tensor, Draw] = {}  # from distributions, by drawn tensor
-        self.critics: dict[Tensor, Callable[[], Any]] = {}  # by another output of its network
-        self._drawing = 0  # open calls of distributions
+        self.after_update: dict[int, Any] = {}  # parameters by the merge of their `next`
+        self.rules: dict[int, Any] = {}  # custom gradient rules by result
+        self.policies: list[Actor] = []  # candidates for the exported policy
+        self.environments: list[Any] = []  # environments that have been reset
+        self.played: list[Played] = []  # one entry per step of an environment
+        self.draws: dict[Tensor, Draw] = {}  # draws from distributions by drawn tensor
+        self.critics: dict[
+            Tensor, Callable[[], Any]
+        ] = {}  # critics by another output of the network
+        self._drawing = 0  # nesting depth of `drawing`
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
-    # --- what a user sees ------------------------------------------------------------------------
+    # --- public interface ------------------------------------------------------------------------
 
     @property
     def dims(self) -> tuple[tuple[Index, Index], ...]:
-        """The dimensions as (variable, bound) pairs: `(b, B), (i, I), (t, T) = ctx.dims`."""
+        """The dimensions as (variable, bound) pairs.
+
+        Example:
+            >>> ctx.dims
+            ((b, B), (i, I), (t, T))
+        """
         return self._symbols
 
     def __enter__(self) -> Self:
@@ -134,7 +145,7 @@ class Context:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the block; tensors without a name get those of the variables that hold them."""
+        """Close the block, and name unnamed tensors after the variables that hold them."""
         _CURRENT.reset(self._tokens.pop())
         if error[0] is None:
             for name, value in user_variables().items():
@@ -149,7 +160,15 @@ class Context:
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:
-        """Operations written inside belong to the region `name`; regions nest."""
+        """Label the operations of the block with the region `name`; regions nest.
+
+        Args:
+            name: the region's name, shown in pictures and profiles.
+
+        Example:
+            >>> with ctx.region("critic"):
+            ...     y = trl.zeros(3) + 1.0
+        """
         before = self._region
         self._region = (*before, checked_name(name))
         try:
@@ -159,7 +178,7 @@ class Context:
 
     @contextmanager
     def gradient_of(self, op: Op) -> Iterator[None]:
-        """Operations written inside belong to the gradient of `op`."""
+        """Mark the operations of the block as the gradient of `op`."""
         before = self._gradient_of
         self._gradient_of = op.origin.gradient_of or op.origin
         try:
@@ -168,19 +187,24 @@ class Context:
             self._gradient_of = before
 
     def fix(self, bound: Index, value: int | Callable[[Mapping[str, int]], int]) -> None:
-        """Let the program say a bound, which `compile` then does not take.
+        """Set a bound inside the program; `compile` then does not accept it.
 
         Args:
-            value: the bound, or a function that returns it, given by name those bounds that are
-                integers, and those fixed before.
+            bound: a bound of `ctx.dims`.
+            value: an integer, or a function that computes it from the other integer bounds. Its argument maps
+                their names to integers.
 
         Raises:
-            DomainError: it is no bound of this context.
+            DomainError: `bound` is not a bound of this context.
+
+        Example:
+            >>> ctx.fix(B, 16)
+            >>> ctx.fix(T, lambda bounds: 2 * bounds["B"])
         """
         name = bound.lin.as_symbol if isinstance(bound, Index) and bound.owner is self else None
         if name not in self.space.bounds:
             raise DomainError(
-                f"{bound!r} is no bound of this context.", hint="fix a bound of ctx.dims."
+                f"{bound!r} is not a bound of this context.", hint="fix a bound of ctx.dims."
             )
         self.fixed[name] = value
 
@@ -191,15 +215,16 @@ class Context:
     # --- building ----------------------------------------------------------------------------
 
     def __getitem__(self, op_id: int) -> Op:
-        if not isinstance(op_id, int):  # a user's key: the annotation is not checked
+        if not isinstance(op_id, int):  # users index contexts by mistake
             raise DomainError(
-                f"a context has no {op_id!r}.", hint="(b, B), (t, T) = ctx.dims are its symbols."
+                f"a context has no {op_id!r}.",
+                hint="get its symbols from ctx.dims: (b, B), (t, T) = ctx.dims.",
             )
         return self._ops[op_id]
 
     @property
     def op_ids(self) -> tuple[int, ...]:
-        """The operations written so far."""
+        """The numbers of the operations written so far."""
         return tuple(self._ops)
 
     def add(
@@ -212,12 +237,12 @@ class Context:
         where: Cond = TRUE,
         origin: Origin | None = None,
     ) -> Op:
-        """Append an operation, at the points where `where` holds and its operands are defined.
+        """Append an operation at the points that satisfy `where` and at which its operands are defined.
 
-        Sizes that are written differently, and equal wherever it runs, are made alike.
+        Sizes that are written differently but equal at all these points are unified.
 
         Raises:
-            ShapeError: the kind does not take operands of these types.
+            ShapeError: the operands have unsuitable types.
         """
         origin = origin or user_origin()
         if self._gradient_of is not None:
@@ -257,10 +282,11 @@ class Context:
     def with_sizes(
         self, reads: Sequence[Read], pairs: Iterable[tuple[Size, Size]], where: Cond
     ) -> tuple[list[Read], str]:
-        """The reads with the first size of each pair in place of the second, and what forbids it.
+        """Rewrite the second size of each pair as the first, in the types of the reads.
 
-        The sizes of a pair must be equal at all points at which the reads are made and `where`
-        holds; where they are not, the reads stay as they are, and a sample is given.
+        Returns:
+            the rewritten reads and an empty text; or, if the sizes of a pair differ at a point that satisfies
+            `where`, the unchanged reads and a counterexample.
         """
         made = list(reads)
         for kept, other in pairs:
@@ -291,23 +317,28 @@ class Context:
         where: Cond,
         origin: Origin | None = None,
     ) -> None:
-        """Append a checkpoint that writes the named reads at the points where `where` holds.
+        """Append a checkpoint that saves the reads under these names, at the points that satisfy `where`.
 
         Raises:
-            DomainError: nothing to write, nowhere to write to, a name that no file can have, or something
-                else is written there.
+            DomainError: there are no reads, the path is empty or already used, or a name is reserved.
         """
         if not path:
-            raise DomainError("a checkpoint needs a folder to write to.", origin=origin)
+            raise DomainError(
+                "a checkpoint needs a folder to write to.",
+                origin=origin,
+                hint='name one: checkpoint("runs/first").',
+            )
         if not reads:
             raise DomainError(
-                "there is nothing to save: the module has no parameters.", origin=origin
+                "there is nothing to save: the module has no parameters.",
+                origin=origin,
+                hint="call the module once before its checkpoint, or remove the checkpoint.",
             )
         if _OF_FILES in names:
             raise DomainError(
                 f"no array of a checkpoint can be called {_OF_FILES!r}.",
                 origin=origin,
-                hint="give it another name: safetensors files have something else under this one.",
+                hint="choose another name: safetensors files reserve this one for metadata.",
             )
         for op in self._ops.values():
             if isinstance(op.attrs, CheckpointAttrs) and op.attrs.path == path:
@@ -315,7 +346,7 @@ class Context:
                     f"two checkpoints write to {path!r}: one would overwrite the other.",
                     origin=origin,
                     others={"the first is at": op.origin},
-                    hint="give each a folder of its own.",
+                    hint="give each checkpoint a different folder.",
                 )
         attrs = CheckpointAttrs(path, tuple(names))
         self.add_effect(attrs, reads, where, "checkpoint", origin)
@@ -328,13 +359,13 @@ class Context:
         label: str,
         origin: Origin | None = None,
     ) -> None:
-        """Append a sink that does something at the points where `where` holds."""
+        """Append a sink with a side effect at the points that satisfy `where`."""
         kind = "checkpoint" if isinstance(attrs, CheckpointAttrs) else "call"
         op = self.add(kind, reads, attrs, label=label, where=where)
         self._ops[op.id] = op.with_(origin=origin or op.origin)
 
     def save_beside(self, op_id: int, named: Mapping[str, Read]) -> None:
-        """Let an existing checkpoint save more tensors."""
+        """Add more tensors to an existing checkpoint."""
         op = self._ops[op_id]
         attrs = replace(op.attrs, names=(*op.attrs.names, *named))
         self._ops[op_id] = op.with_(inputs=(*op.inputs, *named.values()), attrs=attrs)
@@ -342,7 +373,7 @@ class Context:
     def open_merge(
         self, kind: TensorType, domain: Domain, label: str = "", *, turns: bool = False
     ) -> Op:
-        """Append a tensor that branches will define; the `turns` of a resource, say."""
+        """Append a tensor to be defined by branches; `turns` marks the tokens that order a resource's calls."""
         op = Op(
             len(self._ops),
             "merge",
@@ -358,7 +389,7 @@ class Context:
         return op
 
     def add_result(self, op_id: int, attrs: UdfAttrs, label: str) -> Op:
-        """Let a host function that was written before return one more value, by its new attributes."""
+        """Add an output to an existing host function."""
         op = self._ops[op_id]
         first = replace(op.outputs[0], label=op.outputs[0].label or op.label)
         more = Output(attrs.types[-1], op.domain, label=label)
@@ -367,7 +398,7 @@ class Context:
         return self._ops[op_id]
 
     def add_branch(self, merge_id: int, read: Read) -> None:
-        """Give an open merge another branch.
+        """Add a branch to an open merge.
 
         Raises:
             BranchError: a gradient has already been taken through the merge.
@@ -385,13 +416,13 @@ class Context:
         )
 
     def set_branches(self, merge_id: int, reads: Sequence[Read]) -> None:
-        """Replace all branches of a merge (parameters are constant until they get an update)."""
+        """Replace all branches of a merge."""
         lines = (user_origin(),) * len(reads)
         op = self._ops[merge_id]
         self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=replace(op.attrs, lines=lines))
 
     def add_guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
-        """Append a tensor over `domain` that is one read where `cond` holds, and another elsewhere."""
+        """Append a tensor over `domain`: `inside` at the points that satisfy `cond`, `elsewhere` at the others."""
         source = self._ops[inside.source].outputs[inside.out]
         merge = self.open_merge(read_type(source, inside), domain)
         branches = ((inside, cond), (elsewhere, negate(cond)))
@@ -403,12 +434,12 @@ class Context:
         self._ops[op_id] = self._ops[op_id].with_(label=checked_name(label))
 
     def mark_traversed(self, merge_id: int) -> None:
-        """Remember that a gradient has been taken through a merge, which so becomes final."""
+        """Record that a gradient has been taken through a merge: it accepts no further branches."""
         self._traversed.setdefault(merge_id, user_origin())
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Take back what was written inside if it fails."""
+        """Undo the operations of the block if it raises."""
         kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
         try:
             yield
@@ -418,7 +449,7 @@ class Context:
 
     @contextmanager
     def discard_operations(self) -> Iterator[None]:
-        """Discard operations written inside, which only describe the program."""
+        """Discard the operations of the block, which only describe the program."""
         kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
         token = _CURRENT.set(self)
         try:
@@ -429,7 +460,7 @@ class Context:
 
     @contextmanager
     def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
-        """Record a draw from a distribution; a draw inside of another one is a part of it."""
+        """Record one draw from a distribution; a nested draw belongs to the outer one."""
         begun, self._drawing = len(self._ops), self._drawing + 1
 
         def record(read: Read, draw: Callable[[frozenset[int]], Draw]) -> None:
@@ -443,11 +474,11 @@ class Context:
             self._drawing -= 1
 
     def add_order(self, order: Order) -> None:
-        """Let the points of one operation run before those of another."""
+        """Require that the points of one operation run before those of another."""
         self._orders.append(order)
 
     def next_stream(self) -> int | str:
-        """The ordinal of the next random operation; within `streams`, a name made of it."""
+        """Return the number of the next random operation, or its name inside a `streams` block."""
         if self._apart is not None:
             name, count = self._apart
             self._apart = name, count + 1
@@ -457,7 +488,7 @@ class Context:
 
     @contextmanager
     def streams(self, name: str) -> Iterator[None]:
-        """Random operations written inside draw from streams of their own: others draw as without them."""
+        """Name the random streams of the block after `name`, so that other draws keep their numbers."""
         before, self._apart = self._apart, (name, 0)
         try:
             yield
@@ -465,9 +496,10 @@ class Context:
             self._apart = before
 
     def add_dim(self, name: str, size: int) -> tuple[Index, Index]:
-        """Add an innermost dimension with a fixed bound, which is none of the user's `dims`.
+        """Add an innermost dimension with a fixed bound, which does not appear in `dims`.
 
-        Returns its variable and its bound, named like `name`, as far as that is free.
+        Returns:
+            its variable and its bound; a number is appended to `name` if the name is taken.
         """
         taken = {*self.space.names, *self.space.bounds}
         for k in count(1):
@@ -480,11 +512,10 @@ class Context:
         return Index(self, sym(one)), Index(self, sym(bound))
 
     def named_stream(self, name: str, *, shared: bool) -> str:
-        """A stream that the user names.
+        """Check and return the name of a random stream.
 
         Raises:
-            DomainError: another operation draws from it, or from one that no number tells apart,
-                and not both share it.
+            DomainError: another draw uses the stream, or a stream with the same hash, and not both share it.
         """
         number = stream_words(checked_name(name, "a stream's name"))
         for op in self._ops.values():
@@ -501,30 +532,30 @@ class Context:
                 raise DomainError(
                     f"two draws from the stream {name!r} have the same bits at the same points.",
                     others={"the first is at": op.origin},
-                    hint="name the streams apart, or give shared=True to both where that is meant.",
+                    hint="give the streams different names, or shared=True to both if that is intended.",
                 )
         return name
 
     def snapshot(self) -> Pdg:
-        """The program as written so far, as a frozen graph."""
+        """Return the program written so far as a frozen graph."""
         draft = Pdg(self.space, self._ops)
         return Pdg(self.space, {op_id: self._ops[op_id] for op_id in draft.order}, self._orders)
 
     def at_end(self, late: Callable[[], None]) -> None:
-        """Write `late()` last of all, when the program is complete."""
+        """Register a function that completes the program when it is compiled."""
         self._late.append(late)
 
     def pdg(self, *more: Callable[[], None], endless: str | None = None) -> Pdg:
-        """The whole program as a frozen graph, with what can only be written at its end.
+        """Return the complete program as a frozen graph.
 
-        The context itself stays as it is, so that a notebook can go on writing.
+        The context does not change, so a notebook can continue to write the program.
 
         Args:
-            more: are called to write more at the end.
-            endless: the dimension that has no end.
+            more: functions that write further operations, called last.
+            endless: the name of the unbounded dimension.
 
         Raises:
-            BoundsError: something depends on where that dimension ends.
+            BoundsError: an operation depends on the end of the unbounded dimension.
         """
         kept = dict(self._ops)
         try:
@@ -542,9 +573,9 @@ def _bound_name(name: str) -> str:
         or not name.isascii()
         or not name.isidentifier()
         or keyword.iskeyword(name)
-        or not name.strip("_")  # a position along an axis, which is no dimension, is written _
+        or not name.strip("_")  # `_` denotes a position along an axis
     ):
         raise IndexExpressionError(
-            f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
+            f"{name!r} cannot name a dimension.", hint="use an ASCII identifier such as t or step."
         )
     return name.upper() if name.upper() != name else name + "_bound"

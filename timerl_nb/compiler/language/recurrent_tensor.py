@@ -1,9 +1,8 @@
-"""Recurrent tensors: what equations are written with.
+"""Recurrent tensors: the values from which users write equations.
 
-A `RecurrentTensor` is a read of an operation's output at index expressions. Its domain is the set
-of dimensions that those expressions vary with; operators and methods add operations whose domain is
-the union of their operands' (000_9a2364bc51ddf94b.txt §4). A tensor that is not indexed stands for
-itself at the current point.
+A `RecurrentTensor` reads one output of an operation at index expressions. Its domain is the set of dimensions
+in these expressions. An operator or method adds an operation; the domain of the result is the union of the
+operands' domains. A tensor without an index is read at the current point. Source: [Rec] §4.
 """
 
 from __future__ import annotations
@@ -98,11 +97,11 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 
 @dataclass(frozen=True)
 class Backward:
-    """What `loss.backward()` has done, as a notebook shows it.
+    """Report of `loss.backward()`, displayed in a notebook.
 
     Attributes:
-        parameters: how many it has reached.
-        over: the dimensions of the loss over which their gradients are added up.
+        parameters: the number of parameters that received a gradient.
+        over: the dimensions of the loss over which the gradients are summed.
     """
 
     parameters: int
@@ -113,18 +112,36 @@ class Backward:
         return f"gradients of {self.parameters} parameter{'s' * (self.parameters != 1)}{added}"
 
 
-# `autodiff` stands above this module and enters itself here.
+# Set by `autodiff`, which imports this module.
 _BACKWARD: list[Callable[[RecurrentTensor], Backward]] = []
 
 
 def register_backward(rule: Callable[[RecurrentTensor], Backward]) -> None:
-    """Let `x.backward()` be `rule(x)`."""
+    """Register the function that implements `x.backward()`."""
     _BACKWARD[:] = [rule]
 
 
 @all_asked
 class RecurrentTensor(Past, Rearranged, Fixed):
-    """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
+    """Tensor that varies over symbolic dimensions.
+
+    It has a shape (its axes), a dtype, and a domain (its symbolic dimensions). Printing it shows all three:
+    `f32[4] @ (b, t)` has one axis of size 4 and one value for each b and each t. Tensors are immutable and have
+    no values while a program is written; `ctx.output` returns values from a run. Operators and methods follow
+    NumPy's rules for broadcasting and type promotion.
+
+    An index in brackets selects points of the domain: `x[t - 1]` is the previous value, `x[0:t + 1]` the history
+    as a new leading axis, `x[t > 0]` the values at the points that satisfy a condition.
+
+    Example:
+        >>> r = trl.data(np.ones((3, 8), "f4"), domain=(b, t))
+        >>> r
+        f32[] @ (b, t)
+        >>> r[b, t:T].discounted_sum(0.99)
+        f32[] @ (b, t)
+        >>> r.mean(over=b)
+        f32[] @ (t)
+    """
 
     _KIND, _WORDS, _ERROR = "a recurrent tensor", TENSOR, ShapeError
     _OWN = frozenset({"ctx", "read"})
@@ -133,15 +150,20 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         self.ctx = ctx
         self.read = read
 
-    # --- what it is --------------------------------------------------------------------------
+    # --- type and name ------------------------------------------------------------------------
 
     @property
     def op(self) -> Op:
-        """The operation that is read."""
+        """The operation that computes the tensor."""
         return self.ctx[self.read.source]
 
     @property
     def type(self) -> TensorType:
+        """Shape and element type.
+
+        Raises:
+            ShapeError: a read inside the index has values of different lengths.
+        """
         try:
             return read_type(self.op.outputs[self.read.out], self.read)
         except TypeRuleError as error:
@@ -151,49 +173,96 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     @property
     def shape(self) -> Shape:
+        """Sizes of the axes, without symbolic dimensions; a size may be an index expression.
+
+        Example:
+            >>> x = trl.data(np.ones((8, 4), "f4"), domain=t)
+            >>> x.shape
+            (4,)
+            >>> x[t:T].shape
+            (T - t, 4)
+        """
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
+        """Short name of the element type, such as "f32".
+
+        Example:
+            >>> trl.zeros(3).dtype
+            'f32'
+        """
         return self.type.dtype
 
     @property
     def rank(self) -> int:
+        """Number of axes, without symbolic dimensions.
+
+        Example:
+            >>> trl.zeros((3, 4)).rank
+            2
+        """
         return len(self.shape)
 
     @property
     def domain(self) -> Domain:
+        """Names of the symbolic dimensions that the tensor varies over, in the context's order.
+
+        Example:
+            >>> trl.data(np.ones((8, 4), "f4"), domain=t).domain
+            ('t',)
+        """
         return self.ctx.space.ordered(read_symbols(self.read))
 
     @property
     def name(self) -> str:
+        """Name in pictures and error messages: the given name, or `%` and the operation's number.
+
+        Example:
+            >>> trl.zeros(3).named("start").name
+            'start'
+        """
         return self.op.label or f"%{self.op.id}"
 
     @property
     def next(self) -> RecurrentTensor:
-        """What a parameter is after its update (`Parameter.next`); other tensors have no such value.
+        """The value of a parameter after its update; defined for parameters only (`Parameter.next`).
 
         Raises:
-            DomainError: this is none.
+            DomainError: the tensor is not a parameter.
         """
         raise DomainError(
-            f"{self.name} is no parameter: only a parameter has a next value.",
+            f"{self.name} is not a parameter: only a parameter has a next value.",
             others={"it is made at": self.op.origin},
             hint="index it, as in x[i + 1]; p.next[i + 1] is p after the update of iteration i + 1.",
         )
 
     def named(self, label: str) -> RecurrentTensor:
-        """Give the operation behind the tensor a name that pictures and errors show."""
+        """Set the name that pictures and errors show, and return the tensor.
+
+        Args:
+            label: the name.
+
+        Returns:
+            the same tensor.
+
+        Raises:
+            DomainError: `label` is not a string, or contains control characters.
+
+        Example:
+            >>> trl.zeros(3).named("start").name
+            'start'
+        """
         self.ctx.set_label(self.read.source, label)
         return self
 
     def named_if_new(self, label: str) -> RecurrentTensor:
-        """Give a name only where there is none: what the user named keeps its name."""
+        """Set the name unless the tensor already has one, and return the tensor."""
         return self if self.op.label else self.named(label)
 
     @property
     def subset(self) -> Cond:
-        """Where the tensor is defined: a condition on its domain, TRUE unless it is conditional."""
+        """Condition on the domain under which the tensor is defined; TRUE unless the tensor is conditional."""
         return subset_of(self.ctx.__getitem__, self.read)
 
     def __repr__(self) -> str:
@@ -203,8 +272,8 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     def __bool__(self) -> bool:
         raise ShapeError(
             "a recurrent tensor has no truth value while the program is written.",
-            hint="trl.where(condition, x, y) chooses; & | ~ join booleans, trl.min, trl.max and "
-            "x.round() are what Python's min, max, and, or, not, if and a < b < c cannot be.",
+            hint="write trl.where(condition, x, y) instead of if; & | ~ instead of and, or, not; "
+            "(a < b) & (b < c) instead of a < b < c; trl.min, trl.max and x.round() instead of Python's functions.",
         )
 
     def _as_tensor(self) -> str:
@@ -233,7 +302,11 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return self.at(parse(self.ctx, self.ctx.space, self.domain, key, self.name))
 
     def at(self, entries: Mapping[str, Entry]) -> RecurrentTensor:
-        """The tensor with the given dimensions of its domain read elsewhere."""
+        """Return the tensor, read at other index expressions along some dimensions.
+
+        Args:
+            entries: an index expression or slice for each dimension that changes.
+        """
         domain = self.domain
         index = tuple(entries.get(d, sym(d)) for d in domain)
         if is_own(index, domain):
@@ -244,33 +317,55 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return RecurrentTensor(self.ctx, composed)
 
     def given(self, cond: Cond) -> RecurrentTensor:
-        """The tensor at the points where a condition holds, and nowhere else (semantics.md §6).
+        """Return the tensor restricted to the points that satisfy a condition: `x[cond]`.
 
-        Operations on it run where all their operands are defined, `over=` reduces the points that
-        are, and an output returns them with their coordinates.
+        Operations on the result run at the points where all their operands are defined. `over=` reduces over
+        these points only. An output returns their values together with their coordinates.
+
+        Raises:
+            DomainError: the condition is false at every point.
         """
         if cond is TRUE:
             return self
         if cond is FALSE:
             raise DomainError(
-                f"{self.name} is given a condition that never holds: it would have no points.",
+                f"{self.name} is indexed with a condition that never holds: it would have no points.",
                 hint="check the comparison; symbols start at 0 and end before their bound.",
             )
-        never(self.ctx.space, self.domain, cond, f"{self.name} is given a condition:")
+        never(self.ctx.space, self.domain, cond, f"{self.name} is indexed with a condition:")
         return _add(self.ctx, "copy", [self], NO_ATTRS, label=self.op.label, where=cond)
 
     def otherwise(self, value: Any) -> RecurrentTensor:
-        """The tensor at every point of its domain: `value` where it is not defined."""
+        """Return the tensor with `value` at the points where it is undefined.
+
+        Args:
+            value: a number or tensor of the same dtype, broadcast to the shape; it may vary over the tensor's
+                domain only.
+
+        Raises:
+            ShapeError: `value` has another dtype, or does not broadcast to the shape.
+            DomainError: `value` varies over a dimension that the tensor does not vary over.
+
+        Example:
+            >>> x = trl.data(np.arange(8.0, dtype="f4"), domain=t)
+            >>> x[t > 2]
+            f32[] @ (t) where t >= 3
+            >>> x[t > 2].otherwise(0.0)
+            f32[] @ (t)
+        """
         if self.subset is TRUE:
             return self
         x = self if self.is_plain() else self.settled()
         fill = broadcast_to(operand(self.ctx, value, like=self.dtype), self.shape)
         if fill.dtype != self.dtype:
-            raise ShapeError(f"{self.name} is {self.type}, but {value!r} is {fill.dtype}.")
+            raise ShapeError(
+                f"{self.name} is {self.type}, but {value!r} is {fill.dtype}.",
+                hint=f'cast the value: trl.constant(value, "{self.dtype}").',
+            )
         extra = [d for d in fill.domain if d not in self.domain]
         if extra:
             raise DomainError(
-                f"the value varies over {', '.join(extra)}, which {self.name} does not.",
+                f"the value varies over {', '.join(extra)}, but {self.name} does not.",
                 hint="index the value at a point, or reduce it.",
             )
         fill = fill if fill.is_plain() else fill.settled()
@@ -281,7 +376,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return select_where(self, cond, self.ctx.space.ordered(symbols), elsewhere)
 
     def settled(self) -> RecurrentTensor:
-        """The same tensor as an operation's value at the current point."""
+        """Return the tensor as the output of an operation at the current point, copying it if it is indexed."""
         output = self.op.outputs[self.read.out]
         if at_own_point(self.read.source, output, self.read.out) == self.read:
             return self
@@ -293,7 +388,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             raise BranchError(
                 f"{self.name} is not a tensor defined by branches.",
                 others={"it is made at": op.origin},
-                hint="make it with trl.tensor(...) or trl.like(...), then assign its branches.",
+                hint="create it with trl.tensor(...) or trl.like(...), then assign its branches.",
             )
         if op.id in self.ctx.parameters:
             raise BranchError(
@@ -319,52 +414,112 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             if type(other).__module__ in ("builtins", "numpy") and not (
                 other is None and kind in ("eq", "ne")
             ):
-                operand(self.ctx, other, like=self.dtype)  # says what is wrong with it
-            return NotImplemented  # its own operator may know; else Python says so
+                operand(self.ctx, other, like=self.dtype)  # raises a specific error
+            return NotImplemented  # Python tries the other operand's operator, or raises
         return elementwise(kind, [rhs, self] if swap else [self, rhs])
 
     def _map(self, kind: str, *others: Any) -> RecurrentTensor:
         return elementwise(kind, [self, *others])
 
     def detach(self) -> RecurrentTensor:
-        """The same values; gradients do not flow through."""
+        """Return the same values; gradients do not flow through them.
+
+        Example:
+            >>> w = trl.parameter((2,), name="w")
+            >>> (w * w.detach()).sum().backward()
+            gradients of 1 parameter
+        """
         return elementwise("detach", [self])
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
-        """Save the tensor, at every point at which it is defined, to the folder `path`."""
+        """Save the tensor at every point where it is defined.
+
+        Args:
+            path: the folder. The value at iteration 9 of dimension i is saved as `i=9.safetensors`.
+
+        Raises:
+            DomainError: `path` is not a path, or another checkpoint writes to the same folder.
+
+        Example:
+            >>> w = trl.parameter((2,), domain=i, name="w")
+            >>> w[i == I - 1].checkpoint("runs/first")
+        """
         x = self if self.is_plain() else self.settled()
         target, origin = folder(path), user_origin()
 
-        def write() -> None:  # at the end, when it has its name
+        def write() -> None:  # deferred: the tensor may be named later
             self.ctx.add_sink([self.op.label or "value"], [x.read], target, TRUE, origin)
 
         self.ctx.at_end(write)
 
     def backward(self) -> Backward:
-        """Add to each parameter's `grad` the gradient of the sum of this over all its points.
+        """Add the gradient of the sum of this tensor over all its points to each parameter's `grad`.
 
-        What it returns says over which dimensions gradients were added up.
+        Returns:
+            a report: the number of parameters, and the dimensions over which gradients are summed.
 
         Raises:
-            GradientError: no parameter can be reached.
+            GradientError: the tensor depends on no parameter.
+
+        Example:
+            >>> w = trl.parameter((2,), domain=i, name="w")
+            >>> w.square().sum().backward()
+            gradients of 1 parameter
+            >>> w.grad
+            f32[2] @ (i)
         """
         return _BACKWARD[0](self)
 
     def cast(self, dtype: Any) -> RecurrentTensor:
-        """The same values as another element type ("f32", "i32", "bool", float, np.int32, …)."""
+        """Convert the elements to another type; `astype` is the same method.
+
+        Args:
+            dtype: "f32", "i32", "bool", `float`, `np.int32` and so on.
+
+        Raises:
+            ShapeError: there is no such element type.
+
+        Example:
+            >>> trl.arange(3).cast("f32")
+            f32[3] @ ()
+        """
         name = element_type(dtype)
         return self if name == self.dtype else _add(self.ctx, "cast", [self], CastAttrs(name))
 
     astype = cast
 
     def floating(self) -> RecurrentTensor:
-        """Integers and booleans as float32."""
+        """Convert integers and booleans to float32; leave floating-point tensors unchanged.
+
+        Example:
+            >>> trl.arange(3).floating()
+            f32[3] @ ()
+        """
         return self if is_float(self.dtype) else self.cast("f32")
 
     # --- reductions and scans ----------------------------------------------------------------
 
     def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
-        """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
+        """Sum over symbolic dimensions or over axes.
+
+        Booleans and integers of 8 or 16 bits are summed as int32.
+
+        Args:
+            over: one or several symbolic dimensions.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Raises:
+            ShapeError: both `over` and `axis` are given, or an axis does not exist.
+            DomainError: the tensor does not vary over a dimension in `over`.
+
+        Example:
+            >>> x = trl.data(np.ones((8, 4), "f4"), domain=t)
+            >>> x.sum(over=t)
+            f32[4] @ ()
+            >>> x.sum(axis=0)
+            f32[] @ (t)
+        """
         return self._apply_keepdims(self._reduce("sum", over, axis), over, axis, keepdims)
 
     def _cast_to_accumulator(self) -> RecurrentTensor:
@@ -373,22 +528,47 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     def prod(
         self, over: Any = None, axis: Any = None, *, keepdims: bool = False
     ) -> RecurrentTensor:
-        """The product over symbolic dimensions or concrete axes."""
+        """Multiply the elements over symbolic dimensions or over axes.
+
+        Args:
+            over, axis, keepdims: as for `sum`.
+
+        Example:
+            >>> trl.constant([2.0, 3.0]).prod()  # 6
+            f32[] @ ()
+        """
         return self._apply_keepdims(self._reduce("prod", over, axis), over, axis, keepdims)
 
     def max(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
     ) -> RecurrentTensor:
-        """The greatest element over symbolic dimensions or concrete axes, and `initial` if given.
+        """Return the maximum over symbolic dimensions or over axes.
 
-        Where there may be no element it has to be given: the program is refused otherwise.
+        Args:
+            over, axis, keepdims: as for `sum`.
+            initial: a lower limit of the result, and the result of an empty reduction. Required if a slice or a
+                conditional tensor may be empty; compilation fails otherwise.
+
+        Example:
+            >>> x = trl.data(np.ones(8, "f4"), domain=t)
+            >>> x[0:t].max(initial=0.0)  # the slice is empty at t = 0
+            f32[] @ (t)
         """
         return self._apply_keepdims(self._extreme("max", over, axis, initial), over, axis, keepdims)
 
     def min(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
     ) -> RecurrentTensor:
-        """The least element over symbolic dimensions or concrete axes, and `initial` if given."""
+        """Return the minimum over symbolic dimensions or over axes.
+
+        Args:
+            over, axis, keepdims: as for `sum`.
+            initial: an upper limit of the result, and the result of an empty reduction.
+
+        Example:
+            >>> trl.constant([2.0, 3.0]).min()  # 2
+            f32[] @ ()
+        """
         return self._apply_keepdims(self._extreme("min", over, axis, initial), over, axis, keepdims)
 
     def _extreme(self, kind: str, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
@@ -396,12 +576,34 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return found if initial is None else found._map(f"{kind}2", initial)
 
     def any(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
-        """Whether a boolean tensor holds anywhere."""
+        """Test whether any element of a boolean tensor is true.
+
+        Args:
+            over, axis, keepdims: as for `sum`.
+
+        Raises:
+            ShapeError: the tensor is not boolean.
+
+        Example:
+            >>> (trl.constant([2.0, 3.0]) > 2.5).any()  # True
+            bool[] @ ()
+        """
         found = self._boolean()._reduce("max", over, axis)
         return self._apply_keepdims(found, over, axis, keepdims)
 
     def all(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
-        """Whether a boolean tensor holds everywhere."""
+        """Test whether all elements of a boolean tensor are true.
+
+        Args:
+            over, axis, keepdims: as for `sum`.
+
+        Raises:
+            ShapeError: the tensor is not boolean.
+
+        Example:
+            >>> (trl.constant([2.0, 3.0]) > 2.5).all()  # False
+            bool[] @ ()
+        """
         found = self._boolean()._reduce("min", over, axis)
         return self._apply_keepdims(found, over, axis, keepdims)
 
@@ -415,10 +617,18 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     def mean(
         self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
     ) -> RecurrentTensor:
-        """The mean over symbolic dimensions or concrete axes, as floating-point numbers.
+        """Return the mean over symbolic dimensions or over axes, as floating-point numbers.
 
-        Of a conditional tensor over symbolic dimensions: over the points at which it is defined.
-        `initial` is the mean of nothing; where there may be nothing, it has to be given.
+        The mean of a conditional tensor over symbolic dimensions counts only the points where it is defined.
+
+        Args:
+            over, axis, keepdims: as for `sum`.
+            initial: the mean of an empty reduction; required if the reduction may be empty.
+
+        Example:
+            >>> x = trl.data(np.ones((8, 4), "f4"), domain=t)
+            >>> x.mean(over=t)
+            f32[4] @ ()
         """
         found = self._in_full(lambda x: x._mean(over, axis, initial))
         return self._apply_keepdims(found, over, axis, keepdims)
@@ -434,7 +644,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return total if empty is None else empty._select(initial, total)
 
     def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
-        """The numbers of values that a reduction combines; their product is how many there are."""
+        """Yield factors whose product is the number of values in a reduction."""
         names = () if over is None else self._names(over)
         guard, _ = split(self.subset, names)
         held = tuple(n for n in names if n in guard.symbols)
@@ -446,7 +656,20 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             yield value_of(self.ctx, size)
 
     def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
-        """Sum of gamma**k * x[k] along an axis; after a symbolic slice, the slice's by default."""
+        """Return the sum of `gamma**k * x[k]` along an axis.
+
+        Args:
+            gamma: the discount, a finite number.
+            axis: the axis; by default the first, which a slice such as `r[t:T]` adds.
+
+        Raises:
+            ShapeError: `gamma` is not a finite number.
+
+        Example:
+            >>> r = trl.data(np.ones((3, 8), "f4"), domain=(b, t))
+            >>> r[b, t:T].discounted_sum(0.99)  # the discounted return
+            f32[] @ (b, t)
+        """
         attrs = DiscountAttrs(self._axis(axis), checked_gamma(gamma))
         return _add(self.ctx, "discounted_sum", [self.floating()], attrs)
 
@@ -479,18 +702,21 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         if not is_whole(axis) or not -self.rank <= axis < self.rank:
             raise ShapeError(
                 f"{self.type} has no axis {axis!r}.",
-                hint="axes are counted from 0, or from -1 at the end; symbolic dimensions are not "
-                "axes (sum(over=t) reduces one).",
+                hint="count axes from 0, or backwards from -1. A symbolic dimension is not an axis: "
+                "reduce it by over=, as in sum(over=t).",
             )
         return int(axis) % self.rank
 
     def _reduce(self, kind: str, over: Any, axis: Any, *, filled: bool = False) -> RecurrentTensor:
-        """A reduction over symbolic dimensions, which become leading axes, or over axes.
+        """Reduce over symbolic dimensions, read as leading axes, or over axes.
 
-        `filled` asks that there be something to reduce at every point that is needed.
+        `filled` requires a proof that every reduction has at least one element.
         """
         if over is not None and axis is not None:
-            raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
+            raise ShapeError(
+                "a reduction has both over= and axis=.",
+                hint="give over= (symbolic dimensions) or axis= (axes), not both.",
+            )
         x, rest = self, TRUE
         has = Filled(TRUE)
         if over is None:
@@ -499,10 +725,10 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         else:
             names = self._names(over)
             axes = tuple(range(len(names)))
-            # A reduced dimension may stand inside another entry's slice: settle first.
+            # Another entry's slice may contain a reduced dimension: copy first.
             x = self if self.is_plain() else self.settled()
             guard, others = split(x.subset, names)
-            if guard is not TRUE:  # what is not defined counts for nothing
+            if guard is not TRUE:  # undefined points count as the identity
                 rest = others
                 has = Filled(guard, tuple(n for n in names if n in guard.symbols))
                 x = x.otherwise(constant(self.ctx, identity(kind, NUMPY[x.dtype]), x.dtype))
@@ -517,7 +743,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         several = isinstance(given, range | tuple | list)
         axes = tuple(self._axis(a) for a in (given if several else (given,)))
         if len(set(axes)) < len(axes):
-            raise ShapeError(f"an axis is named twice in {axis!r}.")
+            raise ShapeError(f"an axis is named twice in {axis!r}.", hint="name each axis once.")
         return axes
 
     def _names(self, over: Any) -> Domain:
@@ -531,12 +757,24 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return names
 
     def is_plain(self) -> bool:
-        """Whether it is read without slices."""
+        """Test whether all index expressions are points, without slices."""
         return all(isinstance(e, Lin) for e in self.read.index)
 
     # --- products and layout -------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> RecurrentTensor:
+        """Multiply matrices, `x @ y`, as NumPy does: leading axes are batch axes, a vector loses its axis.
+
+        Args:
+            other: a matrix, a vector, or a batch of matrices.
+
+        Raises:
+            ShapeError: an operand has no axis, or the sizes differ.
+
+        Example:
+            >>> trl.matmul(trl.zeros((2, 3)), trl.zeros((3, 4)))
+            f32[2,4] @ ()
+        """
         rhs = operand(self.ctx, other, like=self.dtype)
         if not self.rank or not rhs.rank:
             raise ShapeError(
@@ -554,14 +792,29 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return operand(self.ctx, other, like=self.dtype) @ self
 
     def reshape(self, *shape: Any) -> RecurrentTensor:
-        """The same elements in another shape; one size may be -1 where all sizes are integers."""
+        """Return the same elements in another shape.
+
+        Args:
+            shape: the sizes, separately or as a tuple. One may be -1 if all other sizes are integers.
+
+        Raises:
+            ShapeError: the numbers of elements differ, or a size is invalid.
+
+        Example:
+            >>> trl.arange(6).reshape(2, -1)
+            i32[2,3] @ ()
+        """
         alone = len(shape) == 1 and isinstance(shape[0], tuple | list)
         sizes: list[Any] = list(shape[0] if alone else shape)
         sizes = [as_size(s) for s in sizes]
         if not all(is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
-            raise ShapeError(f"{shape} is no shape.", hint="sizes are integers, one may be -1.")
+            raise ShapeError(
+                f"{shape} is not a shape.", hint="give integers; at most one may be -1."
+            )
         if any(isinstance(s, int) and s < -1 for s in sizes):
-            raise ShapeError(f"{shape} has a negative size.")
+            raise ShapeError(
+                f"{shape} has a negative size.", hint="give sizes of at least 0; one may be -1."
+            )
         if -1 in sizes and all(isinstance(s, int) for s in self.shape):
             rest = prod(s for s in sizes if isinstance(s, int) and s != -1)
             total = prod(s for s in self.shape if isinstance(s, int))
@@ -569,16 +822,38 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return _add(self.ctx, "reshape", [self], ShapeAttrs(shape_of(sizes)))
 
     def unsqueeze(self, axis: int) -> RecurrentTensor:
-        """A new axis of size 1."""
+        """Insert an axis of size 1; `expand_dims` is the same method.
+
+        Args:
+            axis: the position of the new axis, from 0 to the rank, or negative from the end.
+
+        Raises:
+            ShapeError: there is no such position.
+
+        Example:
+            >>> trl.arange(3).unsqueeze(0)
+            i32[1,3] @ ()
+        """
         if not is_whole(axis) or not -self.rank - 1 <= axis <= self.rank:
-            raise ShapeError(f"{self.type} has no place {axis!r} for a new axis.")
+            raise ShapeError(
+                f"{self.type} has no position {axis!r} for a new axis.",
+                hint=f"give an integer from {-self.rank - 1} to {self.rank}.",
+            )
         at = int(axis) % (self.rank + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
     expand_dims = unsqueeze
 
     def transpose(self, *perm: Any) -> RecurrentTensor:
-        """The axes in the given order; reversed by default."""
+        """Permute the axes; `permute` is the same method.
+
+        Args:
+            perm: the old axis at each new position; by default all axes in reverse order.
+
+        Example:
+            >>> trl.zeros((2, 3, 4)).transpose(0, 2, 1)
+            f32[2,4,3] @ ()
+        """
         perm = tuple(perm[0]) if len(perm) == 1 and isinstance(perm[0], tuple | list) else perm
         order = tuple(self._axis(a) for a in perm) if perm else tuple(reversed(range(self.rank)))
         return _add(self.ctx, "transpose", [self], PermAttrs(order))
@@ -586,35 +861,83 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     permute = transpose
 
     def expand(self, *shape: Any) -> RecurrentTensor:
-        """Axes of size 1 repeated, and axes added in front, up to the given shape."""
+        """Repeat axes of size 1 and add leading axes; `broadcast_to` is the same method.
+
+        Args:
+            shape: the sizes of the result, separately or as a tuple.
+
+        Raises:
+            ShapeError: the tensor does not broadcast to the shape.
+
+        Example:
+            >>> trl.zeros(3).expand(2, 3)
+            f32[2,3] @ ()
+        """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         sizes = shape_of(map(as_size, given))
         for s in sizes:
             if not is_size(s) or (isinstance(s, int) and s < 0):
-                raise ShapeError(f"{s!r} is not a size.", hint="sizes are integers of at least 0.")
+                raise ShapeError(f"{s!r} is not a size.", hint="give integers of at least 0.")
         return broadcast_to(self, sizes)
 
     broadcast_to = expand
 
     def flip(self, axis: int) -> RecurrentTensor:
-        """An axis in reverse order."""
+        """Reverse the order of the elements along an axis.
+
+        Args:
+            axis: the axis.
+
+        Example:
+            >>> trl.arange(3).flip(0)  # 2, 1, 0
+            i32[3] @ ()
+        """
         k = self._axis(axis)
         return _add(self.ctx, "reindex", [self], ReindexAttrs.reversed(k, self.shape[k]))
 
     def slice(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
-        """Positions lo : hi of a concrete axis; the ends may be index expressions."""
+        """Return the positions `lo` to `hi` - 1 of an axis.
+
+        Args:
+            lo, hi: integers or index expressions.
+            axis: the axis.
+
+        Raises:
+            ShapeError: the axis does not have these positions.
+
+        Example:
+            >>> trl.arange(6).slice(1, 4)  # 1, 2, 3
+            i32[3] @ ()
+        """
         k, first, end = self._axis(axis), as_lin(self.ctx, lo), as_lin(self.ctx, hi)
         size = lin(self.shape[k])
         if first.is_const and end.is_const and size.is_const:
             if not 0 <= first.const <= end.const <= size.const:
-                raise ShapeError(f"{self.type} has no positions {lo}:{hi} along axis {k}.")
+                raise ShapeError(
+                    f"{self.type} has no positions {lo}:{hi} along axis {k}.",
+                    hint=f"axis {k} has size {size}; negative positions are not supported here.",
+                )
         return _add(self.ctx, "reindex", [self], ReindexAttrs.from_range(k, first, end))
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """Positions of a concrete axis, given by an integer, an index, or integers in a tensor or array.
+        """Select positions along an axis.
 
-        The axis goes; a tensor's own axes take its place. Positions beyond the axis yield zeros, and
-        so do negative ones in a tensor, which are known at run time only; others count from the end.
+        Args:
+            at: an integer or index expression, which removes the axis; or integers in a tensor, list or array,
+                whose axes replace the axis. Negative constants count from the end. Positions outside the axis
+                give zeros, and so do negative positions in a tensor, because its values are unknown while the
+                program is written.
+            axis: the axis.
+
+        Raises:
+            ShapeError: a constant integer is outside the axis.
+
+        Example:
+            >>> x = trl.zeros((5, 4))
+            >>> x.take(0)
+            f32[4] @ ()
+            >>> x.take([0, -1])
+            f32[2,4] @ ()
         """
         k = self._axis(axis)
         if isinstance(at, RecurrentTensor):
@@ -632,14 +955,32 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             and isinstance(self.shape[k], int)
             and not (0 <= position.const < lin(self.shape[k]).const)
         ):
-            raise ShapeError(f"{self.type} has no position {at} along axis {k}.")
+            raise ShapeError(
+                f"{self.type} has no position {at} along axis {k}.",
+                hint=f"axis {k} has size {self.shape[k]}.",
+            )
         return _add(self.ctx, "reindex", [self], ReindexAttrs(k, position))
 
     def unstack(self, axis: int = 0) -> list[RecurrentTensor]:
-        """The slices of an axis of integer size, one tensor each."""
+        """Return the slices along an axis as a list of tensors.
+
+        Args:
+            axis: an axis of integer size.
+
+        Raises:
+            ShapeError: the size is symbolic.
+
+        Example:
+            >>> x, y = trl.zeros((2, 4)).unstack()
+            >>> x
+            f32[4] @ ()
+        """
         size = self.shape[self._axis(axis)]
         if not isinstance(size, int):
-            raise ShapeError(f"axis {axis} of {self.type} has a symbolic size.")
+            raise ShapeError(
+                f"axis {axis} of {self.type} has a symbolic size.",
+                hint="unstack an axis of integer size, or let the tensor vary over the dimension.",
+            )
         return [self.take(k, axis) for k in range(size)]
 
 
@@ -666,17 +1007,17 @@ def _add(
 
 
 def tensor_of(ctx: Context, op: Op, out: int = 0) -> RecurrentTensor:
-    """What an operation makes, at the current point."""
+    """Return an output of an operation as a tensor at the current point."""
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[out], out))
 
 
 def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> RecurrentTensor:
-    """An operation of any kind on tensors of one context."""
+    """Add an operation of any kind on tensors of one context."""
     return _add(args[0].ctx, kind, args, attrs)
 
 
 def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentTensor:
-    """A constant tensor without symbolic dimensions."""
+    """Add a constant without symbolic dimensions."""
     array = np.asarray(value)
     kept = narrow(array) if dtype is None else exactly(array, dtype)
     warn_lost_precision(array, kept)
@@ -684,19 +1025,19 @@ def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentT
 
 
 def value_of(ctx: Context, e: Lin | Cond) -> RecurrentTensor:
-    """An index expression as a tensor: int32, or boolean for a condition."""
+    """Return an index expression as an int32 tensor, or a condition as a boolean tensor."""
     if isinstance(e, Lin) and e.is_const:
         return constant(ctx, np.int32(e.const))
     return _add(ctx, "value", [], ValueAttrs(e, "i32" if isinstance(e, Lin) else "bool"))
 
 
 def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> RecurrentTensor:
-    """A tensor of whatever arithmetic accepts.
+    """Convert an operand of arithmetic to a tensor.
 
-    Python numbers are weak: they take the type `like`, unless it cannot hold them.
+    Python numbers are weak: they take the type `like` if it can represent them.
 
     Raises:
-        TypeError: the value is nothing that arithmetic accepts.
+        TypeError: the value is not an operand of arithmetic.
     """
     if isinstance(value, RecurrentTensor):
         return value
@@ -716,7 +1057,7 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
                 f"{value} does not fit into {kind.name}.",
                 hint='cast the tensor first, as in x.cast("i32"), or write a float.',
             )
-        if kind.kind not in "iu" and abs(value) >= 2**63:  # NumPy makes an object of it
+        if kind.kind not in "iu" and abs(value) >= 2**63:  # NumPy would create an object array
             return as_tensor(ctx, _as_float(value), dtype)
         return constant(ctx, value, dtype)
     if isinstance(value, float):
@@ -730,7 +1071,7 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     except OverflowError:
         raise ShapeError(
             "an array has integers that do not fit into 32 bits.",
-            hint='trl.constant(array, dtype="i64"), where the backend has 64-bit types; or floats.',
+            hint='write trl.constant(array, dtype="i64") if the backend has 64-bit types, or use floats.',
         ) from None
 
 
@@ -740,24 +1081,24 @@ def _as_float(value: int) -> float:
     except OverflowError:
         raise ShapeError(
             f"an integer of {value.bit_length():,} bits does not fit into a float.",
-            hint="scale it.",
+            hint="scale the integer.",
         ) from None
 
 
 def operand(ctx: Context | None, value: Any, like: DType | None = None) -> RecurrentTensor:
-    """`as_tensor` for arguments: what is no tensor is an error of the user's."""
+    """Convert an argument to a tensor, as `as_tensor` does, with a `ShapeError` in place of the TypeError."""
     try:
         return as_tensor(ctx, value, like)
     except TypeError:
         raise ShapeError(
-            f"{value!r} is no tensor.", hint="give a tensor, a number, an array or an index."
+            f"{value!r} is not a tensor.", hint="give a tensor, a number, an array or an index."
         ) from None
 
 
 def _weak(kind: str, dtype: DType, values: Sequence[Any]) -> DType:
-    """The type of Python numbers beside tensors of type `dtype`.
+    """Return the type of Python numbers combined with tensors of type `dtype`.
 
-    What integers of few bits cannot hold is compared with them all the same.
+    Comparisons with integers of few bits accept numbers outside their range.
     """
     if kind in ("eq", "ne", "lt", "le") and dtype in ("i8", "u8", "i16"):
         if any(isinstance(x, int) and not _fits(x, dtype) for x in values):
@@ -770,7 +1111,7 @@ def _fits(value: int, dtype: DType) -> bool:
 
 
 def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
-    """An elementwise operation after NumPy's rules of broadcasting and type promotion."""
+    """Add an elementwise operation, with NumPy's broadcasting and type promotion."""
     ctx = next((a.ctx for a in args if isinstance(a, RecurrentTensor)), None)
     known = [a.dtype for a in args if isinstance(a, RecurrentTensor)]
     like = _weak(kind, promote(known), args) if known else None
@@ -789,13 +1130,13 @@ def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
 
 
 def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
-    if x.rank in (0, rank):  # scalars go with every rank
+    if x.rank in (0, rank):  # scalars broadcast to every rank
         return x
     return x.reshape((*(1,) * (rank - x.rank), *x.shape))
 
 
 def _unify_sizes(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:
-    """`x` with its sizes written as in a shape, where they are equal; else what speaks against it."""
+    """Rewrite the sizes of `x` as those of `shape` if they are provably equal; else return the counterexample."""
     if x.rank != len(shape):
         return x, ""
     pairs = [(a, b) for a, b in zip(shape, x.shape, strict=True) if not same_size(a, b)]
@@ -806,20 +1147,20 @@ def _unify_sizes(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str
 def select_where(
     x: RecurrentTensor, cond: Cond, domain: Domain, elsewhere: RecurrentTensor
 ) -> RecurrentTensor:
-    """The tensor over `domain` that is `x` where the condition holds, and `elsewhere` elsewhere."""
+    """Return a tensor over `domain`: `x` at the points that satisfy the condition, `elsewhere` at the others."""
     merge = x.ctx.add_guarded(x.read, cond, elsewhere.read, domain)
     return tensor_of(x.ctx, merge)
 
 
 def broadcast_to(x: RecurrentTensor, shape: Shape) -> RecurrentTensor:
-    """`x` repeated along axes of size 1, and leading axes, up to `shape`."""
+    """Repeat axes of size 1 and add leading axes up to `shape`."""
     if same_shape(x.shape, shape):
         return x
     return apply("expand", [_lead(x, len(shape))], ShapeAttrs(shape))
 
 
 def dot(left: RecurrentTensor, right: RecurrentTensor, spec: str) -> RecurrentTensor:
-    """A contraction written as for `einsum`: a letter per axis."""
+    """Contract two tensors by an einsum specification with one letter per axis."""
     inputs, out = spec.split("->")
     a, b = inputs.split(",")
     common = promote((left.dtype, right.dtype))

@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own (`trl.custom_vjp`)."""
+"""Functions with user-defined gradients (`trl.custom_vjp`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Tensor = RecurrentTensor
 
 
 class CustomVjp:
-    """A function of tensors whose gradient is what a rule says.
+    """Function of tensors with a user-defined gradient, created by `trl.custom_vjp`.
 
-    Made by `trl.custom_vjp`, as in JAX: `f.defvjp(forward, backward)`, where `forward(*args)` gives
-    the result and what the rule needs of it, and `backward(kept, g)` a gradient for each argument.
+    As in JAX, `f.defvjp(forward, backward)` defines it: `forward(*args)` returns the result and the residuals;
+    `backward(residuals, g)` returns a gradient for each argument.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -30,14 +30,18 @@ class CustomVjp:
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Let `forward` stand for the function, and `backward` for its derivative.
+        """Set the function's forward and backward rules.
 
         Args:
-            forward: takes what the function takes; returns its result (a tensor, or a tuple of some)
-                and anything that `backward` needs.
-            backward: takes that and the gradient of the result (a tuple of some where there are
-                several); returns a tuple with a gradient for each argument: of the argument's shape,
-                over its domain (what varies over more is added up), or None for no gradient.
+            forward: takes the function's arguments; returns its result, a tensor or a tuple of tensors, and the
+                residuals, any object.
+            backward: takes the residuals and the gradient of the result, a tuple if the result is one. Returns a
+                tuple with one gradient per argument, of the argument's shape, or None for no gradient. It is summed
+                over dimensions that the argument does not vary over.
+
+        Example:
+            >>> f = trl.custom_vjp(lambda x: x)
+            >>> f.defvjp(lambda x: (x, None), lambda residuals, g: (g.clip(-1.0, 1.0),))
         """
         self._rules = forward, backward
 
@@ -45,7 +49,7 @@ class CustomVjp:
         if self._rules is None:
             raise GradientError(
                 f"{getattr(self, '__name__', self._function)} has no rule for its gradient yet.",
-                hint="write f.defvjp(forward, backward) before it is called.",
+                hint="write f.defvjp(forward, backward) before the first call.",
             )
         forward, backward = map(explain_call_errors, self._rules)
         args = self._positional(args, named) if named else args
@@ -53,20 +57,23 @@ class CustomVjp:
         made = forward(*inputs)
         if not isinstance(made, tuple) or len(made) != 2:
             raise GradientError(
-                "the forward rule returns two things: the result, and what backward needs.",
-                hint="return y, (x, y)",
+                "the forward rule does not return a pair of result and residuals.",
+                hint="return a pair, such as y, (x, y).",
             )
         result, kept = made
         several = isinstance(result, tuple)
         results: Sequence[Any] = result if several else (result,)
         if not results or not all(isinstance(y, RecurrentTensor) for y in results):
             raise GradientError(
-                "the forward rule's result is no tensor, and no tuple of tensors.",
-                hint="return y, (x, y)",
+                "the forward rule's result is neither a tensor nor a tuple of tensors.",
+                hint="return a pair of tensor and residuals, such as y, (x, y).",
             )
         for x in (*results, *(x for x in inputs if isinstance(x, RecurrentTensor))):
             if x.subset is not TRUE:
-                raise GradientError(f"{x.name} is conditional, which no custom rule takes.")
+                raise GradientError(
+                    f"{x.name} is conditional, which a custom rule does not support.",
+                    hint="define its value everywhere: x.otherwise(0.0).",
+                )
         outputs = tuple(elementwise("copy", [y]) for y in results)
         rule = Rule(outputs, tuple(inputs), kept, backward, several, user_origin())
         for y in outputs:
@@ -74,26 +81,29 @@ class CustomVjp:
         return outputs if several else outputs[0]
 
     def _positional(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """All arguments in the order of the function's, which is that of the rules'."""
+        """Return all arguments in the order of the function's parameters."""
         try:
             given = signature(self._function).bind(*args, **named)
         except TypeError as error:
             raise misfit(self._function, named, error) from None
         given.apply_defaults()
         if given.kwargs:
-            raise GradientError(f"the rules get no argument by name ({', '.join(given.kwargs)}).")
+            raise GradientError(
+                f"the rules do not accept keyword-only arguments ({', '.join(given.kwargs)}).",
+                hint="declare them as positional parameters of the function.",
+            )
         return given.args
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One call of a function with a gradient of its own.
+    """One call of a function with a user-defined gradient.
 
     Attributes:
-        outputs, inputs: what it returned, and was given.
-        kept, backward: how gradients follow.
+        outputs, inputs: its results and arguments.
+        kept, backward: the residuals, and the backward rule.
         several: whether it returned a tuple.
-        origin: where it was called.
+        origin: the line of the call.
     """
 
     outputs: tuple[Tensor, ...]
@@ -109,10 +119,10 @@ class Rule:
         return tuple(x for x in self.inputs if isinstance(x, RecurrentTensor) and is_float(x.dtype))
 
     def gradients(self, of: Sequence[Tensor]) -> list[Tensor | None]:
-        """The gradients of `operands`, given those of the outputs.
+        """Return the gradients of `operands`, from the gradients of the outputs.
 
         Raises:
-            GradientError: the rule returns something else.
+            GradientError: the rule's result is not one gradient per argument.
         """
         found = self.backward(self.kept, tuple(of) if self.several else of[0])
         if not isinstance(found, tuple) or len(found) != len(self.inputs):
@@ -127,7 +137,7 @@ class Rule:
         if g is None:
             return None
         if not isinstance(g, RecurrentTensor) or not same_shape(g.shape, x.shape):
-            raise self._make_error(f"gives {_describe_value(g)} as the gradient of {x.type}")
+            raise self._make_error(f"returns {_describe_value(g)} as the gradient of {x.type}")
         extra = [d for d in g.domain if d not in x.domain]
         return (g.sum(over=extra) if extra else g).cast(x.dtype)
 
@@ -146,14 +156,21 @@ def _describe_value(value: Any) -> str:
 
 
 def custom_vjp(function: Callable[..., Any]) -> CustomVjp:
-    """Give a function a gradient of its own: a decorator; see `CustomVjp.defvjp`.
+    """Define a function with a user-defined gradient; usable as a decorator.
 
-    ```python
-    @trl.custom_vjp
-    def clipped(x):  # x itself, whose gradient is at most 1
-        return x
+    Args:
+        function: a function of tensors. Set its rules with `defvjp(forward, backward)`.
 
-    clipped.defvjp(lambda x: (x, None), lambda kept, g: (g.clip(-1.0, 1.0),))
-    ```
+    Returns:
+        a `CustomVjp`, called like the function.
+
+    Example:
+        >>> @trl.custom_vjp
+        ... def limited(x):  # the identity, with gradients limited to 1
+        ...     return x
+        >>> limited.defvjp(lambda x: (x, None), lambda residuals, g: (g.clip(-1.0, 1.0),))
+        >>> w = trl.parameter((2,), name="w")
+        >>> limited(w).sum().backward()
+        gradients of 1 parameter
     """
     return CustomVjp(function)

@@ -1,8 +1,7 @@
-"""The paths that a gradient flows along, and that they are the whole program's.
+"""Paths of gradients, and the check that they are final.
 
-A gradient is written along the paths of the program so far. What is assigned later, a branch or a
-parameter's update, may open a path or close one, which the gradient would miss in silence: so the
-paths are found once more when the program is complete.
+A gradient follows the paths of the program written so far. A later branch or update may add or remove a path, and the
+gradient would silently be wrong. Therefore the paths are computed again when the program is complete.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from timerl_nb.compiler.language.program_context import Context
 
 @dataclass(frozen=True)
 class Paths:
-    """From `root` back to `targets`; to every trainable parameter where there are none (`backward()`).
+    """Paths from `root` back to `targets`, or to every trainable parameter if `targets` is None.
 
-    `backward()` stops at parameters and at what they are next, other gradients at parameters only.
+    `backward()` (no targets) stops at parameters and their `next`; other gradients stop at parameters only.
     """
 
     ctx: Context
@@ -30,21 +29,21 @@ class Paths:
     targets: frozenset[int] | None
 
     def stop_at(self, op: Op) -> bool:
-        """Whether gradients do not flow through the operation into its operands."""
+        """Test whether gradients do not flow through the operation."""
         if op.kind == "merge":
             ctx = self.ctx
             return op.id in ctx.parameters or (self.targets is None and op.id in ctx.after_update)
         return op.kind not in VJP or not is_float(op.dtype)
 
     def operands(self, graph: Pdg, op_id: int) -> list[int]:
-        """What gradients flow into from an operation: its operands, or those its own rule names."""
+        """Return the operations that receive a gradient from this one: its operands, or those of its custom rule."""
         rule = self.ctx.rules.get(op_id)
         if rule is not None:
             return [x.read.source for x in rule.operands]
         return list(graph[op_id].sources)
 
     def reachable_operations(self, graph: Pdg) -> dict[int, None]:
-        """The operations that the root depends on by floating-point values."""
+        """Return the operations on which the root depends through floating-point values."""
 
         def floating(ids: Iterable[int]) -> list[int]:
             return [k for k in ids if is_float(graph[k].dtype)]
@@ -55,7 +54,7 @@ class Paths:
         )
 
     def active(self, graph: Pdg) -> dict[int, None]:
-        """Those of them that depend on a target, or are one, operands first."""
+        """Return the reachable operations that depend on a target, operands first."""
         found = self.reachable_operations(graph)
         trained = (k for k, p in self.ctx.parameters.items() if p.trainable)
         targets: Iterable[int] = trained if self.targets is None else self.targets
@@ -68,10 +67,10 @@ class Paths:
         return {op_id: None for op_id in graph.order if op_id in useful}
 
     def require_unchanged(self, origin: Origin) -> None:
-        """Let it be an error if the paths are others when the program is complete.
+        """Raise an error when the program is complete if the paths have changed.
 
         Args:
-            origin: where the gradient is taken.
+            origin: the line of the gradient.
         """
         graph = self.ctx.snapshot()
         inputs = {
@@ -87,7 +86,7 @@ class Paths:
         self.ctx.at_end(check)
 
     def _branches(self, graph: Pdg) -> frozenset[tuple[int, Read]]:
-        """The branches of merges that gradients flow through."""
+        """Return the branches of merges that carry gradients."""
         active = self.active(graph)
         return frozenset(
             (op_id, read)
@@ -105,7 +104,7 @@ class Paths:
         origin: Origin,
     ) -> BranchError:
         now = self._branches(graph)
-        # a branch written since; other paths are new through it
+        # prefer a branch written since; other new paths lead through it
         fresh = [(k, r) for k, r in now if k in inputs and r not in inputs[k]]
         merge, read = min(fresh or branches - now, key=lambda found: found[0])
         op = graph[merge]
@@ -117,7 +116,7 @@ class Paths:
                 f"{name} gets its update after a gradient was taken through {name}.next.",
                 origin=line,
                 others=others,
-                hint=f"write the update before trl.grad(), or let it stop: {name}.next.detach().",
+                hint=f"write the update before trl.grad(), or stop the gradient: {name}.next.detach().",
             )
         return BranchError(
             f"{op.label or 'this tensor'} gets a branch after a gradient was taken through it.",

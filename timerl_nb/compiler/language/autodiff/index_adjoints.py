@@ -1,10 +1,9 @@
-"""Gradients through symbolic indices: the sum over the inverse of an access.
+"""Gradients through symbolic indices: sums over the inverse of an access.
 
-A read of x at φ(p) gives x at q a gradient from every p with φ(p) = q. isl inverts φ: where the
-readers of a point form a box, `adjoint` adds them up as a slice; where they do not, it lays each
-reader's part out along the dimensions that it reads of, which is right for any access.
-`through_slices` is for operations that reduce the slices they read: their gradient is a reduction
-over the readers, and spreads nothing; where it has no rule, the general way remains.
+If an operation reads x at φ(p), then x at q receives a gradient from every p with φ(p) = q. isl inverts φ. If the
+readers of each point form a box, `adjoint` sums over a slice. Otherwise it pads each reader's gradient to the
+whole dimensions of the source, which is correct for any access. `through_slices` handles operations that reduce
+the slices they read: their gradient is a reduction over the readers, without padding.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 )
 from timerl_nb.compiler.symbolic.substitution import subst
 
-# Per operation the points with an effect on the loss; None for none.
+# Points with an effect on the loss, per operation; None if there are none.
 Needed = Callable[[], Mapping[int, Set | None]]
 
 
 @dataclass(frozen=True)
 class Inverse:
-    """The readers of a source point: per dimension of the reader a range, in terms of the source.
+    """Readers of a source point: a range per dimension of the reader, as functions of the source point.
 
     Attributes:
-        cond: the source points with readers.
-        first: the first reader of such a point, per dimension.
-        last: the last one.
-        exact: whether all points of that box are readers.
-        readers: the reader's points that count; at others the gradient is zero.
+        cond: the source points that have readers.
+        first: the first reader, per dimension.
+        last: the last reader, per dimension.
+        exact: whether all points of this box are readers.
+        readers: the readers that count; the gradient is zero at others.
     """
 
     cond: Cond
@@ -66,22 +65,22 @@ class Inverse:
 
     @property
     def summed_dims(self) -> Domain:
-        """The reader's dimensions over which there may be several readers of one point."""
+        """The reader's dimensions along which a point may have several readers."""
         return tuple(d for d, e in self.first.items() if e is not self.last[d])
 
 
-# isl's operations for one inverse, some seconds; beyond them the general way is taken.
+# Limit of isl operations for one inverse (some seconds); beyond it, gradients are padded.
 _INVERSE = 10_000_000
-# A relation of more pieces is inverted as a whole.
+# A relation with more pieces is inverted as a whole.
 _MOST_PIECES = 8
 
 
 def inverses_of(graph: Pdg, op: Op, read: Read, needed: Needed) -> tuple[Inverse, ...]:
-    """Invert a read's relation with isl: one inverse, or one for each of several pieces.
+    """Invert a read's relation with isl, as a whole or in several pieces.
 
-    In a recurrence only readers with an effect on the loss count: further readers would add
-    dependences, and might close a circle. Outside of recurrences an inverse that is
-    not exact spans whole dimensions. If isl reaches its ceiling it does too, with a warning.
+    In a recurrence only readers with an effect on the loss count: other readers would add dependences, perhaps a
+    cycle. Outside of recurrences, an inexact inverse covers whole dimensions, and so does one that isl cannot
+    compute within its limit; the latter gives a warning.
     """
     recurrent = _depends(graph, read.source, op.id)
     try:
@@ -91,10 +90,11 @@ def inverses_of(graph: Pdg, op: Op, read: Read, needed: Needed) -> tuple[Inverse
         if recurrent:
             raise
         warn(
-            f"the reads {read_text(graph.ops, read)} are not inverted within the ceiling on isl's "
-            "work: each reader's part of the gradient is laid out along whole dimensions, which takes "
+            f"the reads {read_text(graph.ops, read)} cannot be inverted within the limit on isl's "
+            "work: each reader's gradient is padded to whole dimensions, which takes "
             "more memory and time.",
             origin=op.origin,
+            hint="read at a simpler index, for example without // and %.",
         )
         return (_anywhere(graph, op, read),)
 
@@ -135,10 +135,10 @@ def _invert_read(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Itera
 
 
 def _lost_remainders(read: Read) -> list[Cond]:
-    """Divide the readers by the remainder of a division, if the index lacks that remainder.
+    """Partition the readers by the remainder of a division that the index does not contain.
 
-    At `L // 2` two readers share a source point. With L = 3 * a + b they may lie in two rows, and
-    the box around both then contains the source point itself. A single reader has a smaller box.
+    At `L // 2`, two readers share a source point. With L = 3 * a + b they may lie in two rows, and the box around both
+    may contain the source point itself. Each part has a smaller box.
     """
     found = set[Div | Mod](atom for entry in read.index for atom in _quotients(entry))
     kept = {(atom.arg, atom.by) for atom in found if isinstance(atom, Mod)}
@@ -162,7 +162,7 @@ def _ends(graph: Pdg, op: Op, read: Read, back: Relation, readers: Cond, *, exac
     first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
     read_at = back.domain()
     cond = read_at.condition(source)
-    if cond is not TRUE:  # what is written where nobody reads is asked of every point
+    if cond is not TRUE:  # state the condition relative to all points, not to the defined ones
         cond = read_at.condition(Set.from_condition(graph.dims, source.domain))
     return Inverse(cond, first, last, exact, readers)
 
@@ -173,21 +173,21 @@ def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
 
 
 def counted_at(c: Tensor, where: Cond) -> Tensor:
-    """A part of a gradient, which is zero where it is not defined, as one that is defined `where`."""
+    """Extend a partial gradient, zero where undefined, to the points that satisfy `where`."""
     return c if c.subset in (TRUE, where) else c.otherwise(0.0)
 
 
 def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor, needed: Needed) -> Tensor:
-    """Return the sum, over the points that read a source point, of their `c` for it.
+    """Return the gradient of a source: at each point the sum of `c` over its readers.
 
-    Both are zero outside their domains: a gradient through conditional tensors is made at their
-    points alone.
+    The result is defined only where the source is; outside, gradients are zero.
 
     Args:
-        c: at the reader's points, in the shape of the read.
+        c: the gradient of the read at each reader, in the shape of the read.
         needed: the points of each operation with an effect on the loss; `c` is zero at others.
 
-    Returns the gradient over the source's domain, in the source's shape.
+    Returns:
+        the gradient over the source's domain, in the source's shape.
     """
     if _is_own_point(graph, op, read):
         missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
@@ -208,7 +208,7 @@ def _sum_tensors(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _adjoint_part(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
-    """Return the gradient's part from the readers of one inverse."""
+    """Return the gradient from the readers of one inverse."""
     if not inverse.exact or _varies(c, read, inverse):
         return _laid_out(graph, op, read, c, inverse)
     positions = [
@@ -225,18 +225,18 @@ def _adjoint_part(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -
 
 
 def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
-    """Whether the readers of a point lay it at different places, or in slices of other lengths."""
+    """Test whether the readers of a point read it at different positions or in slices of different lengths."""
     sizes = [s for s in c.shape if isinstance(s, Lin)]
     starts = [e.lo for e in read.index if isinstance(e, Slice)]
     return any(e.symbols.intersection(inverse.summed_dims) for e in (*sizes, *starts))
 
 
 def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
-    """The sum over the readers, each laid out along the whole dimensions that it reads of.
+    """Sum over the readers, each padded to the whole dimensions of its slices.
 
-    Right for any access, at a price: every reader's part has the size of the dimension. One sum
-    over all points serves all source points; but it waits for all, so where the source depends on
-    its own slices, each point adds up the box around its readers alone.
+    This is correct for any access, but each reader's part has the size of the dimension. One sum over all
+    points serves all source points. If the source depends on its own slices, such a sum would wait for all points;
+    each point then sums only the box around its readers.
     """
     ctx, domain = c.ctx, graph.output(read).domain
     own = own_dims(read.index, domain)
@@ -266,7 +266,7 @@ def _depends(graph: Pdg, op_id: int, on: int) -> bool:
 
 
 def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
-    """The sum of `c` over dimensions, also over those that it does not vary over."""
+    """Sum over dimensions, including those that `c` does not vary over."""
     inside = tuple(d for d in dims if d in c.domain)
     total = c.sum(over=inside) if inside else c
     for d in dims:
@@ -276,9 +276,9 @@ def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
 
 
 def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
-    """`c` at all readers of a source point, and how many leading axes they are laid out along.
+    """Return `c` at all readers of a source point, and the number of leading axes that count readers.
 
-    Where nobody reads the point there are none: then all ranges are empty, and all indices 0.
+    A point without readers has empty ranges, and 0 for all other indices.
     """
     along = [d for d in c.domain if d in inverse.summed_dims]
     if inverse.cond is not TRUE and not along:
@@ -296,7 +296,7 @@ def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
 
 
 def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
-    """The sum over the readers; those that `c` does not tell apart are counted."""
+    """Sum over the readers; readers with the same `c` are counted."""
     total = there.sum(axis=tuple(range(lead))) if lead else there
     for d in inverse.summed_dims:
         if d not in c.domain:
@@ -308,14 +308,14 @@ def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
 
 
 def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
-    """`x` where the condition holds, zeros elsewhere."""
+    """Return `x` at the points that satisfy the condition, zeros at the others."""
     return select_where(x, cond, domain, zeros(x.shape, x.dtype))
 
 
 def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor | None:
-    """Return the gradient through a reduction of all its slices: one over the readers.
+    """Return the gradient through a reduction of all its slices, as a reduction over the readers.
 
-    None where the operation is none, or the readers of a point form no boxes.
+    Return None if the operation is not such a reduction, or the readers of a point do not form boxes.
     """
     op, read = node.op, node.op.inputs[0]
     slices = sum(isinstance(e, Slice) for e in read.index)
@@ -331,19 +331,19 @@ def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor 
 
 
 def _reduction_adjoint(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: Inverse) -> Tensor:
-    """Return the adjoint's part from the readers of one inverse."""
+    """Return the gradient from the readers of one inverse."""
     op, read = node.op, node.op.inputs[0]
     if op.kind == "discounted_sum":
         return _through_discount(graph, node, g, inverse)
     source = tensor_of(node.ctx, graph[read.source], read.out)
-    inner = [a - slices for a in op.attrs.axes if a >= slices]  # concrete axes reduced along
+    inner = [a - slices for a in op.attrs.axes if a >= slices]  # reduced axes of the source
     if op.kind == "sum":
         c = spread(g, inner, source.shape)
         there, lead = _readers(c, inverse)
         return _added_up(there, lead, c, inverse)
     x = node.inputs[0]
     here = x == spread(node.output, op.attrs.axes, x.shape)
-    share = g / here.sum(axis=list(op.attrs.axes)).cast(g.dtype)  # ties share
+    share = g / here.sum(axis=list(op.attrs.axes)).cast(g.dtype)  # equal maxima share the gradient
     share, best = (spread(c, inner, source.shape) for c in (share, node.output))
     shares, lead = _readers(share, inverse)
     bests, _ = _readers(_varying(best, share.domain), inverse)
@@ -351,7 +351,7 @@ def _reduction_adjoint(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: 
 
 
 def _reduces(op: Op, slices: int) -> bool:
-    """Whether the operation is a reduction along the axes of all slices that it reads."""
+    """Test whether the operation reduces the axes of all slices that it reads."""
     if op.kind in ("sum", "max", "min"):
         return set(range(slices)) <= set(op.attrs.axes)
     return op.kind == "discounted_sum" and slices == 1 and op.attrs.axis == 0
@@ -365,7 +365,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
         for d, e in zip(graph.output(read).domain, read.index, strict=True)
         if isinstance(e, Slice)
     ]
-    # the weight that reader p gives to the point is gamma to this power; p's symbols have a prime
+    # Reader p weights the point by gamma to this power; the symbols of p are primed.
     reader = {d: sym(primed_name(d)) for d in op.domain}
     power = subst(entry.hi, reader) - 1 - at if attrs.reverse else at - subst(entry.lo, reader)
     moving = [d for d in inverse.summed_dims if primed_name(d) in power.symbols]
@@ -374,7 +374,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
         there, lead = _readers(g, inverse)
         return _added_up(there, lead, g, inverse) * _power(node, subst(power, fixed), inverse)
     d = moving[0]
-    # what one step of the reader adds to the power
+    # change of the power per step of the reader
     slope = power - subst(power, {primed_name(d): reader[d] - 1})
     g = _varying(g, moving)
     if len(moving) > 1 or not slope.is_const or abs(slope.const) != 1:
@@ -382,7 +382,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
         return _discount_weighted_sum(g, at, end, attrs, inverse)
     there, lead = _readers(g, inverse)
     axis = [x for x in g.domain if x in inverse.summed_dims].index(d)
-    # the reader that gives the least power comes first, or last
+    # The reader with the least power is the first or the last one.
     nearest = inverse.first[d] if slope.const > 0 else inverse.last[d]
     attrs = DiscountAttrs(axis, attrs.gamma, reverse=slope.const < 0)
     summed = apply("discounted_sum", [there], attrs)
@@ -393,7 +393,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
 def _discount_weighted_sum(
     g: Tensor, at: Lin, end: Lin, attrs: DiscountAttrs, inverse: Inverse
 ) -> Tensor:
-    """The sum over the readers of `g`, each discounted by how far `at` is from its slice's `end`."""
+    """Sum `g` over the readers, discounted by the distance of `at` from the `end` of each reader's slice."""
     ends = _varying(value_of(g.ctx, end), g.domain)
     there, lead = _readers(g, inverse)
     ends, _ = _readers(ends, inverse)
@@ -405,7 +405,7 @@ def _discount_weighted_sum(
 
 
 def _varying(x: Tensor, dims: Iterable[str]) -> Tensor:
-    """The same values, made to vary over the dimensions."""
+    """Broadcast values over dimensions."""
     for d in dims:
         if d not in x.domain:
             x = x + value_of(x.ctx, sym(d)).cast(x.dtype) * 0
@@ -413,7 +413,7 @@ def _varying(x: Tensor, dims: Iterable[str]) -> Tensor:
 
 
 def _power(node: Node, power: Lin, inverse: Inverse) -> Any:
-    """gamma to a power that has no bounds where nobody reads: infinity times zero is no number."""
+    """Return gamma to a power, or to 0 at points without readers: infinity times zero is NaN."""
     gamma, power = node.op.attrs.gamma, pick(inverse.cond, power, 0)
     if power.is_const:
         return gamma**power.const

@@ -1,9 +1,8 @@
-"""Reverse-mode differentiation through symbolic dimensions (000_9a2364bc51ddf94b.txt §5.1).
+"""Reverse-mode differentiation through symbolic dimensions. Source: [Rec] §5.1.
 
-For an edge y[p] = f(x[φ(p)]), the gradient of x at q is the sum of f'(∇y[p]) over all p with
-φ(p) = q: `vjp` holds the f' of each kind, and `adjoint` the sum over the inverse of φ, which isl
-computes. Cycles pass through merges, whose gradients are made first and defined last; so a
-recurrence's gradient is a recurrence again.
+For an edge y[p] = f(x[φ(p)]), the gradient of x at q is the sum of f'(∇y[p]) over all p with φ(p) = q. `vjp_rules`
+implements f' per kind of operation, and `adjoint` the sum over the inverse of φ. Cycles pass through merges: the
+gradient of a merge is created first and defined last. Hence the gradient of a recurrence is a recurrence.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def backward(loss: Tensor) -> Backward:
     """Add to each parameter's `grad` the gradient of the sum of `loss` over all its points.
 
     Raises:
-        GradientError: no parameter can be reached, or only through what has no derivative.
+        GradientError: the loss depends on no parameter, or only through operations without a derivative.
     """
     ctx = loss.ctx
     leaves = [p for p in ctx.parameters.values() if p.trainable]
@@ -53,8 +52,8 @@ def backward(loss: Tensor) -> Backward:
     if all(g is None for g in found):
         raise GradientError(
             "backward() reaches no parameter from this loss.",
-            hint="check that the loss depends on parameters and was not detached; p.next is as if "
-            "detached.",
+            hint="check that the loss depends on parameters and is not detached; gradients do not "
+            "flow through p.next.",
         )
     reached = [(leaf, g) for leaf, g in zip(leaves, found, strict=True) if g is not None]
     for leaf, g in reached:
@@ -65,19 +64,17 @@ def backward(loss: Tensor) -> Backward:
 
 @explain_call_errors
 def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
-    """The gradients of the sum of `loss` over its points, with respect to each tensor in `of`.
-
-    Returns one tensor for one, a list for a list; over the domain of the tensor they belong to.
+    """Return the gradients of the sum of `loss` over its points, one per tensor in `of`.
 
     Raises:
-        GradientError: a tensor cannot be reached, or only through what has no derivative.
+        GradientError: the loss does not depend on a tensor, or only through operations without a derivative.
     """
     several: list[Any] = list(of) if isinstance(of, list | tuple) else [of]
     for x in (loss, *several):
-        if not isinstance(x, RecurrentTensor):  # the annotation is not checked
+        if not isinstance(x, RecurrentTensor):  # Python does not check annotations
             raise GradientError(
-                f"{x!r} is no tensor to differentiate.",
-                hint="write trl.grad(loss, [x, y]) of tensors: it returns gradients as tensors.",
+                f"{x!r} is not a tensor to differentiate.",
+                hint="write trl.grad(loss, [x, y]) with tensors.",
             )
     with loss.ctx.attempt():
         found = gradients(loss, several, optional=False)
@@ -85,9 +82,12 @@ def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
 
 
 def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list[Tensor | None]:
-    """The gradients with respect to the leaves; None (where `optional`) for what is not reached."""
+    """Return the gradients of the leaves; if `optional`, None for leaves on which the loss does not depend."""
     if not is_float(loss.dtype):
-        raise GradientError(f"only floating-point values have a gradient, not {loss.type}.")
+        raise GradientError(
+            f"only floating-point values have a gradient, not {loss.type}.",
+            hint="differentiate a floating-point tensor.",
+        )
     ctx = loss.ctx
     loss = loss.settled()
     for leaf in leaves:
@@ -110,8 +110,8 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     if loss.read.source in active:
         total[loss.read.source].append(broadcast_to(constant(ctx, 1.0, loss.dtype), loss.shape))
 
-    # A merge's gradient is needed by its branches, perhaps before all its readers are known; so is
-    # that of a result whose rule the user gave.
+    # The gradient of a merge is read by its branches before all its readers are processed; so is that of a
+    # result with a custom rule.
     pending: dict[int, Tensor] = {}
     for rule in dict.fromkeys(ctx.rules[k] for k in active if k in ctx.rules):
         made = [y.read.source for y in rule.outputs]
@@ -139,7 +139,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     for op_id, gradient in pending.items():
         parts, where = total.get(op_id), graph[op_id].where
         whole = _sum_parts(parts, where) if parts else zeros(gradient.shape, gradient.dtype)
-        if where is not TRUE and whole.subset is TRUE:  # elsewhere its readers may not exist
+        if where is not TRUE and whole.subset is TRUE:  # other points may have no readers
             whole = whole.given(where)
         ctx.set_branches(gradient.read.source, [whole.otherwise(0.0).read])
 
@@ -160,19 +160,19 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
 
 
 def _dependence_subgraph(graph: Pdg, root: int) -> Pdg:
-    """Return an operation's dependences in a graph."""
+    """Return the subgraph of an operation's dependences."""
     found = reached_from([root], lambda k: graph[k].sources)
     return Pdg(graph.dims, {k: op for k, op in graph.ops.items() if k in found})
 
 
 def _open(ctx: Context, op: Op) -> Tensor:
-    """The gradient of an operation's value, to be given later."""
+    """Create the gradient of an operation's value; its branches follow later."""
     made = ctx.open_merge(op.type, op.domain, f"d{op.label}" if op.label else "")
     return tensor_of(ctx, made)
 
 
 def _broadcast_to_domain(g: Tensor, domain: Domain) -> Tensor:
-    """The gradient as a tensor over the whole domain, also where it is the same everywhere."""
+    """Return the gradient over the whole domain, broadcast if it is constant."""
     if g.domain == domain:
         return g
     merge = g.ctx.open_merge(g.type, domain)
@@ -181,7 +181,7 @@ def _broadcast_to_domain(g: Tensor, domain: Domain) -> Tensor:
 
 
 def _sum_parts(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
-    """The sum of parts of the gradient of what is defined `where`; each is zero elsewhere."""
+    """Sum the parts of a gradient defined at the points `where`; each part is zero where it is undefined."""
     if len({part.subset for part in parts}) > 1:
         parts = [counted_at(part, where) for part in parts]
     total = parts[0]
@@ -191,10 +191,13 @@ def _sum_parts(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
 
 
 def _unreached_error(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
-    """Say what lies between the loss and a leaf that the gradient does not reach."""
+    """Return the error that names the operations between the loss and an unreached leaf."""
     seen = reached_from([paths.root], lambda k: graph[k].sources)
     if leaf.read.source not in seen:
-        return GradientError(f"the loss does not depend on {leaf.name}.")
+        return GradientError(
+            f"the loss does not depend on {leaf.name}.",
+            hint="differentiate with respect to a tensor that the loss uses.",
+        )
     blocks = {
         f"{op.name} ({NO_VJP.get(op.kind, 'a parameter')}) at": op.origin
         for op in (graph[k] for k in seen)
@@ -215,7 +218,7 @@ def _differentiate(
     total: dict[int, list[Tensor]],
     needed: Needed,
 ) -> None:
-    """Add to each active operand's total what the operation contributes."""
+    """Add an operation's contribution to the total of each active operand."""
     inputs = tuple(RecurrentTensor(ctx, read) for read in op.inputs)
     node = Node(ctx, op, inputs, tensor_of(ctx, op))
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]

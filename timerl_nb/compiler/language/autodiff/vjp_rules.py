@@ -1,8 +1,7 @@
-"""The rules of differentiation, one per kind of operation: vector-Jacobian products.
+"""Vector-Jacobian products: one differentiation rule per kind of operation.
 
-`VJP` says how the gradient of a result becomes the gradients of the operands, all at the
-operation's own point; `NO_VJP` says why a kind has no such rule. Every kind is in exactly one of
-the two.
+A rule in `VJP` maps the gradient of a result to the gradients of the operands, at the operation's own point. `NO_VJP`
+gives the reason for a kind without a rule. Every kind is in exactly one of the two.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Tensor = RecurrentTensor
 
 @dataclass(frozen=True)
 class Node:
-    """An operation being differentiated: its operands and result as tensors at its own point."""
+    """Operation under differentiation, with its operands and result as tensors at its own point."""
 
     ctx: Context
     op: Op
@@ -60,7 +59,7 @@ Rule = Callable[[Node, Tensor], Sequence[Tensor | None]]
 
 
 def _fit(g: Tensor, shape: Shape) -> Tensor:
-    """Sum a gradient over the axes along which its operand was repeated."""
+    """Sum a gradient over the axes along which its operand was broadcast."""
     if not shape:
         return g.sum()
     axes = [
@@ -72,12 +71,12 @@ def _fit(g: Tensor, shape: Shape) -> Tensor:
 
 
 def _unary(derivative: Callable[[Tensor, Tensor], Any]) -> Rule:
-    """dy/dx as a function of x and y."""
+    """Return the rule for a derivative dy/dx given as a function of x and y."""
     return lambda node, g: [g * derivative(node.inputs[0], node.output)]
 
 
 def _binary(rule: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> Rule:
-    """The operands' gradients as a function of g, x, y and the result, before the repeated axes."""
+    """Return the rule for gradients given as functions of g, x, y and the result, before broadcasting is undone."""
 
     def fit_gradients(node: Node, g: Tensor) -> Sequence[Tensor]:
         x, y = node.inputs
@@ -89,12 +88,12 @@ def _binary(rule: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) 
 
 def _pow(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
     safe = where(x > 0.0, x, 1.0)
-    less = where(y == 0.0, 1.0, y - 1.0)  # 0 * 0 ** -1 is no number
+    less = where(y == 0.0, 1.0, y - 1.0)  # 0 * 0 ** -1 is NaN
     return g * y * x**less, where(x > 0.0, g * z * safe.log(), 0.0)
 
 
 def _pick_larger(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
-    half = where(x == y, 0.5, 1.0)  # ties share
+    half = where(x == y, 0.5, 1.0)  # equal operands share the gradient
     return where(x == z, g * half, 0.0), where(y == z, g * half, 0.0)
 
 
@@ -104,7 +103,7 @@ def _where(node: Node, g: Tensor) -> Sequence[Tensor | None]:
 
 
 def spread(g: Tensor, axes: Sequence[int], shape: Shape) -> Tensor:
-    """Put back reduced axes."""
+    """Restore reduced axes by repetition."""
     kept = tuple(1 if k in axes else s for k, s in enumerate(shape))
     return broadcast_to(g.reshape(kept), shape)
 
@@ -115,7 +114,7 @@ def _sum(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _prod(node: Node, g: Tensor) -> Sequence[Tensor]:
-    # the product of the others: by division, unless a zero is among them
+    # The derivative is the product of the other elements: a quotient, except for zeros.
     attrs: AxesAttrs = node.op.attrs
     (x,) = node.inputs
     zero = x == 0.0
@@ -164,7 +163,7 @@ def _dot(node: Node, g: Tensor) -> Sequence[Tensor]:
 def _dot_operand(
     g: Tensor, other: Tensor, out: str, labels: str, want: str, shape: Shape
 ) -> Tensor:
-    # labels of the operand that are summed away alone come back by repetition
+    # Labels that only this operand has, and that are summed, return by repetition.
     known = "".join(x for x in want if x in out or x in labels)
     made = dot(g, other, f"{out},{labels}->{known}")
     if known == want:
@@ -174,7 +173,7 @@ def _dot_operand(
 
 
 def _conv(node: Node, g: Tensor) -> Sequence[Tensor]:
-    """The three positions of a sweep obey one equation: each gradient solves it for another."""
+    """The positions in input, kernel and output satisfy one linear equation; each gradient solves it for another one."""
     a: ConvAttrs = node.op.attrs
     x, w = node.inputs
     of_x, of_w = list[Sweep](), list[Sweep]()
@@ -206,7 +205,7 @@ def _scatter(node: Node, g: Tensor) -> Sequence[Tensor | None]:
 
 
 def _scatter_set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
-    """What was replaced has no share of the gradient: of the first operand, and of other values."""
+    """Replaced elements have no gradient: neither in the first operand nor among overwritten values."""
     a: SetAttrs = node.op.attrs
     x, values, at = node.inputs
     nothing = constant(node.ctx, 0.0).cast(g.dtype)._broadcast_to(values.shape)
@@ -214,7 +213,7 @@ def _scatter_set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     for k in range(1, at.rank):
         number = number * at._length(k) + at._positions(k)
     number = number._broadcast_to(at.shape)
-    # which of them is the last at each position, and at the position of each
+    # The last writer of each position, then the last writer of each element's position.
     labels = "".join(label for label in a.out if label == a.axis or label in a.right)
     shape = tuple(x.shape[a.out.index(label)] for label in labels)
     none = constant(node.ctx, np.int32(-1))._broadcast_to(shape)
@@ -226,7 +225,7 @@ def _scatter_set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
 
 
 def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
-    """y[k] = a[k] y[k-1] + b[k]: the terms' gradient is h[k] = a[k+1] h[k+1] + g[k]."""
+    """For y[k] = a[k] y[k-1] + b[k], the gradient of b is h[k] = a[k+1] h[k+1] + g[k]."""
     attrs: ScanAttrs = node.op.attrs
     later = _shift_along_axis(node.inputs[0], attrs.axis, back=not attrs.reverse)
     h = apply("linear_scan", [later, g], replace(attrs, reverse=not attrs.reverse))
@@ -234,17 +233,17 @@ def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _shift_along_axis(x: Tensor, axis: int, *, back: bool) -> Tensor:
-    """x[k + 1] (`back`), or x[k - 1], along an axis; zero where there is none."""
+    """Return x[k + 1] (`back`) or x[k - 1] along an axis, with zeros at the end."""
     return apply("reindex", [x], ReindexAttrs.padded(axis, const(-1 if back else 1), x.shape[axis]))
 
 
 def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
-    """Each running extremum's gradient goes to its last occurrence."""
+    """The gradient of each running extremum goes to its last occurrence."""
     attrs: SlidingAttrs = node.op.attrs
-    assert attrs.window is None  # others are made after differentiation
+    assert attrs.window is None  # passes create windows only after differentiation
     (x,) = node.inputs
     size = x.shape[attrs.axis]
-    place = x._positions(attrs.axis, reverse=attrs.forward) + 1  # in the order of the scan
+    place = x._positions(attrs.axis, reverse=attrs.forward) + 1  # numbered in scan order
     last = apply("sliding_max", [where(x == node.output, place, 0)], attrs)
     at = value_of(node.ctx, lin(size)) - last if attrs.forward else last - 1
     labels = LABELS[: x.rank]
@@ -254,7 +253,7 @@ def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _atan2(g: Tensor, y: Tensor, x: Tensor, z: Tensor) -> Sequence[Tensor]:
-    # scaled, since squares overflow and vanish; 0 at infinity, and at the origin, as it has no angle
+    # Scaled against overflow and underflow of squares; 0 at infinity and at the origin.
     most = abs(x).maximum(abs(y)).detach()
     near = most < np.inf
     size = where((most > 0.0) & near, most, 1.0)
@@ -334,7 +333,7 @@ VJP: Final[Mapping[str, Rule]] = {
 }
 NO_VJP: Final[Mapping[str, str]] = {
     "const": "a constant",
-    "data": "given values",
+    "data": "input data",
     "value": "an index",
     "rng": "random bits",
     "unit": "random numbers",
@@ -350,16 +349,16 @@ NO_VJP: Final[Mapping[str, str]] = {
     "le": "a comparison",
     **dict.fromkeys(("and", "or", "xor", "shl", "shr"), "boolean, or bits"),
     "argmax": "an integer choice",
-    "orthonormal": "what parameters start from; no gradient reaches it",
+    "orthonormal": "an initial value of parameters",
     "argmin": "an integer choice",
     "argsort": "an integer choice",
     "merge": "differentiated by branch in `gradients`",
-    "accumulate": "made by the compiler, after differentiation",
-    "dataflow": "made by the compiler, after differentiation",
+    "accumulate": "created by the compiler after differentiation",
+    "dataflow": "created by the compiler after differentiation",
     "output": "a sink",
     "bound": "a sink",
     "checkpoint": "a sink",
     "call": "a sink",
-    "udf": "a function that the compiler cannot see into",
-    "jaxed": "differentiated by the rule of its call, as far as it takes and gives numbers that vary",
+    "udf": "a host function",
+    "jaxed": "a JAX function without floating-point operands or results",
 }

@@ -1,1 +1,1 @@
-"""Reads and definitions by symbolic indices: `x[t + 1]`, `x[t:T]`, `x[t == 0] = ...`."""
+"""Symbolic indexing: reads such as `x[t + 1]` and `x[t:T]`, branches such as `x[t == 0] = ...`."""

@@ -1,8 +1,8 @@
-"""Where tensors are defined: the subsets of conditional tensors (semantics.md §6).
+"""Conditional tensors: the subset of the domain on which a tensor is defined.
 
-`x[c]` is an operation that runs where c holds. A tensor that is not indexed stands for itself at the
-current point, so an operation runs where all such operands are defined: subsets intersect. An index
-names a point, which must lie inside: that is a read like any other, and proved like one.
+`x[cond]` is an operation that runs at the points that satisfy `cond`. An operation on tensors without an index
+runs where all of them are defined, at the intersection of their subsets. A read at an index must lie inside
+the subset; this is proved like any other read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, And, Cond, all_o
 
 
 def subset_of(op_of: Callable[[int], Op], read: Read) -> Cond:
-    """Where the tensor that is read is defined, as far as it stands for itself at the current point.
+    """Return the condition under which a tensor read at the current point is defined.
 
-    TRUE for a tensor that is defined everywhere, and for a read at points that the index names.
+    TRUE for a tensor defined everywhere, and for a read at other points.
     """
     source = op_of(read.source)
     if source.where is TRUE:
@@ -27,12 +27,12 @@ def subset_of(op_of: Callable[[int], Op], read: Read) -> Cond:
 
 
 def subsets_of(op_of: Callable[[int], Op], reads: Iterable[Read]) -> Cond:
-    """Where all operands are defined that stand for themselves."""
+    """Return the conjunction of the operands' subsets."""
     return all_of(TRUE, *(subset_of(op_of, read) for read in reads))
 
 
 def split(cond: Cond, names: Iterable[str]) -> tuple[Cond, Cond]:
-    """The parts of a condition that vary with the named dimensions, and the others."""
+    """Split a condition into the part that depends on the named dimensions, and the rest."""
     parts = cond.args if isinstance(cond, And) else (cond,)
     moving = set(names)
     inside = [part for part in parts if part.symbols & moving]

@@ -1,4 +1,4 @@
-"""`ctx.before(a, b)`: an order between two tensors that their equations do not ask for."""
+"""Execution order requested by the user with `ctx.before(a, b)`, independent of the equations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from timerl_nb.compiler.symbolic.index_expressions import Entry, Lin, index_text
 
 
 def order_of(ctx: Context, a: Any, b: Any) -> Order:
-    """The order that `ctx.before(a, b)` asks for.
+    """Return the order requested by `ctx.before(a, b)`.
 
     Raises:
-        DomainError: one of them is no tensor of the context, or `b` is nothing that is computed at
-            its own point.
+        DomainError: an argument is not a tensor of the context, or `b` is not computed at its own point.
     """
     for side, x in (("first", a), ("second", b)):
         if not isinstance(x, RecurrentTensor):
@@ -29,18 +28,18 @@ def order_of(ctx: Context, a: Any, b: Any) -> Order:
             raise DomainError(
                 f"the {side} tensor of the order belongs to another context.",
                 others={"it is made at": x.op.origin},
+                hint="order two tensors of one context.",
             )
     if b.read != at_own_point(b.op.id, b.op.outputs[b.read.out], b.read.out):
         raise DomainError(
-            f"{b.name}{index_text(b.read.index)} is a read of {b.name}, which nothing computes and "
-            "nothing can make wait.",
+            f"{b.name}{index_text(b.read.index)} is a read of {b.name}, not a computation that can wait.",
             hint="shift the other side: instead of before(a, b[t + 1]) write before(a[t - 1], b).",
         )
     if b.op.kind == "merge":
         raise DomainError(
-            f"{b.name} is defined by branches: it is computed by what is assigned to it.",
+            f"{b.name} is defined by branches: its assigned values are the computations.",
             others={"it is made at": b.op.origin},
-            hint="give the tensors that are assigned, as in next_o, r, d = env.step(a); "
+            hint="order the assigned tensors, as in next_o, r, d = env.step(a); "
             "ctx.before(x, next_o); o[b, i, t + 1] = next_o.",
         )
     if a.read.source == b.read.source and a.read == b.read:
@@ -58,7 +57,7 @@ def order_of(ctx: Context, a: Any, b: Any) -> Order:
             raise DomainError(
                 f"{a.name} is indexed with {entry}, but {b.name} does not vary over "
                 f"{', '.join(missing)}.",
-                hint=f"leave {d} out of the index: then all of {d} comes before.",
+                hint=f"omit {d} from the index: then all points of {d} run before {b.name}.",
             )
         if not missing:
             at.append((d, entry))

@@ -1,7 +1,7 @@
-"""Symbolic indices as a user writes them, and the parsing of `x[...]` (semantics.md §3).
+"""Symbolic indices and conditions, and the parsing of `x[...]`.
 
-`Index` and `Condition` wrap the expressions of `symbolic.expr` with operators, and refuse at the
-user's line what is not quasi-affine.
+`Index` and `Condition` wrap the expressions of `symbolic.index_expressions` with Python operators. An operation
+that is not quasi-affine raises an error at the user's line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timerl_nb.compiler.symbolic import index_expressions
 from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.index_expressions import Cond, Entry, Lin
 
-_TENSOR_HINT = "trl.value(...) gives an index as a tensor, whose arithmetic is free."
+_TENSOR_HINT = "convert the index to a tensor with trl.value(...); tensors allow any arithmetic."
 
 
 def _refuse(what: str, hint: str = _TENSOR_HINT) -> IndexExpressionError:
@@ -31,7 +31,7 @@ def _power(text: str, index: Index) -> str:
 
 
 class _Symbolic(Opaque):
-    """What integer and boolean index expressions share."""
+    """Base of integer and boolean index expressions."""
 
     __slots__ = ("owner",)
     _ERROR = IndexExpressionError
@@ -42,9 +42,8 @@ class _Symbolic(Opaque):
     def __bool__(self) -> bool:
         raise _refuse(
             f"{self} has no truth value while the program is written.",
-            "trl.where(condition, x, y) chooses, & | ~ join conditions, trl.min and trl.max are of "
-            "indices; Python's if, and, or, not, min, max and a < b < c cannot be. Or define a tensor "
-            "by branches.",
+            "write trl.where(condition, x, y) or a tensor defined by branches instead of if; & | ~ instead of "
+            "and, or, not; (a < b) & (b < c) instead of a < b < c; trl.min and trl.max instead of min and max.",
         )
 
     def _as_tensor(self) -> str:
@@ -52,7 +51,7 @@ class _Symbolic(Opaque):
 
 
 class Index(_Symbolic):
-    """An integer expression of symbolic dimensions and their bounds."""
+    """Integer expression of symbolic dimensions and their bounds."""
 
     __slots__ = ("lin",)
     _KIND, _WORDS = "an index", INDEX
@@ -68,7 +67,7 @@ class Index(_Symbolic):
         return hash(self.lin)
 
     def _to_lin(self, other: Any, sign: str) -> Lin | None:
-        """The operand as an expression; None leaves the operator to the operand (a tensor)."""
+        """Return the operand as an expression; None if the operand's own operator should handle it."""
         if isinstance(other, Index):
             return as_lin(self.owner, other)
         if isinstance(other, Condition):
@@ -76,7 +75,7 @@ class Index(_Symbolic):
         if isinstance(other, int | np.integer) and not isinstance(other, bool):
             return as_lin(self.owner, other)
         if isinstance(other, bool | float | complex | str | np.generic):
-            raise _refuse(f"{self} {sign} {other!r}: an index has integers only.")
+            raise _refuse(f"{self} {sign} {other!r}: index arithmetic takes integers only.")
         return None
 
     def _linear(self, other: Any, sign: str, join: Callable[[Lin, Lin], Lin]) -> Any:
@@ -131,7 +130,10 @@ class Index(_Symbolic):
     def __truediv__(self, other: Any) -> Any:
         if self._to_lin(other, "/") is None:
             return NotImplemented
-        raise _refuse(f"({self}) / {other}: an index is an integer; // divides and rounds down.")
+        raise _refuse(
+            f"({self}) / {other}: an index is an integer.",
+            "use //, which rounds down, or convert the index to a tensor with trl.value(...).",
+        )
 
     def __rtruediv__(self, other: Any) -> Any:
         raise _refuse(f"{other} / ({self}) is not affine.", _power(f"{other} / ", self))
@@ -143,7 +145,9 @@ class Index(_Symbolic):
         raise _refuse(f"{other} ** ({self}) is not affine.", _power(f"{other} ** ", self))
 
     def __abs__(self) -> Any:
-        raise _refuse(f"abs({self}) is no index expression.", f"trl.max({self}, -({self})) is.")
+        raise _refuse(
+            f"abs({self}) is not an index expression.", f"write trl.max({self}, -({self}))."
+        )
 
     def __round__(self, digits: int | None = None) -> Any:
         raise _refuse(f"{self} is an integer: there is nothing to round.")
@@ -151,13 +155,13 @@ class Index(_Symbolic):
     __floor__ = __ceil__ = __round__
 
     def __invert__(self) -> Any:
-        raise _refuse(f"~({self}): an index is no condition.", "compare first, as in t > 0.")
+        raise _refuse(f"~({self}): an index is not a condition.", "compare first, as in t > 0.")
 
     def _no_bits(self, other: Any) -> Any:
         if isinstance(other, Condition | Index | int | float):
             raise _refuse(
-                f"bits of ({self}) and ({other}) cannot be joined: & and | are of conditions.",
-                f"compare first, as in {self} > 0; // and * by constants shift.",
+                f"({self}) and ({other}) have no bitwise operators: & and | combine conditions.",
+                f"compare first, as in {self} > 0; to shift bits, use // and * by constants.",
             )
         return NotImplemented
 
@@ -188,7 +192,7 @@ class Index(_Symbolic):
 
 
 class Condition(_Symbolic):
-    """A boolean expression of symbolic dimensions; `&`, `|` and `~` join them."""
+    """Boolean expression of symbolic dimensions; `&`, `|` and `~` combine conditions."""
 
     __slots__ = ("cond",)
     _KIND, _WORDS = "a condition", INDEX
@@ -236,7 +240,7 @@ class Condition(_Symbolic):
         if other is None or isinstance(other, Condition | Index | int | float | np.generic):
             raise _refuse(
                 f"{self}: a condition is not a number.",
-                f"trl.value({self}).floating() is 1 where it holds, else 0; & | ~ join conditions.",
+                f"trl.value({self}).floating() is 1 where the condition is true, else 0; & | ~ combine conditions.",
             )
         return NotImplemented
 
@@ -247,7 +251,7 @@ class Condition(_Symbolic):
 
 
 def extremum(which: str, args: Sequence[Any]) -> Index | int:
-    """`trl.min` / `trl.max` of index expressions and integers."""
+    """Return the minimum or maximum of index expressions and integers."""
     symbolic = [arg for arg in args if isinstance(arg, Index)]
     if not symbolic:
         for arg in args:
@@ -266,31 +270,31 @@ def _expect_own(owner: object, value: _Symbolic) -> None:
 
 
 def as_lin(owner: object, value: Any) -> Lin:
-    """An integer or `Index` of the context `owner` as an expression."""
+    """Return an integer or an `Index` of the context `owner` as an expression."""
     if isinstance(value, Index):
         _expect_own(owner, value)
         return value.lin
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**63:
-            raise _refuse(f"{value} is no integer of 64 bits.", "no dimension is as long.")
+            raise _refuse(f"{value} does not fit into 64 bits.", "use a smaller integer.")
         return index_expressions.const(int(value))
     kind = type(value).__name__
-    hint = "an index is made of symbols, integers, + - * // %, trl.min and trl.max."
+    hint = "write an index with symbols, integers, + - * // %, trl.min and trl.max."
     if not isinstance(value, _Symbolic) and getattr(value, "dtype", None) == "bool":
-        hint = "trl.where(mask, x, y) chooses by values; a condition in an index is of symbols."
+        hint = "select by values with trl.where(mask, x, y); a condition in an index contains symbols only."
     elif not isinstance(value, _Symbolic) and hasattr(value, "read"):
-        hint = "x.take(...) selects along a concrete axis by a tensor."
+        hint = "to index an axis by a tensor, write x.take(at, axis)."
     raise _refuse(f"{value!r} ({kind}) is not an index expression.", hint)
 
 
 def as_cond(owner: object, value: Condition) -> Cond:
-    """A condition of the context `owner` as an expression."""
+    """Return a condition of the context `owner` as an expression."""
     _expect_own(owner, value)
     return value.cond
 
 
 def as_dims(owner: object, dims: Dims, value: Any) -> Domain:
-    """Dimensions given by variable or name, one or several, in the context's order."""
+    """Return the names of dimensions given by variable or name, in the context's order."""
     several = value if isinstance(value, tuple | list) else (value,)
     names: list[str] = []
     for one in several:
@@ -298,28 +302,32 @@ def as_dims(owner: object, dims: Dims, value: Any) -> Domain:
         if not isinstance(name, str) or name not in dims:
             raise DomainError(
                 f"{one!r} is not a dimension of this context.",
-                hint=f"the dimensions are {', '.join(dims.names)}; axes are given as axis=0.",
+                hint=f"the dimensions are {', '.join(dims.names)}; for an axis, write axis=0.",
             )
         if name in names:
-            raise DomainError(f"the dimension {name} is named twice.")
+            raise DomainError(
+                f"the dimension {name} is named twice.", hint="name each dimension once."
+            )
         names.append(name)
     return dims.ordered(names)
 
 
 def parse(owner: object, dims: Dims, domain: Domain, key: Any, name: str) -> dict[str, Entry]:
-    """The entry per dimension that `name[key]` gives, for a tensor over `domain`."""
+    """Return the index entry for each dimension of a tensor over `domain`, for `name[key]`."""
     given = list(key) if isinstance(key, tuple) else [key]
     dots = [k for k, entry in enumerate(given) if entry is Ellipsis]
     if len(dots) > 1:
-        raise _refuse(f"{name}[...]: only one `...` may stand in an index.", "write one of them.")
+        raise _refuse(f"{name}[...]: an index contains more than one `...`.", "write one `...`.")
     if len(given) - len(dots) > len(domain):
         raise DomainError(
             f"{name} varies over ({', '.join(domain)}) and takes at most {len(domain)} indices, "
             f"not {len(given)}.",
-            hint="x[...] indexes symbolic dimensions only; x.take and x.slice index axes.",
+            hint="x[...] indexes symbolic dimensions only; use x.take and x.slice for axes.",
         )
     if any(entry is None for entry in given):
-        raise _refuse(f"{name}[None]: an index adds no axis.", "x.unsqueeze(axis) adds one.")
+        raise _refuse(
+            f"{name}[None]: an index cannot add an axis.", "add one with x.unsqueeze(axis)."
+        )
     rest: list[Any] = [None] * (len(domain) - len(given) + len(dots))
     at = dots[0] if dots else len(given)
     full = [*given[:at], *rest, *given[at + len(dots) :]]
@@ -345,11 +353,11 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
         if lo.is_const and hi.is_const and hi.const < lo.const:
             raise _refuse(
                 f"{name}: the slice {lo}:{hi} ends before it begins.",
-                "slices go upwards; x[T - 1 - t] reads backwards.",
+                "give the smaller end first; x[T - 1 - t] reads backwards.",
             )
         return index_expressions.span(lo, hi)
     if isinstance(entry, Condition):
-        raise _refuse(f"{name}: a condition stands alone in an index.", f"write {name}[{entry}].")
+        raise _refuse(f"{name}: a condition must be the whole index.", f"write {name}[{entry}].")
     point = as_lin(owner, entry)
     _not_negative(dims, dim, point, name)
     return point
@@ -359,5 +367,5 @@ def _not_negative(dims: Dims, dim: str, e: Lin, name: str) -> None:
     if e.is_const and e.const < 0:
         raise _refuse(
             f"{name}: the index {e} is negative.",
-            f"positions count from 0; the last ones are {dims[dim].bound} - 1, …",
+            f"count positions from 0; the last one is {dims[dim].bound} - 1.",
         )

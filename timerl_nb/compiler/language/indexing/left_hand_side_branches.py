@@ -1,8 +1,8 @@
-"""The branches of a definition: what `x[key] = value` means.
+"""Branches: the reads defined by assignments `x[key] = value`.
 
-A branch is written from its value's side, as in `x[t + 1] = f(x[t])`, but read from the side of the
-tensor that it defines: the left-hand index is solved for its symbols, which says where the value is
-read, and at which points. isl solves it, and says when two values would define one point.
+In `x[t + 1] = f(x[t])` the value is computed at t, but read at t + 1. Solving the left-hand index for its symbols
+gives the index of the read, and the condition under which the branch applies. isl solves it, and finds values
+that would define the same point twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from timerl_nb.compiler.symbolic.substitution import subst_cond
 
 
 class Side(Protocol):
-    """A tensor on either side of `x[key] = value`: what a `RecurrentTensor` is to its branches."""
+    """A tensor on either side of `x[key] = value`; implemented by `RecurrentTensor`."""
 
     @property
     def ctx(self) -> Context: ...
@@ -42,19 +42,19 @@ class Side(Protocol):
 
 
 def branch_read(x: Side, key: Any, value: Side) -> Read:
-    """The read, from the tensor's own point, that `x[key] = value` means."""
+    """Return the read, at the tensor's own point, that `x[key] = value` adds."""
     ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
-    if not value.is_plain():  # a branch is a value, not a slice of several
+    if not value.is_plain():  # a branch reads one point, not a slice
         value = value.settled()
     if isinstance(key, Condition):
-        never(dims, domain, as_cond(ctx, key), f"{x.name} has a branch where")
+        never(dims, domain, as_cond(ctx, key), f"{x.name} has a branch with a condition:")
         cond = all_of(as_cond(ctx, key), value.subset)
         _only_dims(x, value.domain, domain)
         return Read(value.read.source, value.read.out, value.read.index, cond)
     entries = parse(ctx, dims, domain, key, x.name)
     if any(isinstance(e, Slice) for e in entries.values()):
         raise IndexExpressionError(
-            f"{x.name}: the left-hand side of a branch takes no slice.",
+            f"{x.name}: the left-hand side of a branch contains a slice.",
             hint=f"use a condition: {x.name}[(t >= 2) & (t < 5)] = …",
         )
     bound = dims.ordered({s for e in entries.values() for s in e.symbols})
@@ -66,14 +66,14 @@ def _only_dims(x: Side, given: Domain, allowed: Domain) -> None:
     extra = [d for d in given if d not in allowed]
     if extra:
         raise DomainError(
-            f"the branch's value varies over {', '.join(extra)}, which the left-hand side of "
-            f"{x.name} does not bind.",
+            f"the branch's value varies over {', '.join(extra)}, but the left-hand side of "
+            f"{x.name} does not.",
             hint=f"index the value at a point, or let {x.name} vary over {', '.join(extra)}.",
         )
 
 
 def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
-    """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
+    """Solve `point = entries(symbols)` for the symbols: the read's index, and its condition."""
     with limit_isl_work(f"solving the left-hand index of {x.name}"):
         return _solve_for_read(x, entries, bound, value)
 
@@ -89,11 +89,11 @@ def _solve_for_read(x: Side, entries: dict[str, Entry], bound: Domain, value: Si
             f"{x.name}[{', '.join(map(str, index))}] assigns one point from several: the left-hand "
             "index is not injective.",
             evidence=_collision(forward),
-            hint="let every symbol of the value determine the point that it defines.",
+            hint="write an index with a different point for each value of its symbols, such as x[t + 1].",
         )
     inverse = forward.inverse()
     solved = {s: _point_entry(inverse, s, entries) for s in bound}
-    # a value that is defined at some points only defines no others
+    # a conditional value defines only points of its own subset
     cond = all_of(inverse.domain().condition(target), subst_cond(value.subset, solved))
     point = compose(Read(-1, 0, tuple(solved[d] for d in value.domain)), value.domain, value.read)
     assert point is not None  # points always compose
@@ -101,7 +101,7 @@ def _solve_for_read(x: Side, entries: dict[str, Entry], bound: Domain, value: Si
 
 
 def _point_entry(inverse: Relation, symbol: str, entries: dict[str, Entry]) -> Lin:
-    # the usual `t + c` needs no solving
+    # shortcut for the common form `t + c`
     for d, e in entries.items():
         if isinstance(e, Lin) and (e - e.const).as_symbol == symbol:
             return sym(d) - e.const

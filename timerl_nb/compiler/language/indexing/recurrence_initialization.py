@@ -1,7 +1,7 @@
-"""Tensors that go on: each of their points follows from the point before it.
+"""Recurrences along several dimensions: first point, previous point, number of the point.
 
-Along several dimensions points are in lexicographic order, the last dimension fastest: after the last
-minibatch of an iteration comes the first one of the next.
+Points are in lexicographic order, the last dimension fastest: after the last minibatch of an iteration comes the
+first one of the next.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from timerl_nb.compiler.symbolic.index_expressions import all_of, eq, ge, sym
 
 
 def initial_branch(x: RecurrentTensor, along: Domain) -> Read:
-    """`x` as a branch at the first of all points."""
+    """Return the branch that reads `x` at the first point."""
     start = all_of(*(eq(sym(d), 0) for d in along))
     return Read(x.read.source, x.read.out, x.read.index, start)
 
 
 def previous_branches(x: RecurrentTensor, along: Domain) -> list[Read]:
-    """`x` at the point before the current one as branches, one per dimension that a step can be of."""
+    """Return the branches that read `x` at the previous point, one per dimension that a step can advance."""
     reads: list[Read] = []
     for k in reversed(range(len(along))):
         step, inner = along[k], along[k + 1 :]
@@ -31,7 +31,7 @@ def previous_branches(x: RecurrentTensor, along: Domain) -> list[Read]:
 
 
 def ordinal(x: RecurrentTensor, along: Domain) -> RecurrentTensor:
-    """The number of points up to the current one, which it counts, in the context of `x`; int32."""
+    """Return the number of the current point, counted from 1, as int32 in the context of `x`."""
     ctx, outer = x.ctx, along[:-1]
     count = value_of(ctx, sym(along[-1]) + 1)
     for k, d in enumerate(outer):

@@ -1,7 +1,7 @@
-"""Sizes of axes that are written differently and equal all the same.
+"""Equality of symbolic sizes, decided by isl.
 
-`t - max(t - 3, 0) + 1` and `min(t + 1, 4)` are different expressions with the same value at every
-point. Type rules compare expressions; where two differ, isl is asked here.
+`t - max(t - 3, 0) + 1` and `min(t + 1, 4)` are different expressions with the same value at every point. Type rules
+compare the expressions first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from timerl_nb.compiler.symbolic.dimensions import Dims, Domain
 from timerl_nb.compiler.symbolic.expression_evaluation import evaluate
 from timerl_nb.compiler.symbolic.index_expressions import Cond, any_of, lin, lt, ne
 
-_WORK = 1_000_000  # operations of isl for one comparison; the usual ones take some thousands
+_WORK = 1_000_000  # limit of isl operations per comparison; typical ones need some thousands
 
 
 def difference(dims: Dims, domain: Domain, where: Cond, a: Size, b: Size) -> str | None:
-    """What speaks against two sizes being one number of at least 0 at every point; None: nothing.
+    """Return a counterexample to two sizes being the same number of at least 0; None if there is none.
 
-    The points are those of `domain` at which `where` holds, under any bounds.
+    The points are those of `domain` that satisfy `where`, under any bounds.
     """
     if isinstance(a, int) and isinstance(b, int):
         return None if a == b else f"{a} is not {b}"
@@ -32,7 +32,7 @@ def difference(dims: Dims, domain: Domain, where: Cond, a: Size, b: Size) -> str
             ).with_bounds({})
             point = there.sample_under_bounds()
     except TooMuchWork:
-        return f"whether {a} is {b} everywhere could not be decided"
+        return f"the equality of {a} and {b} could not be decided"
     if point is None:
         return None
     first, second = (evaluate(lin(size), point) for size in (a, b))

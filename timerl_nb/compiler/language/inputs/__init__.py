@@ -1,1 +1,1 @@
-"""Inputs of a program: bounds, arrays, parameters, user-defined functions, JAX functions."""
+"""Program inputs: bounds, arrays, parameters, host functions, JAX functions."""

@@ -1,4 +1,4 @@
-"""Actual bounds as a user gives them: by symbol or by name, integers or dynamic."""
+"""Validation of the bounds passed to `compile`: by symbol or name, integers or dynamic bounds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from timerl_nb.compiler.symbolic.dimensions import Ceiling, Endless
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
-    """The bounds by name, each a positive integer or a ceiling, and what ends those with one.
+    """Return the bounds by name, each a positive integer or a ceiling, and the dynamic bounds.
 
     Raises:
-        BoundsError: one is missing, unknown or of another kind.
+        BoundsError: a bound is missing, unknown or of an unsuitable type.
     """
     check_mapping(given)
     given = {key: _normalize_bound(value) for key, value in given.items()}
@@ -32,8 +32,8 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
     }
     if len(ends) > 1:
         raise BoundsError(
-            f"{' and '.join(ends)} are both dynamic bounds: a program can have one.",
-            hint="give all but one as integers.",
+            f"{' and '.join(ends)} are both dynamic bounds, but a program can have only one.",
+            hint="give integers for all bounds but one.",
         )
     for key, value in given.items():
         name = key if isinstance(key, str) else _bound_name(ctx, key)
@@ -43,14 +43,19 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
                 hint=f"the bounds are {', '.join(known)}.",
             )
         if name in ctx.fixed:
-            raise BoundsError(f"the program says itself what the bound {name} is.")
+            raise BoundsError(
+                f"the bound {name} is fixed by the program.",
+                hint=f"leave {name} out of the bounds, or remove ctx.fix({name}, …).",
+            )
         if name in found:
-            raise BoundsError(f"the bound {name} is given twice.")
+            raise BoundsError(
+                f"the bound {name} is given twice.", hint="give it by symbol or by name, not both."
+            )
         found[name] = bound_value(name, value)
     if sum(isinstance(value, Endless) for value in found.values()) > 1:
         raise BoundsError(
-            "two dimensions have no end: no turn of the outer one would.",
-            hint="give all but one an integer.",
+            "two dimensions are unbounded, but a program can have only one such dimension.",
+            hint="give integers for all bounds but one.",
         )
     missing = [name for name in known if name not in found and name not in ctx.fixed]
     if missing:
@@ -62,19 +67,19 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
 
 
 def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
-    """All bounds, those that the program says itself among them, in the context's order.
+    """Return all bounds in the context's order, including those that the program fixes.
 
-    Ahead of them are those of dimensions that the context does not have.
+    Bounds of dimensions outside the context come first.
 
     Raises:
-        BoundsError: what the program says is no bound.
+        BoundsError: a fixed value is not a valid bound.
     """
     found = {name: value for name, value in given.items() if name not in ctx.fixed}
     for name, value in ctx.fixed.items():
         if isinstance(value, Until | RecurrentTensor):
             raise BoundsError(
-                f"{name} is fixed to what is found only by running.",
-                hint=f"leave out ctx.fix, and pass {{{name}: …}} to compile.",
+                f"{name} is fixed to a dynamic bound.",
+                hint=f"remove ctx.fix, and pass {{{name}: …}} to compile.",
             )
         found[name] = bound_value(
             name, value(_RelatedBounds(name, found)) if callable(value) else value
@@ -84,7 +89,7 @@ def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
 
 
 class _RelatedBounds(dict[str, int]):
-    """The bounds that another one, which the program says, can follow from; by name or symbol."""
+    """The bounds available to a function given to `ctx.fix`, by name or symbol."""
 
     def __init__(self, wanted: str, bounds: Mapping[str, int]) -> None:
         self._wanted, self._dynamic = (
@@ -97,29 +102,35 @@ class _RelatedBounds(dict[str, int]):
         name: Any = key.lin.as_symbol if isinstance(key, Index) else key
         if name in self:
             return self[name]
-        asked = f"{self._wanted} follows from {name}"
+        asked = f"{self._wanted} depends on {name}"
         if name in self._dynamic:
-            raise BoundsError(f"{asked}, which is found by running.", hint="give an integer.")
+            raise BoundsError(
+                f"{asked}, which is a dynamic bound.",
+                hint=f"pass an integer for {name} to compile.",
+            )
         raise BoundsError(
-            f"{asked}, which is not known then.",
-            hint=f"known are {', '.join(self) or 'none'}; a bound that others follow from is fixed first.",
+            f"{asked}, which is not known yet.",
+            hint=f"known bounds: {', '.join(self) or 'none'}. Fix a bound before the bounds that depend on it.",
         )
 
 
 def check_mapping(bounds: Any) -> None:
     if not isinstance(bounds, Mapping):
         raise BoundsError(
-            f"{bounds!r} are no bounds.",
-            hint="write {B: 64, I: 20, T: 500}: a bound per dimension.",
+            f"{bounds!r} is not a mapping of bounds.",
+            hint="write {B: 64, I: 20, T: 500}: one bound per dimension.",
         )
 
 
 def _bound_name(ctx: Context, key: Any) -> str:
     name = key.lin.as_symbol if isinstance(key, Index) else None
     if name is None:
-        raise BoundsError(f"{key!r} is no bound.", hint="use the bound symbols of ctx.dims.")
+        raise BoundsError(f"{key!r} is not a bound.", hint="use the bound symbols of ctx.dims.")
     if isinstance(key, Index) and key.owner is not ctx:
-        raise BoundsError(f"{name} is a symbol of another context.")
+        raise BoundsError(
+            f"{name} is a symbol of another context.",
+            hint="use the symbols of the context that is compiled.",
+        )
     if name in ctx.space:
         raise BoundsError(
             f"{name} is a variable, not a bound.", hint=f"write {ctx.space[name].bound}: …"
@@ -128,7 +139,7 @@ def _bound_name(ctx: Context, key: Any) -> str:
 
 
 def _normalize_bound(value: Any) -> Any:
-    """A bound as it was meant: a tensor is what a dimension ends with."""
+    """Convert a boolean tensor to a dynamic bound."""
     return until(value) if isinstance(value, RecurrentTensor) else value
 
 
@@ -139,7 +150,13 @@ def bound_value(name: str, value: Any) -> int:
     if isinstance(value, Endless):
         return value
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
+        raise BoundsError(
+            f"the bound {name} must be an integer, not {value!r}.",
+            hint=f"write {{{name}: 100}}, or trl.until(done) for a bound found during the run.",
+        )
     if value < 1:
-        raise BoundsError(f"the bound {name} must be at least 1, not {value}.")
+        raise BoundsError(
+            f"the bound {name} must be at least 1, not {value}.",
+            hint="every dimension has at least one point.",
+        )
     return int(value)

@@ -1,4 +1,4 @@
-"""Dynamic bounds as a user gives them: `{T: trl.until(done, at_most=500)}`, `{T: done}` (semantics.md §2)."""
+"""Dynamic bounds: `{T: trl.until(done, at_most=500)}` and `{T: done}`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin
 
 @dataclass(frozen=True, eq=False)
 class Until:
-    """A bound that the program finds out: a dimension ends at the first point where `done` holds.
+    """Dynamic bound: its dimension ends at the first point where `done` is true.
 
-    It has at most `at_most` points, whether `done` holds or not; where that may be `raised`, a run that
-    reaches it is made again under a greater one.
+    The dimension has at most `at_most` points. If `raised`, a run that reaches this ceiling is repeated with a
+    greater one.
     """
 
     done: RecurrentTensor
@@ -33,84 +33,94 @@ class Until:
         return f"until({self.done.name}{most})"
 
 
-# What memory is planned for at first where no ceiling is given.
+# First ceiling, if the user gives none.
 _FIRST = 256
 
 
 def until(done: Any, at_most: Any = None) -> Until:
-    """A bound for `compile`: the dimension ends where `done` holds, after `at_most` points at last.
+    """Return a dynamic bound for `compile`: the dimension ends where `done` is true.
 
-    Episodes side by side end together, each standing still once it is done:
+    Parallel episodes have one common end. Let finished episodes stand still until all are done:
     `until((d | ~step.alive).all(over=b), at_most=500)`.
 
     Args:
-        done: a boolean scalar over the dimension, and over the iterations if it is to end elsewhere
-            in each.
-        at_most: the ceiling, for which memory is planned. Without one it is found by running: a
-            run that reaches the ceiling assumed is made again under twice that, with the same random
-            numbers. That needs a program without effects on the host.
+        done: a boolean scalar over the dimension. It may also vary over the iterations; each iteration then has
+            its own end.
+        at_most: the ceiling: the greatest number of points, for which memory is planned. If omitted, the first
+            run assumes a ceiling. A run that reaches the ceiling is repeated with the same random numbers and
+            twice the ceiling; this requires a program without side effects on the host.
 
     Raises:
-        BoundsError: `done` is no boolean scalar, or `at_most` no positive integer.
+        BoundsError: `done` is not a boolean scalar, or `at_most` is not a positive integer.
+
+    Example:
+        >>> done = trl.random.bernoulli(0.1, domain=t).named("done")
+        >>> trl.until(done, at_most=500)
+        until(done, at_most=500)
     """
     if not isinstance(done, RecurrentTensor):
         raise BoundsError(
             f"{done!r} cannot end a dimension.",
-            hint="pass a boolean tensor that varies over it, such as the done of env.step.",
+            hint="pass a boolean tensor over the dimension, such as done of env.step.",
         )
     raised = at_most is None
     if raised:
         at_most = _FIRST
     if isinstance(at_most, bool) or not isinstance(at_most, int | np.integer) or at_most < 1:
-        raise BoundsError(f"at_most must be a positive integer, not {at_most!r}.")
+        raise BoundsError(
+            f"at_most must be a positive integer, not {at_most!r}.",
+            hint="write trl.until(done, at_most=500).",
+        )
     if done.dtype != "bool" or done.shape:
         raise BoundsError(
             f"{done.name} is {done.type}: it cannot end a dimension.",
-            hint="a boolean scalar can: compare, or reduce with any() or all().",
+            hint="give a boolean scalar: compare, or reduce with any() or all().",
         )
     return Until(done, int(at_most), raised)
 
 
 def ceiling(given: Until) -> Ceiling:
-    """The number that stands for a dynamic bound where memory is planned."""
+    """Return the number that memory planning uses for a dynamic bound."""
     return Ceiling(given.at_most, given.done.name, raised=given.raised)
 
 
 def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
-    """Let the dimension `dim` end where the condition holds.
+    """Add the operation that ends dimension `dim` where the condition is true.
 
     Raises:
-        BoundsError: the condition belongs to another context, or varies over other dimensions.
+        BoundsError: the condition belongs to another context, or varies over unsuitable dimensions.
     """
     done = given.done
     if done.ctx is not ctx:
-        raise BoundsError(f"{done.name} belongs to another context: it cannot end {dim.name}.")
+        raise BoundsError(
+            f"{done.name} belongs to another context: it cannot end {dim.name}.",
+            hint="give a tensor of the context that is compiled.",
+        )
     domain = done.domain
     if dim.name not in domain:
         raise BoundsError(
-            f"{done.name} varies over ({', '.join(domain)}): it cannot end {dim.name}, over which it "
-            "does not vary.",
+            f"{done.name} varies over ({', '.join(domain)}), but not over {dim.name}: it cannot end {dim.name}.",
             origin=done.op.origin,
-            hint=f"give a tensor over {dim.name} that holds at its last point.",
+            hint=f"give a tensor over {dim.name} that is true at its last point.",
         )
     instances = [d for d in domain if d != dim.name and _is_instance(ctx, d)]
     if instances:
         over = instances[0]
         raise BoundsError(
-            f"{done.name} varies over {over}, along which nothing runs one after the other: "
+            f"{done.name} varies over {over}, whose points run in parallel: "
             f"{dim.name} has one bound for all {over}.",
             origin=done.op.origin,
-            hint=f"{done.name}.all(over={over}) ends {dim.name} when it holds for all {over}, "
-            f"{done.name}.any(over={over}) when it holds for one.",
+            hint=f"{done.name}.all(over={over}) ends {dim.name} when it is true for all {over}, "
+            f"{done.name}.any(over={over}) when it is true for one.",
         )
     ctx.add("bound", [done.settled().read], BoundAttrs(dim.name), label=f"end of {dim.name}")
 
 
 def _is_instance(ctx: Context, name: str) -> bool:
-    """Whether a dimension stands for instances side by side, not for iterations.
+    """Test whether a dimension counts parallel instances, not iterations.
 
-    The first of several beside the one that ends does (docs/decisions/001), and those of a resource,
-    unless the program steps along them.
+    The first of several dimensions besides the one that ends counts instances (docs/decisions/001), and so do the
+    instance dimensions of a resource, unless the program steps along them.
     """
     ops = [ctx[k] for k in ctx.op_ids]
     for op in ops:

@@ -1,4 +1,4 @@
-"""Tensors that a run is given, turn by turn of a loop (`trl.given`)."""
+"""Inputs of a run, one value per iteration of a loop (`trl.given`)."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, tensor
 
 @explain_call_errors
 def given(name: str, shape: Any = (), dtype: Any = "f32", *, domain: Any) -> RecurrentTensor:
-    """An input: values that a run is given, for each turn of the outermost loop.
+    """Declare an input: values passed to a run, for each iteration of the outermost loop.
 
-    `execute(given={name: array})` takes those of all turns, the first axis counting turns; `turns(given=…)`
-    one turn's after the other. Nothing is known of the values while compiling, and gradients end here:
-    `trl.grad(loss, x)` is the derivative by what was given.
+    `execute(given={name: array})` takes the values of all iterations; the first axis counts iterations.
+    `turns(given=…)` takes the values of one iteration after the other. Gradients end at an input:
+    `trl.grad(loss, x)` is the derivative with respect to it.
 
     Args:
-        name: by which it is given; each is given once.
-        shape: integers: of the value at a point.
-        dtype: its element type. Arrays of other types are cast where nothing can be lost but precision.
-        domain: the dimensions that it varies over: first that whose turns bring it, then those that are
-            the leading axes of what a turn brings, in this order.
+        name: the input's name, used once per program.
+        shape: the shape of the value at a point, as integers.
+        dtype: the element type. Arrays of other types are cast if only precision can be lost.
+        domain: the dimensions that the input varies over. The first counts the iterations; the others are the
+            leading axes of the values of one iteration, in this order.
 
     Returns:
         a tensor over the domain.
 
     Raises:
-        DomainError: the name is taken, or there is no dimension.
-        ShapeError: the shape is not of integers.
+        DomainError: the name is taken, or `domain` is empty.
+        ShapeError: the shape contains a symbol.
+
+    Example:
+        >>> trl.given("frame", (84, 84), "u8", domain=(i, b))
+        u8[84,84] @ (b, i)
     """
     ctx, line = current(), user_origin()
     label = checked_name(name)
@@ -45,14 +49,14 @@ def given(name: str, shape: Any = (), dtype: Any = "f32", *, domain: Any) -> Rec
     names = tuple(as_dims(ctx, ctx.space, one)[0] for one in several)
     if not names:
         raise DomainError(
-            f"{label} is given at turns of no dimension.", hint="name it: domain=(i,)."
+            f"the input {label} has no dimension of iterations.", hint="name one: domain=(i,)."
         )
-    as_dims(ctx, ctx.space, domain)  # refuses a dimension that is named twice
+    as_dims(ctx, ctx.space, domain)  # rejects repeated dimensions
     sizes = shape_of_user(shape)
     if any(not isinstance(size, int) for size in sizes):
         raise ShapeError(
-            f"the shape of {label} is not of integers.",
-            hint="what varies along a dimension is given over it: domain=(i, b).",
+            f"the shape of {label} is symbolic.",
+            hint="give integers; add a dimension by domain=(i, b).",
         )
     kind, beside = TensorType(sizes, element_type(dtype)), None
     for op_id in ctx.op_ids:
@@ -62,13 +66,13 @@ def given(name: str, shape: Any = (), dtype: Any = "f32", *, domain: Any) -> Rec
         before = attrs.function
         if label in before.names:
             raise DomainError(
-                f"{label} is given twice.",
+                f"the input {label} is declared twice.",
                 others={"first at": before.lines[before.names.index(label)]},
                 hint="use the tensor that the first call returned.",
             )
         if before.domain == names:
             beside = attrs, before, op_id
-    if beside is not None:  # brought together
+    if beside is not None:  # one operation reads all inputs of a domain
         attrs, before, op_id = beside
         both = Given((*before.names, label), names, (*before.lines, line))
         changed = replace(attrs, function=both, types=(*attrs.types, kind))

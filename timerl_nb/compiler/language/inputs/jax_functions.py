@@ -1,7 +1,7 @@
-"""Pure JAX functions as operations (`trl.jaxed`): networks, environments and solvers of others.
+"""Pure JAX functions as operations (`trl.jaxed`): networks, environments and solvers from other libraries.
 
-A function is an operation for each of its values, all of which a kernel makes by one call. Its
-gradient is that of `jax.vjp`, by one more function that computes it anew from the operands.
+Each result of a function is one operation; a kernel computes all results by one call. The gradient is that of
+`jax.vjp`, computed by another function from the operands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Tensor = RecurrentTensor
 
 @dataclass(frozen=True)
 class _Same:
-    """A function that equals itself alone, whatever it says of that."""
+    """A function compared by identity, even if it defines `__eq__`."""
 
     function: Callable[..., Any]
 
@@ -49,29 +49,31 @@ class _Same:
 
 
 class Pure(ABC):
-    """A function of arrays that returns a tuple of them; equal ones are the same function."""
+    """A function from arrays to a tuple of arrays; equal objects are the same function."""
 
     @abstractmethod
     def values(self, *arrays: Any) -> Any:
-        """What it returns, in whatever structure."""
+        """Return the results, in any tree structure."""
 
     @cached_property
     def jaxpr(self) -> Any:
-        """It as JAX traces it, once for arguments of the same types."""
+        """The function traced by JAX, cached per argument types."""
         return jax.jit(self.values, inline=True)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         return tuple(jax.tree.leaves(self.jaxpr(*arrays)))
 
     def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
-        """A function whose value `out` is that of this one added up along an axis of the arguments
-        `mapped`, in front; None where no single call makes it."""
+        """Return a function whose result `out` is this one's, summed over a leading axis of the arguments `mapped`.
+
+        Returns None if no single call computes it.
+        """
         return None
 
 
 @dataclass(frozen=True)
 class _Called(Pure):
-    """A function of the user's, whose arguments are the arrays in `structure`."""
+    """A user's function; its arguments are the arrays in `structure`."""
 
     function: _Same
     structure: Any
@@ -82,10 +84,10 @@ class _Called(Pure):
 
 @dataclass(frozen=True)
 class _Pulled(Pure):
-    """The gradients of the arrays `by`, from all arrays and the gradients of the results `of`.
+    """The gradients of the arrays `by`, computed from all arrays and the gradients of the results `of`.
 
-    Results may have axes in front; for each of them `have` says which of their gradients have it, and
-    those that do not are the same along it.
+    Results may have leading axes. For each of these, `have` marks the gradients with the axis; the others are
+    constant along it.
     """
 
     function: Pure
@@ -117,7 +119,7 @@ class _Pulled(Pure):
         return jnp.broadcast_to(g, shape)
 
     def sum_over_axis(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
-        """By what all points share, the gradient of all of them together."""
+        """Compute the gradient of an operand shared by all points in one call."""
         count = len(mapped) - len(self.of)
         given, have = mapped[:count], mapped[count:]
         if given[self.by[out]] or not any(given):
@@ -127,7 +129,7 @@ class _Pulled(Pure):
 
 @dataclass(frozen=True)
 class _Mapped(Pure):
-    """A function along an axis of some of its arguments, in front."""
+    """A function mapped over a leading axis of some of its arguments."""
 
     function: Pure
     mapped: tuple[bool, ...]
@@ -140,29 +142,35 @@ class _Mapped(Pure):
 
 @explain_call_errors
 def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "") -> Any:
-    """The values of a pure JAX function, at every point: a part of the program, unlike `trl.udf`.
+    """Apply a pure JAX function at every point, as a compiled part of the program (unlike `trl.udf`).
 
-    It is called with the arguments of one point, and traced: it computes with `jax.numpy`, does not ask
-    arrays for their values, and returns the same for the same. It runs for many points together by
-    `jax.vmap`, and is differentiated by `jax.vjp`, which calls it anew. Random numbers come from a key
-    that it is given: `jax.random.wrap_key_data(bits)` of `bits = trl.random.bits((2,))`.
+    JAX traces the function with the arguments of one point, so it computes with `jax.numpy`, depends on nothing
+    else and does not inspect values. It is vectorised by `jax.vmap` and differentiated by `jax.vjp`. For random
+    numbers, pass a key: `jax.random.wrap_key_data(bits)` with `bits = trl.random.bits((2,))`.
 
     Args:
-        xs: tensors, or what becomes some, also in lists, dicts and other trees: the parameters of a
-            network, say. What is no number is closed over (`functools.partial`).
-        out: what it returns, as for `trl.udf`; found by tracing where it is left out. It is needed
-            where a shape has a bound in it, as of x[0:B].
-        name: what errors and pictures call it; the function's own name by default.
+        function: the function.
+        xs: tensors, numbers or arrays, also in lists, dicts and other trees, such as a network's parameters.
+            Bind other arguments with `functools.partial`.
+        out: the types of the results, as for `trl.udf`; by default found by tracing. Required if an argument
+            has a symbolic size, such as x[0:B].
+        name: the name in errors and pictures; by default the function's.
 
     Returns:
-        a tensor, or tensors in the structure that it returns arrays in.
+        one tensor, or tensors in the structure that the function returns.
 
     Raises:
-        CallError: it is no pure JAX function of these arguments.
-        ShapeError: it returns something else than is declared, or what has no element type here.
+        CallError: JAX cannot trace the function with these arguments.
+        ShapeError: the results differ from `out`, or have an unsupported element type.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = trl.data(np.ones((8, 3), "f4"), domain=t)
+        >>> trl.jaxed(lambda v: jnp.fft.rfft(v).real, x)
+        f32[2] @ (t)
     """
     if not callable(function):
-        raise CallError(f"{function!r} is no function.", hint="write trl.jaxed(function, x).")
+        raise CallError(f"{function!r} is not a function.", hint="write trl.jaxed(function, x).")
     ctx = current()
     leaves, structure = jax.tree.flatten(xs)
     operands = [operand(ctx, x) for x in leaves]
@@ -183,7 +191,8 @@ def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "
             _check_declared(label, types, tuple(map(_type, jax.tree.leaves(made))))
     if not types:
         raise ShapeError(
-            f"{label} returns no array.", hint="a pure function without a value does nothing."
+            f"{label} returns no array.",
+            hint="return an array; trl.udf calls functions for their side effects.",
         )
     return jax.tree.unflatten(tree, _with_gradient(ctx, pure, label, operands, types))
 
@@ -191,7 +200,7 @@ def jaxed(function: Callable[..., Any], *xs: Any, out: Any = None, name: str = "
 def _with_gradient(
     ctx: Context, pure: Pure, label: str, xs: Sequence[Tensor], types: Sequence[TensorType]
 ) -> list[Tensor]:
-    """The values of a function, those that can have a gradient with the rule for it."""
+    """Return the results of a function; floating-point ones have its gradient rule."""
     by = tuple(k for k, x in enumerate(xs) if is_float(x.dtype))
     of = tuple(k for k, t in enumerate(types) if is_float(t.dtype))
     if not by or not of:
@@ -211,7 +220,7 @@ def _with_gradient(
                 raise GradientError(
                     f"the gradient of {label} is not supported, because {error.evidence[0]}.",
                     others={"the function was called at": origin},
-                    hint="let it stop with detach(), or give it a rule of its own (jax.custom_vjp).",
+                    hint="stop the gradient with detach(), or define one with jax.custom_vjp.",
                 ) from error
         found: list[Tensor | None] = [None] * len(xs)
         for k, g in zip(by, _with_gradient(ctx, back, its_name, given, wanted), strict=True):
@@ -234,14 +243,14 @@ def _operations(
     return [tensor_of(ctx, ctx.add("jaxed", reads, attrs, label=label)) for attrs in every]
 
 
-# --- tracing, and what can be wrong ----------------------------------------------------------------
+# --- tracing and its errors ------------------------------------------------------------------------
 
 
 def _trace_function(pure: Pure, label: str, xs: Sequence[Tensor]) -> Any:
-    """What a function returns for arguments of these types, as shapes and dtypes.
+    """Return the shapes and dtypes of the results for arguments of these types.
 
     Raises:
-        CallError: JAX cannot trace it; the first evidence says why.
+        CallError: JAX cannot trace the function; the first evidence gives the reason.
     """
     given = [jax.ShapeDtypeStruct(x.shape, NUMPY[x.dtype]) for x in xs]
     try:
@@ -253,15 +262,15 @@ def _trace_function(pure: Pure, label: str, xs: Sequence[Tensor]) -> Any:
     effects = [e for e in traced.jaxpr.effects if "Debug" not in type(e).__name__]
     if effects:
         raise CallError(
-            f"{label} is no pure function: it has the effect {effects[0]}.",
+            f"{label} is not a pure function: it has the effect {effects[0]}.",
             evidence=f"it has the effect {effects[0]}",
-            hint="trl.udf calls functions for their effect, on the host, in order.",
+            hint="trl.udf calls functions with side effects on the host, in order.",
         )
     return traced.out_info
 
 
 def _not_pure(label: str, error: Exception) -> CallError:
-    """Why JAX cannot trace a function, with the line of it that says so."""
+    """Return the error for a function that JAX cannot trace, with the failing line."""
     said = (str(error).strip().splitlines() or [""])[0]
     inside = [f for f in extract_tb(error.__traceback__) if f.filename != __file__]
     own = [f for f in inside if f"{Path(jax.__file__).parent}" not in f.filename] or inside
@@ -271,13 +280,13 @@ def _not_pure(label: str, error: Exception) -> CallError:
     )
     asks = asks or isinstance(error, jax.errors.TracerIntegerConversionError)
     hint = (
-        "write it with jax.numpy, jnp.where and jax.lax.cond; what only NumPy can do, trl.udf does on the host."
+        "use jax.numpy, jnp.where and jax.lax.cond; for a NumPy function use trl.udf, which runs on the host."
         if asks
-        else "it is called with the arrays of one point; tensors that it uses are arguments of trl.jaxed."
+        else "the function receives the arrays of one point; pass tensors as arguments of trl.jaxed."
     )
-    what = "asks an array for its values, which are not there while it is traced"
+    what = "needs the values of an array, which are unknown during tracing"
     return CallError(
-        f"{label} is no JAX function of these arguments: it {what if asks else f'raised {type(error).__name__}: {said}'}.",
+        f"JAX cannot trace {label} with these arguments: it {what if asks else f'raised {type(error).__name__}: {said}'}.",
         evidence=(f"{type(error).__name__}: {said}", *where),
         hint=hint,
     )
@@ -288,8 +297,8 @@ def _type(made: Any) -> TensorType:
         return TensorType(tuple(made.shape), dtype_name(made.dtype))
     except (KeyError, TypeError):
         raise ShapeError(
-            f"a JAX function returns {made.dtype}, which is no element type here.",
-            hint=f"return one of {', '.join(NUMPY)}; of a random key its jax.random.key_data.",
+            f"a JAX function returns {made.dtype}, which is not a supported element type.",
+            hint=f"return one of {', '.join(NUMPY)}; for a random key return jax.random.key_data(key).",
         ) from None
 
 
@@ -302,9 +311,9 @@ def _check_shape(label: str, x: Tensor) -> None:
     for s in x.shape:
         if not isinstance(s, int) and s.symbols.intersection(dims):
             raise ShapeError(
-                f"{label} is given {x.type}, whose length ({s}) differs from point to point.",
-                hint="a JAX function has arguments of one shape: reduce the slice first, or give "
-                "it a window of fixed length.",
+                f"an argument of {label} is {x.type}, whose length ({s}) differs from point to point.",
+                hint="a JAX function needs arguments of one shape: reduce the slice first, or pass "
+                "a window of fixed length.",
             )
 
 
@@ -312,8 +321,8 @@ def _need_sizes(label: str, xs: Sequence[Tensor]) -> None:
     for x in xs:
         if not _is_known(x.type):
             raise ShapeError(
-                f"{label} is given {x.type}, so what it returns is not known yet.",
-                hint='declare it: out=((4,), "f32"), or a list of such.',
+                f"an argument of {label} is {x.type}, so its result type is not known yet.",
+                hint='declare the result: out=((4,), "f32"), or a list of such pairs.',
             )
 
 
@@ -324,7 +333,7 @@ def _check_declared(label: str, types: Sequence[TensorType], found: Sequence[Ten
     )
     if not same:
         raise ShapeError(
-            f"{label} returns {', '.join(map(str, found))}, and is declared to return "
+            f"{label} returns {', '.join(map(str, found))}, but is declared to return "
             f"{', '.join(map(str, types))}.",
-            hint="leave out= out, or return arrays of these shapes and types.",
+            hint="omit out=, or return arrays of the declared shapes and types.",
         )

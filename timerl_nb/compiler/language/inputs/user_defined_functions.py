@@ -1,9 +1,8 @@
-"""A user's own operations (`trl.udf`), and the resources that they use in order (`trl.Resource`).
+"""User-defined host functions (`trl.udf`), and the resources that they use in order (`trl.Resource`).
 
-Operations on one resource run, per instance, as a loop nest would run them that has a loop per
-dimension and the operations in the order in which they are written: `reset[b, i]` after
-`step[b, i - 1, T - 1]`, `step[b, i, t]` after `step[b, i, t - 1]` (semantics.md §7). That order is
-written down as tokens, tensors like any other, when the program is complete.
+The calls on one instance of a resource run in the order of a loop nest with one loop per dimension and the
+calls in program order: `reset[b, i]` after `step[b, i - 1, T - 1]`, `step[b, i, t]` after `step[b, i, t - 1]`.
+When the program is complete, this order is written into the graph as token tensors.
 """
 
 from __future__ import annotations
@@ -30,22 +29,35 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Lin, all_o
 
 
 class Resource:
-    """Something on the host that operations use in order: a simulator, a file, a buffer.
+    """State on the host that functions use in order: a simulator, a file, a buffer.
 
     Args:
-        make: called once a run as make(sizes, seed), where `sizes` are the bounds of the instance
-            dimensions by name; what it returns is handed to every operation. A `close()` method is
-            called at the end of the run, however it ends; where that fails, the run's error has a
-            note of it, and a run without one a warning.
-        instances: dimensions over which there are instances that do not depend on each other.
-        name: what errors and pictures call it.
+        make: called once per run as make(sizes, seed), where `sizes` maps the instance dimensions to their bounds.
+            Its result is passed to every call. Its `close()` method, if any, is called at the end of the run; an
+            exception there becomes a note of the run's error, or a warning.
+        instances: dimensions with independent instances.
+        name: the name in errors and pictures.
+
+    Raises:
+        DomainError: `make` is not callable.
+
+    Example:
+        >>> counter = trl.Resource(lambda sizes, seed: {"calls": 0}, name="counter")
+        >>> def call(state, at):
+        ...     state["calls"] += 1
+        ...     return np.int32(state["calls"])
+        >>> trl.udf(call, out="i32", domain=t, resource=counter)
+        i32[] @ (t)
     """
 
     def __init__(
         self, make: Callable[[Mapping[str, int], int], Any], *, instances: Any = (), name: str = ""
     ) -> None:
         if not callable(make):
-            raise DomainError(f"a resource is made by a function, not by {make!r}.")
+            raise DomainError(
+                f"a resource needs a function that creates it, not {make!r}.",
+                hint="write trl.Resource(lambda sizes, seed: …).",
+            )
         self.ctx: Context = current()
         dims = as_dims(self.ctx, self.ctx.space, instances)
         label = checked_name(name or getattr(make, "__name__", "resource"))
@@ -54,7 +66,7 @@ class Resource:
         self.ctx.at_end(self._order)
 
     def enter(self, op: Op, token: int) -> None:
-        """Add an operation, after all before it; `token` is the merge that it waits for."""
+        """Append a call, ordered after all earlier ones; `token` is the merge that it reads."""
         dims = tuple(d for d in op.domain if d not in self.inner.instances)
         self._turns.append(_Turn(op.id, token, dims))
 
@@ -66,7 +78,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class _Turn:
-    """An operation of a resource: its token merge, and the dimensions that its points go along."""
+    """A call on a resource: its token merge, and the dimensions of its points."""
 
     op_id: int
     token: int
@@ -75,7 +87,7 @@ class _Turn:
 
 @dataclass(frozen=True)
 class _Before:
-    """What may have run just before: an output at given points of some dimensions, if `cond`."""
+    """A possible predecessor: an output at given points of some dimensions, under a condition."""
 
     source: int
     out: int
@@ -87,13 +99,13 @@ class _Before:
 
 
 class _Nest:
-    """Writes the branches of the tokens of one resource."""
+    """Writer of the token branches of one resource."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
 
     def write(self, turns: Sequence[_Turn], prefix: Domain, before: list[_Before]) -> None:
-        """Let each operation inside the loops `prefix` wait for what runs before it."""
+        """Order the calls inside the loops `prefix` after their predecessors."""
         for name, group in groupby(turns, key=lambda x: _next_dim(x, prefix)):
             inside = list(group)
             if name is None:
@@ -110,7 +122,7 @@ class _Nest:
             before = [last.at_index(name, self.ctx.space[name].size - 1, TRUE)]
 
     def _last_inside(self, turns: Sequence[_Turn], prefix: Domain) -> _Before:
-        """What runs last inside the loops `prefix`, at one point of them."""
+        """Return the last call inside the loops `prefix`, at one point of these loops."""
         last = turns[-1]
         found = self._token_of(last)
         for name in last.dims[len(prefix) :]:
@@ -140,34 +152,41 @@ def udf(
     where: Condition | None = None,
     name: str = "",
 ) -> Any:
-    """The values of a function that runs on the host, at every point.
+    """Call a Python function on the host at every point.
 
-    Without a resource the function must be pure: it gets NumPy arrays and returns the same for the
-    same, however often it is called; for several outputs it returns a tuple. With one it is called as function(state, at, *arrays), where
-    `at` are the coordinates of the instance, in the order of the resource's dimensions, or
-    slice(None) for a dimension that has been vectorised.
+    Without a resource the function must be pure. It receives NumPy arrays and may be called any number of times.
+    With a resource it is called as function(state, at, *arrays). `at` are the coordinates of the instance, in the
+    order of the resource's dimensions; a vectorised dimension has slice(None).
 
     Args:
-        inputs: recurrent tensors; those at symbolic slices arrive at their true length.
-        out: what it returns: anything with a shape and a dtype, a dtype ("f32") for a scalar, or a
-            (shape, dtype) pair; a list of these for several outputs; an empty list for a function
-            called for its effect alone, as function(point, *arrays), in the order of the domain, or
-            on its resource as ever. A function whose values nobody uses is not called.
-        domain: dimensions that the values vary over, besides the inputs'.
-        resource: what it uses in order.
-        batched: it also takes arrays (and, with a resource, `at`) with a leading axis per
-            dimension that is vectorised, the same ones for all inputs and outputs.
-        where: with an empty `out`: the points at which it is called.
-        name: what errors and pictures call it; the function's own name by default.
+        function: the function. For several outputs it returns a tuple.
+        inputs: tensors; symbolic slices arrive at their actual length.
+        out: the type of the output: an object with a shape and a dtype, a dtype such as "f32" for a scalar, or a
+            (shape, dtype) pair. A list declares several outputs. An empty list declares a function with a side
+            effect only, called as function(point, *arrays), with the point in the order of `domain`, or on its
+            resource as above. A function with unused outputs is not called.
+        domain: dimensions of the outputs in addition to those of the inputs.
+        resource: state that the calls use in order.
+        batched: whether the function also accepts arrays (and `at`) with one leading axis per vectorised
+            dimension, the same axes for all inputs and outputs.
+        where: the points of a call without outputs.
+        name: the name in errors and pictures; by default the function's.
 
     Returns:
-        a recurrent tensor, or a tuple of them where `out` is a list.
+        a tensor, or a tuple of tensors if `out` is a list.
 
     Raises:
-        DomainError, ShapeError: the arguments do not go together.
+        DomainError, ShapeError: the arguments are inconsistent.
+
+    Example:
+        >>> x = trl.data(np.arange(8.0, dtype="f4"), domain=t)
+        >>> trl.udf(lambda v: np.sqrt(v), x, out="f32", name="root")
+        f32[] @ (t)
     """
     if not callable(function):
-        raise ShapeError(f"{function!r} is no function.")
+        raise ShapeError(
+            f"{function!r} is not a function.", hint='write trl.udf(function, x, out="f32").'
+        )
     ctx = current()
     reads = [operand(ctx, x).read for x in inputs]
     label = checked_name(name or getattr(function, "__name__", "udf").strip("<>"))
@@ -175,7 +194,10 @@ def udf(
     several = isinstance(out, list)
     types = tuple(parse_declared_type(one) for one in (out if several else [out]))
     if any(not isinstance(s, int) for kind in types for s in kind.shape):
-        raise ShapeError("a host function returns arrays whose sizes are integers.")
+        raise ShapeError(
+            "a host function declares an output of symbolic size.",
+            hint="declare integer sizes, or let the output vary over the dimension.",
+        )
     if not types:
         if resource is not None:
             return _on_resource(ctx, function, label, dims, reads, resource, where)
@@ -184,8 +206,8 @@ def udf(
         return ()
     if where is not None:
         raise DomainError(
-            "only a function called for its effect is called at chosen points.",
-            hint="leave where= out, or declare no output: out=[].",
+            "where= is given for a function with outputs.",
+            hint="omit where=, or declare no output: out=[].",
         )
     attrs = UdfAttrs(
         function, label, types, dims, None if resource is None else resource.inner, batched
@@ -210,9 +232,12 @@ def _on_resource(
     resource: Resource,
     where: Condition | None,
 ) -> tuple[()]:
-    """A function called for its effect on a resource: its token is what the program needs of it."""
+    """Call a function for its side effect on a resource; the program depends on its token."""
     if where is not None:
-        raise DomainError("on a resource, a function is called at every point: leave where= out.")
+        raise DomainError(
+            "where= is given for a function on a resource, which is called at every point.",
+            hint="omit where=, and test the condition inside the function.",
+        )
     token = _token(ctx, resource, reads, dims, label)
     own = at_own_point(token, ctx[token].outputs[0])
     op = ctx.add(
@@ -225,15 +250,18 @@ def _on_resource(
 
 
 def _nothing(point: Mapping[str, int], token: Any) -> None:
-    """What is left to do when the effect is done."""
+    """Do nothing: the effect has happened in the call itself."""
 
 
 def _token(
     ctx: Context, resource: Resource, reads: Sequence[Read], dims: Domain, label: str
 ) -> int:
-    """A tensor that says what must have run before."""
+    """Add the merge whose branches will order this call after its predecessors."""
     if resource.ctx is not ctx:
-        raise DomainError(f"{resource.inner.name} belongs to another context.")
+        raise DomainError(
+            f"{resource.inner.name} belongs to another context.",
+            hint="create the resource inside the context that uses it.",
+        )
     symbols = {s for read in reads for s in read_symbols(read)} | set(dims)
     domain = ctx.space.ordered(symbols)
     lacking = [d for d in resource.inner.instances if d not in domain]
@@ -247,10 +275,10 @@ def _token(
 
 
 def parse_declared_type(given: Any) -> TensorType:
-    """The type that a user writes down: something of it, an element type, or a shape and one.
+    """Return the type of a declared output: a typed object, an element type, or a (shape, dtype) pair.
 
     Raises:
-        ShapeError: it is none of these.
+        ShapeError: the declaration is none of these.
     """
     shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
     if isinstance(given, str):
@@ -259,7 +287,7 @@ def parse_declared_type(given: Any) -> TensorType:
         shape, dtype = given
     if shape is None or dtype is None:
         raise ShapeError(
-            f"{given!r} does not say what is returned.",
-            hint='write out="f32", out=((4,), "f32"), or a list of such.',
+            f"{given!r} does not declare an output type.",
+            hint='write out="f32", out=((4,), "f32"), or a list of these.',
         )
     return TensorType(shape_of_user(shape), element_type(dtype))

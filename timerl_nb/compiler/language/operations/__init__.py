@@ -1,1 +1,1 @@
-"""Methods and functions that record operations: arithmetic, axes, windows, random draws."""
+"""Operations of tensors: arithmetic, reductions, scans, rearrangements, windows, convolutions, random draws."""

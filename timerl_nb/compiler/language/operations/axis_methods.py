@@ -1,6 +1,6 @@
-"""Methods of tensors along an axis: sorting, scans, positions, statistics.
+"""Tensor methods along an axis: sorting, indexing, scans, statistics.
 
-Made of the primitives that `RecurrentTensor` provides; most are compositions that a user could write.
+They are compositions of the primitives that `RecurrentTensor` implements.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from timerl_nb.compiler.ir.shapes import HALF, Shape, TensorType, is_integer, pr
 from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.compiler.language.operations.elementwise import Arithmetic
 
-LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
+LABELS = "abcdefghijklmnopqrs"  # einsum letters of axes; vectorisation uses the others
 
 
 class AxisOps(Arithmetic):
-    """What runs along one axis, or reduces in more than one step."""
+    """Tensor methods that run along one axis, or reduce in several steps."""
 
-    # --- what a tensor provides ----------------------------------------------------------------
+    # --- primitives, implemented by `RecurrentTensor` ------------------------------------------
 
     @property
     @abstractmethod
@@ -55,15 +55,16 @@ class AxisOps(Arithmetic):
 
     @abstractmethod
     def _apply_operation(self, kind: str, attrs: Any, *others: Self) -> Self:
-        """An operation on this and other tensors."""
+        """Add an operation on this and other tensors."""
 
     @abstractmethod
     def _cast_to_accumulator(self) -> Self:
-        """This in the element type that sums are in."""
+        """Cast to the element type of sums."""
 
     @abstractmethod
     def _broadcast_to(self, shape: Shape) -> Self:
-        """This repeated up to the shape."""
+        """Repeat axes of size 1 up to the shape."""
+        pass
 
     @abstractmethod
     def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self: ...
@@ -73,7 +74,7 @@ class AxisOps(Arithmetic):
 
     @abstractmethod
     def _reduce(self, kind: str, over: Any, axis: Any) -> Self:
-        """A reduction that says nothing about axes without elements."""
+        """Reduce without a check for axes of size 0."""
 
     @abstractmethod
     def reshape(self, *shape: Any) -> Self: ...
@@ -84,14 +85,32 @@ class AxisOps(Arithmetic):
     @abstractmethod
     def slice(self, lo: Any, hi: Any, axis: int = 0) -> Self: ...
 
-    # --- order -----------------------------------------------------------------------------------
+    # --- sorting ---------------------------------------------------------------------------------
 
     def argmax(self, axis: int = -1, *, keepdims: bool = False) -> Self:
-        """The first position of the greatest element along an axis, as int32."""
+        """Return the first position of the maximum along an axis, as int32.
+
+        Args:
+            axis: the axis.
+            keepdims: keep the axis with size 1.
+
+        Example:
+            >>> trl.argmax(trl.constant([2.0, 5.0, 5.0]))  # 1
+            i32[] @ ()
+        """
         return self._first_position("argmax", axis, keepdims)
 
     def argmin(self, axis: int = -1, *, keepdims: bool = False) -> Self:
-        """The first position of the least element along an axis, as int32."""
+        """Return the first position of the minimum along an axis, as int32.
+
+        Args:
+            axis: the axis.
+            keepdims: keep the axis with size 1.
+
+        Example:
+            >>> trl.argmin(trl.constant([2.0, 5.0, 1.0]))  # 2
+            i32[] @ ()
+        """
         return self._first_position("argmin", axis, keepdims)
 
     def _first_position(self, kind: str, axis: int, keepdims: bool) -> Self:
@@ -99,41 +118,87 @@ class AxisOps(Arithmetic):
         return self._apply_keepdims(found, None, axis, keepdims)
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
-        """The positions in order of their elements, as int32; equal ones stay in order, NaNs last."""
+        """Return the positions that sort the elements along an axis, as int32.
+
+        The sort is stable; NaNs come last.
+
+        Args:
+            axis: the axis.
+            descending: sort from the greatest to the least element.
+
+        Example:
+            >>> trl.argsort(trl.constant([3.0, 1.0, 2.0]))  # 1, 2, 0
+            i32[3] @ ()
+        """
         return self._apply_operation("argsort", SortAttrs(self._axis(axis), bool(descending)))
 
     def sort(self, axis: int = -1, *, descending: bool = False) -> Self:
-        """The elements along an axis in order; NaNs last."""
+        """Sort the elements along an axis; NaNs come last.
+
+        Args:
+            axis: the axis.
+            descending: sort from the greatest to the least element.
+
+        Example:
+            >>> trl.sort(trl.constant([3.0, 1.0, 2.0]), descending=True)  # 3, 2, 1
+            f32[3] @ ()
+        """
         return self.take_along(self.argsort(axis, descending=descending), axis)
 
     def topk(self, k: int, axis: int = -1) -> tuple[Self, Self]:
-        """The k greatest elements along an axis, greatest first, and their positions."""
+        """Return the k greatest elements along an axis, greatest first, and their positions.
+
+        Args:
+            k: the number of elements.
+            axis: an axis of integer size, at least k.
+
+        Returns:
+            the elements, and their positions as int32.
+
+        Raises:
+            ShapeError: the axis has fewer than k elements, or a symbolic size.
+
+        Example:
+            >>> values, positions = trl.constant([3.0, 1.0, 2.0]).topk(2)
+            >>> values, positions  # 3, 2 at positions 0, 2
+            (f32[2] @ (), i32[2] @ ())
+        """
         size, k = self.shape[self._axis(axis)], integer("k", k, least=1)
         if not isinstance(size, int) or k > size:
             raise ShapeError(
                 f"{self.type} may have fewer than {k} elements along axis {axis}.",
-                hint="take at most as many as its size, which must be an integer.",
+                hint="take at most as many elements as the axis has; its size must be an integer.",
             )
         at = self.argsort(axis, descending=True).slice(0, k, self._axis(axis))
         return self.take_along(at, axis), at
 
-    # --- positions -------------------------------------------------------------------------------
+    # --- indexing by position ----------------------------------------------------------------------
 
     def take_along(self, at: Any, axis: int = -1) -> Self:
-        """The elements at the positions `at` of an axis, one for each position.
+        """Select elements along an axis by one position per element of the result, like `np.take_along_axis`.
 
         Args:
-            at: integers of this tensor's shape, but for `axis`, which may have any length.
+            at: positions, as integers. Their shape is that of the tensor, except that `axis` may have any size.
+            axis: the axis.
 
-        Positions beyond the axis, and negative ones, yield zeros.
+        Returns:
+            a tensor of the shape of `at`. Positions outside the axis, and negative ones, give zeros.
+
+        Raises:
+            ShapeError: the positions are not integers, or have an unsuitable shape.
+
+        Example:
+            >>> q = trl.zeros((5, 3))
+            >>> q.take_along(q.argmax(-1, keepdims=True))  # the maximum of each row
+            f32[5,1] @ ()
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
         if _are_apart(_drop_axis(at.shape, k), _drop_axis(self.shape, k)):
             raise ShapeError(
-                f"positions {at.type} do not go with {self.type} along axis {k}.",
-                hint="their shapes must agree but for the axis; x.take(at, axis) picks the same "
-                "positions everywhere.",
+                f"positions {at.type} do not fit {self.type} along axis {k}.",
+                hint="give positions of the tensor's shape, with any size along the axis; "
+                "x.take(at, axis) selects the same positions everywhere.",
             )
         labels = LABELS[: self.rank]
         placed = labels.replace(labels[k], LABELS[self.rank])
@@ -147,11 +212,23 @@ class AxisOps(Arithmetic):
         return self._apply_operation("gather", GatherAttrs(labels, own, out, labels[k]), at)
 
     def put_add(self, at: Any, values: Any, axis: int = 0) -> Self:
-        """This tensor with `values` added at positions of an axis; those named twice add up.
+        """Add values at positions of an axis; repeated positions accumulate.
 
         Args:
-            at: integers; positions beyond the axis, and negative ones, are left out.
-            values: of this tensor's shape, with the axes of `at` in place of `axis`; or broadcast.
+            at: positions, as integers; those outside the axis, and negative ones, are ignored.
+            values: the summands. Their shape is that of the tensor with the axes of `at` in place of `axis`; smaller
+                shapes are broadcast.
+            axis: the axis.
+
+        Returns:
+            a new tensor of the same shape.
+
+        Raises:
+            ShapeError: the positions are not integers, or the values have an unsuitable shape.
+
+        Example:
+            >>> trl.zeros(4).put_add([1, 1, 2], 1.0)  # 0, 2, 1, 0
+            f32[4] @ ()
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
@@ -161,7 +238,7 @@ class AxisOps(Arithmetic):
         if _are_apart((*ones, *values.shape), shape, repeated=True):
             raise ShapeError(
                 f"values {values.type} cannot be added to {self.type} at positions {at.type}.",
-                hint=f"their shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
+                hint=f"give values of shape ({', '.join(map(str, shape))}), or of one that broadcasts to it.",
             )
         labels = LABELS[: self.rank]
         own = LABELS[self.rank : self.rank + at.rank]
@@ -172,12 +249,24 @@ class AxisOps(Arithmetic):
         )
 
     def put(self, at: Any, value: Any, axis: int = 0) -> Self:
-        """This tensor with what is at positions of an axis replaced; of one named twice the last counts.
+        """Replace the values at positions of an axis; the last of repeated positions wins.
 
         Args:
-            at: integers, whose last axis is the fastest; positions beyond the axis, and negative ones,
-                are left out.
-            value: of this tensor's shape, with the axes of `at` in place of `axis`; or broadcast.
+            at: positions, as integers; those outside the axis, and negative ones, are ignored. The order of
+                repeated positions is that of the elements of `at`, the last axis fastest.
+            value: the new values. Their shape is that of the tensor with the axes of `at` in place of `axis`;
+                smaller shapes are broadcast.
+            axis: the axis.
+
+        Returns:
+            a new tensor of the same shape.
+
+        Raises:
+            ShapeError: the positions are not integers, or the values have an unsuitable shape.
+
+        Example:
+            >>> trl.zeros(4).put([1, 2], 5.0)  # 0, 5, 5, 0
+            f32[4] @ ()
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
@@ -187,9 +276,9 @@ class AxisOps(Arithmetic):
         if _are_apart((*ones, *new.shape), shape, repeated=True):
             raise ShapeError(
                 f"{new.type} does not replace positions {at.type} of {self.type}.",
-                hint=f"its shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
+                hint=f"give a value of shape ({', '.join(map(str, shape))}), or of one that broadcasts to it.",
             )
-        if not at.rank:  # one is found by comparing
+        if not at.rank:  # one position: compare instead of scatter
             new = new._broadcast_to(shape) if new.rank else new
             new = new.reshape((*new.shape[:k], 1, *new.shape[k:])) if new.rank else new
             return (self._positions(k) == at)._select(new.cast(self.dtype), self)
@@ -202,7 +291,7 @@ class AxisOps(Arithmetic):
         )
 
     def _positions(self, axis: int, *, reverse: bool = False) -> Self:
-        """0, 1, 2, … along an axis, from its far end where `reverse`; the others have size 1."""
+        """Return 0, 1, 2, … along an axis, from its end if `reverse`; the other axes have size 1."""
         size = self.shape[axis]
         if isinstance(size, int):
             at = np.arange(size, dtype=np.int32)
@@ -217,28 +306,64 @@ class AxisOps(Arithmetic):
     # --- layout ----------------------------------------------------------------------------------
 
     def squeeze(self, axis: int | None = None) -> Self:
-        """Without an axis of size 1; without all of them by default."""
+        """Remove axes of size 1.
+
+        Args:
+            axis: the axis to remove; by default all axes of size 1.
+
+        Raises:
+            ShapeError: the axis has another size.
+
+        Example:
+            >>> trl.zeros((1, 3)).squeeze()
+            f32[3] @ ()
+        """
         if axis is None:
             return self.reshape(tuple(s for s in self.shape if s != 1))
         k = self._axis(axis)
         if self.shape[k] != 1:
-            raise ShapeError(f"axis {axis} of {self.type} has not size 1.")
+            raise ShapeError(
+                f"axis {axis} of {self.type} does not have size 1.",
+                hint="x.take(position, axis) removes an axis of any size.",
+            )
         return self.reshape(_drop_axis(self.shape, k))
 
     def flatten(self, start: int = 0) -> Self:
-        """The axes from `start` on as one."""
+        """Join the axes from `start` on into one.
+
+        Args:
+            start: the first of the axes to join.
+
+        Raises:
+            ShapeError: one of these axes has a symbolic size.
+
+        Example:
+            >>> trl.zeros((2, 3, 4)).flatten(1)
+            f32[2,12] @ ()
+        """
         k = self._axis(start) if self.rank else 0
         sizes = [s for s in self.shape[k:] if isinstance(s, int)]
         if len(sizes) < self.rank - k:
-            raise ShapeError(f"axes of symbolic length cannot be joined: {self.type}.")
+            raise ShapeError(
+                f"axes of symbolic length cannot be joined: {self.type}.",
+                hint="reduce the axis of symbolic length, or flatten the axes after it.",
+            )
         return self.reshape((*self.shape[:k], prod(sizes)))
 
     # --- scans -----------------------------------------------------------------------------------
 
     def cumsum(self, axis: int = 0, *, reverse: bool = False, ordered: bool = False) -> Self:
-        """The running sum along an axis, from its far end where `reverse`.
+        """Return the running sum along an axis.
 
-        `ordered` adds one element after the other on every device, so that sums of what is not negative never fall.
+        Args:
+            axis: the axis.
+            reverse: sum from the end of the axis.
+            ordered: add the elements strictly one by one on every device. The running sums of non-negative numbers
+                are then non-decreasing despite rounding.
+
+        Example:
+            >>> trl.cumsum(trl.constant([1.0, 2.0, 3.0]))  # 1, 3, 6
+            f32[3] @ ()
         """
         x = self._cast_to_accumulator()
         if ordered:
@@ -253,17 +378,44 @@ class AxisOps(Arithmetic):
         )
 
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
-        """The running product along an axis, from its far end where `reverse`."""
+        """Return the running product along an axis.
+
+        Args:
+            axis: the axis.
+            reverse: multiply from the end of the axis.
+
+        Example:
+            >>> trl.cumprod(trl.constant([1.0, 2.0, 3.0]))  # 1, 2, 6
+            f32[3] @ ()
+        """
         x, k = self._cast_to_accumulator(), self._axis(axis)
         first = x._positions(k, reverse=reverse) == 0
         return x._apply_operation("linear_scan", ScanAttrs(k, bool(reverse)), first._select(x, 0))
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
-        """The greatest element so far along an axis; its gradient goes to the last such element."""
+        """Return the running maximum along an axis; its gradient goes to the last of equal maxima.
+
+        Args:
+            axis: the axis.
+            reverse: start at the end of the axis.
+
+        Example:
+            >>> trl.constant([1.0, 3.0, 2.0]).cummax()  # 1, 3, 3
+            f32[3] @ ()
+        """
         return self._scan("max", axis, reverse)
 
     def cummin(self, axis: int = 0, *, reverse: bool = False) -> Self:
-        """The least element so far along an axis; its gradient goes to the last such element."""
+        """Return the running minimum along an axis; its gradient goes to the last of equal minima.
+
+        Args:
+            axis: the axis.
+            reverse: start at the end of the axis.
+
+        Example:
+            >>> trl.constant([2.0, 3.0, 1.0]).cummin()  # 2, 2, 1
+            f32[3] @ ()
+        """
         return self._scan("min", axis, reverse)
 
     def _scan(self, reduce: str, axis: int, reverse: bool) -> Self:
@@ -271,17 +423,32 @@ class AxisOps(Arithmetic):
         return self._apply_operation(f"sliding_{reduce}", attrs)
 
     def linear_scan(self, factor: Any, axis: int = 0, *, reverse: bool = False) -> Self:
-        """y[k] = factor[k] * y[k - 1] + x[k] along an axis; y[k + 1] where `reverse`.
+        """Return `y[k] = factor[k] * y[k - 1] + x[k]` along an axis.
 
-        A discounted sum whose discount varies: `r.linear_scan(0.99 * alive, reverse=True)`. The
-        first factor is not used. A factor of 0 starts anew, whatever came before: NaN and infinity
-        stay in their episode.
+        This is a discounted sum with a varying discount. The first factor is unused. A factor of 0 restarts the
+        sum: earlier NaNs and infinities do not pass it.
+
+        Args:
+            factor: the factors, broadcast to the shape of the tensor.
+            axis: the axis.
+            reverse: scan from the end: `y[k] = factor[k] * y[k + 1] + x[k]`.
+
+        Raises:
+            ShapeError: the factors do not broadcast to the tensor's shape.
+
+        Example:
+            >>> rewards, alive = trl.ones(8), trl.ones(8)
+            >>> rewards.linear_scan(0.99 * alive, reverse=True)  # discounted returns
+            f32[8] @ ()
         """
         x = self.floating()
         factor = x._operand(factor)
         ones = (1,) * max(0, x.rank - factor.rank)
         if _are_apart((*ones, *factor.shape), x.shape, repeated=True):
-            raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
+            raise ShapeError(
+                f"factors {factor.type} do not broadcast to {x.type}.",
+                hint="give a number, or a factor for each element.",
+            )
         attrs = ScanAttrs(x._axis(axis), bool(reverse), restarts=True)
         common = promote((x.dtype, factor.dtype))
         return (
@@ -291,10 +458,15 @@ class AxisOps(Arithmetic):
         )
 
     def orthonormal(self) -> Self:
-        """The columns of the matrix in the last two axes made orthonormal, from left to right.
+        """Orthonormalize the columns of the matrix in the last two axes, from left to right.
 
-        What is left of a column without those before it keeps its direction. There must be as many
-        rows as columns; where the columns depend on each other, the result is any such basis.
+        Each column keeps the direction of its component orthogonal to the columns before it (Gram-Schmidt). The
+        matrix needs at least as many rows as columns. If its columns are linearly dependent, the result is an
+        orthonormal basis of a space that contains them.
+
+        Example:
+            >>> trl.random.normal((4, 2)).orthonormal()
+            f32[4,2] @ ()
         """
         return self._apply_operation("orthonormal", NO_ATTRS)
 
@@ -304,7 +476,17 @@ class AxisOps(Arithmetic):
     # --- statistics ------------------------------------------------------------------------------
 
     def var(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
-        """The mean squared distance from the mean, over dimensions or axes (all by default)."""
+        """Return the population variance over symbolic dimensions or over axes.
+
+        Args:
+            over: one or several symbolic dimensions.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Example:
+            >>> trl.var(trl.constant([1.0, 3.0]))  # 1
+            f32[] @ ()
+        """
 
         def in_full(x: Self) -> Self:
             apart = (x - x._restore_reduced_axes(x.mean(over, axis), over, axis)).square()
@@ -313,23 +495,55 @@ class AxisOps(Arithmetic):
         return self._in_full(in_full)
 
     def std(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
-        """The square root of the variance; its derivative is 0 where the variance is."""
+        """Return the population standard deviation over symbolic dimensions or over axes.
+
+        Its derivative is 0 where the variance is 0.
+
+        Args:
+            over: one or several symbolic dimensions.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Example:
+            >>> trl.std(trl.constant([1.0, 3.0]))  # 1
+            f32[] @ ()
+        """
         return self._in_full(lambda x: _root(x.var(over, axis, keepdims=keepdims)))
 
     def norm(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
-        """The Euclidean length over dimensions or axes; its derivative at 0 is 0."""
+        """Return the Euclidean norm over symbolic dimensions or over axes; its derivative at 0 is 0.
+
+        Args:
+            over: one or several symbolic dimensions.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Example:
+            >>> trl.norm(trl.constant([3.0, 4.0]))  # 5
+            f32[] @ ()
+        """
         return self._in_full(lambda x: _root(x.square().sum(over, axis, keepdims=keepdims)))
 
     def _in_full(self, f: Callable[[Self], Any]) -> Self:
-        """What `f` makes of floating-point numbers; halves are rounded once, at the end."""
+        """Apply `f` in floating point; half-precision values are computed in float32 and rounded once."""
         return f(self.cast("f32")).cast(self.dtype) if self.dtype in HALF else f(self.floating())
 
     def logsumexp(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
-        """log(sum(e**x)) over dimensions or axes, without overflow."""
+        """Return log(sum(e**x)) over symbolic dimensions or over axes, without overflow.
+
+        Args:
+            over: one or several symbolic dimensions.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Example:
+            >>> trl.logsumexp(trl.constant([0.0, 0.0]))  # log(2)
+            f32[] @ ()
+        """
 
         def in_full(x: Self) -> Self:
             most = x._reduce("max", over, axis).detach()
-            most = most.isfinite()._select(most, 0.0)  # -inf - -inf is no number
+            most = most.isfinite()._select(most, 0.0)  # -inf - -inf is NaN
             found = (x - x._restore_reduced_axes(most, over, axis)).exp().sum(
                 over, axis
             ).log() + most
@@ -338,14 +552,32 @@ class AxisOps(Arithmetic):
         return self._in_full(in_full)
 
     def log_softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
-        """x - logsumexp(x) along an axis, or over symbolic dimensions."""
+        """Return x - logsumexp(x) along axes or over symbolic dimensions.
+
+        Args:
+            axis: one or several axes; ignored if `over` is given.
+            over: one or several symbolic dimensions.
+
+        Example:
+            >>> trl.zeros((2, 4)).log_softmax()
+            f32[2,4] @ ()
+        """
         axis = None if over is not None else axis
         return self._in_full(
             lambda x: x - x._restore_reduced_axes(x.logsumexp(over, axis), over, axis)
         )
 
     def softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
-        """e**x / sum(e**x) along an axis, or over symbolic dimensions."""
+        """Return e**x / sum(e**x) along axes or over symbolic dimensions, without overflow.
+
+        Args:
+            axis: one or several axes; ignored if `over` is given.
+            over: one or several symbolic dimensions.
+
+        Example:
+            >>> trl.softmax(trl.zeros((2, 4)))
+            f32[2,4] @ ()
+        """
         axis = None if over is not None else axis
 
         def in_full(x: Self) -> Self:
@@ -357,18 +589,18 @@ class AxisOps(Arithmetic):
         return self._in_full(in_full)
 
     def _apply_keepdims(self, reduced: Any, over: Any, axis: Any, keepdims: bool) -> Any:
-        """What was reduced from this, with axes of size 1 for those that went if `keepdims`."""
+        """Restore the reduced axes with size 1 if `keepdims`."""
         if not keepdims:
             return reduced
         if over is not None:
             raise ShapeError(
                 "keepdims=True keeps axes, but over= reduces symbolic dimensions.",
-                hint="leave keepdims out: what was reduced meets what was not as it is.",
+                hint="leave out keepdims: the result combines with the tensor without it.",
             )
         return self._restore_reduced_axes(reduced, over, axis)
 
     def _restore_reduced_axes(self, reduced: Self, over: Any, axis: Any) -> Self:
-        """What was reduced from this, with its axes back as axes of size 1."""
+        """Restore the reduced axes with size 1."""
         if over is not None:
             return reduced
         axes = self._axes(axis)
@@ -376,7 +608,7 @@ class AxisOps(Arithmetic):
 
 
 def _root(squares: Any) -> Any:
-    none = squares <= 0.0  # NaN is not
+    none = squares <= 0.0  # False for NaN
     return none._select(0.0, none._select(1.0, squares).sqrt())
 
 
@@ -385,7 +617,7 @@ def _drop_axis(shape: Shape, k: int) -> Shape:
 
 
 def _are_apart(shape: Shape, other: Shape, *, repeated: bool = False) -> bool:
-    """Whether shapes differ whatever their symbols are; sizes of 1 may be `repeated`."""
+    """Test whether two shapes have different integer sizes; sizes of 1 broadcast if `repeated`."""
     if len(shape) != len(other):
         return True
     pairs = zip(shape, other, strict=True)
@@ -397,4 +629,6 @@ def _are_apart(shape: Shape, other: Shape, *, repeated: bool = False) -> bool:
 
 def _expect_positions(at: Any) -> None:
     if not is_integer(at.dtype):
-        raise ShapeError(f"positions must be integers, not {at.type}.")
+        raise ShapeError(
+            f"positions must be integers, not {at.type}.", hint='cast them: at.cast("i32").'
+        )

@@ -1,6 +1,6 @@
-"""Methods of tensors that move elements along axes, and statistics that need them in order.
+"""Tensor methods that move elements along axes, and order statistics.
 
-NumPy's words for compositions of the primitives that `RecurrentTensor` provides.
+They are compositions, under NumPy's names, of the primitives that `RecurrentTensor` implements.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Mode = Literal["constant", "edge", "reflect", "wrap"]
 
 
 class Rearranged(AxisOps):
-    """What puts elements elsewhere, or takes them from there."""
+    """Tensor methods that move elements along axes."""
 
-    # --- what a tensor provides ----------------------------------------------------------------
+    # --- primitives, implemented by `RecurrentTensor` ------------------------------------------
 
     @abstractmethod
     def transpose(self, *perm: Any) -> Self: ...
@@ -38,35 +38,62 @@ class Rearranged(AxisOps):
 
     @abstractmethod
     def _concatenate(self, others: Sequence[Self], axis: int) -> Self:
-        """This and other tensors, one after the other along an axis."""
+        """Join this and other tensors along an axis."""
 
     @abstractmethod
     def _length(self, axis: int) -> Self:
-        """The length of an axis as a tensor."""
+        """Return the size of an axis as a tensor."""
 
     @abstractmethod
     def _at_all(self, over: Any) -> tuple[Self, tuple[int, ...]]:
-        """This at all points of dimensions, which become axes in front; and these axes."""
+        """Read all points of some dimensions as leading axes; return the result and these axes."""
 
     # --- axes ------------------------------------------------------------------------------------
 
     @property
     def ndim(self) -> int:
-        """The number of axes; symbolic dimensions are none."""
+        """Number of axes, without symbolic dimensions; the same as `rank`.
+
+        Example:
+            >>> trl.zeros((2, 3)).ndim
+            2
+        """
         return self.rank
 
     @property
     def T(self) -> Self:
-        """The axes in reverse order."""
+        """The tensor with its axes in reverse order.
+
+        Example:
+            >>> trl.zeros((2, 3)).T
+            f32[3,2] @ ()
+        """
         return self.transpose()
 
     def swapaxes(self, first: int, second: int) -> Self:
-        """Two axes in each other's place."""
+        """Exchange two axes.
+
+        Args:
+            first, second: the axes.
+
+        Example:
+            >>> trl.swapaxes(trl.zeros((2, 3, 4)), 0, 2)
+            f32[4,3,2] @ ()
+        """
         a, b = self._axis(first), self._axis(second)
         return self.transpose(*({a: b, b: a}.get(k, k) for k in range(self.rank)))
 
     def moveaxis(self, source: int, destination: int) -> Self:
-        """An axis in another place, the others in the order that they had."""
+        """Move an axis to another position; the other axes keep their order.
+
+        Args:
+            source: the axis to move.
+            destination: its new position.
+
+        Example:
+            >>> trl.moveaxis(trl.zeros((2, 3, 4)), 0, -1)
+            f32[3,4,2] @ ()
+        """
         a, b = self._axis(source), self._axis(destination)
         order = [k for k in range(self.rank) if k != a]
         order.insert(b, a)
@@ -77,16 +104,22 @@ class Rearranged(AxisOps):
         if not isinstance(size, int):
             raise ShapeError(
                 f"axis {axis} of {self.type} has a symbolic length: {what}.",
-                hint="let the tensor vary over the dimension, and write its points by index.",
+                hint="let the tensor vary over the dimension, and index its points.",
             )
         return size
 
-    # --- elements elsewhere ------------------------------------------------------------------------
+    # --- movement of elements ----------------------------------------------------------------------
 
     def roll(self, shift: int, axis: int | None = None) -> Self:
-        """Positions moved on by `shift` along an axis, from its end to its start.
+        """Shift the elements along an axis cyclically, like `np.roll`.
 
-        By default along all axes as one, as in NumPy.
+        Args:
+            shift: the number of positions, towards the end of the axis.
+            axis: the axis; by default all axes, joined into one.
+
+        Example:
+            >>> trl.roll(trl.arange(4), 1)  # 3, 0, 1, 2
+            i32[4] @ ()
         """
         shift = integer("shift", shift)
         if axis is None:
@@ -102,20 +135,37 @@ class Rearranged(AxisOps):
         )
 
     def repeat(self, times: int, axis: int | None = None) -> Self:
-        """Each element `times` times, one after the other, along an axis; by default of all as one."""
+        """Repeat each element along an axis, like `np.repeat`.
+
+        Args:
+            times: the number of copies.
+            axis: an axis of integer size; by default all axes, joined into one.
+
+        Example:
+            >>> trl.repeat(trl.arange(2), 3)  # 0, 0, 0, 1, 1, 1
+            i32[6] @ ()
+        """
         times = integer("times", times, least=0)
         if axis is None:
             return (
                 self.flatten().repeat(times, 0) if self.rank else self.reshape(1).repeat(times, 0)
             )
         k = self._axis(axis)
-        size = self._size(k, "how often each element stands there cannot be said")
+        size = self._size(k, "its elements cannot be repeated")
         more = (*self.shape[: k + 1], times, *self.shape[k + 1 :])
         shape = (*self.shape[:k], size * times, *self.shape[k + 1 :])
         return self.unsqueeze(k + 1)._broadcast_to(more).reshape(shape)
 
     def tile(self, *times: Any) -> Self:
-        """The whole tensor `times` times along each axis, the last ones if there are fewer numbers."""
+        """Repeat the whole tensor along each axis, like `np.tile`.
+
+        Args:
+            times: the number of copies per axis; fewer numbers apply to the last axes.
+
+        Example:
+            >>> trl.tile(trl.arange(2), 3)  # 0, 1, 0, 1, 0, 1
+            i32[6] @ ()
+        """
         given = tuple(times[0]) if len(times) == 1 and isinstance(times[0], tuple | list) else times
         given = tuple(integer("times", n, least=0) for n in given)
         x = self.reshape((*(1,) * max(0, len(given) - self.rank), *self.shape))
@@ -124,16 +174,31 @@ class Rearranged(AxisOps):
         return x
 
     def split(self, parts: int | Sequence[int], axis: int = 0) -> list[Self]:
-        """An axis in equal parts, as many as `parts` says, or cut before each position in it."""
+        """Split an axis into several tensors, like `np.split`.
+
+        Args:
+            parts: the number of equal parts, or the positions at which new parts begin.
+            axis: an axis of integer size.
+
+        Returns:
+            the parts.
+
+        Raises:
+            ShapeError: the axis has no such equal parts, or a symbolic size.
+
+        Example:
+            >>> trl.split(trl.arange(6), [2])
+            [i32[2] @ (), i32[4] @ ()]
+        """
         k = self._axis(axis)
-        size = self._size(k, "it is cut at positions that are numbers")
+        size = self._size(k, "it cannot be split at integer positions")
         several = _as_list(parts)
         if several is None:
             count = integer("parts", parts, least=1)
             if size % count:
                 raise ShapeError(
-                    f"axis {axis} of {self.type} has no {parts} equal parts.",
-                    hint="x.split([2, 5]) cuts before positions 2 and 5.",
+                    f"axis {axis} of {self.type} does not split into {parts} equal parts.",
+                    hint="give a divisor of its size, or positions: x.split([2, 5]) splits before 2 and 5.",
                 )
             cuts = [size // count * n for n in range(1, count)]
         else:
@@ -144,12 +209,20 @@ class Rearranged(AxisOps):
         ]
 
     def pad(self, widths: Any, mode: Mode = "constant", constant_values: Any = 0) -> Self:
-        """More elements before and behind those of axes.
+        """Add elements before and after those of the axes, like `np.pad`.
 
         Args:
-            widths: how many: a number, (before, behind), or such a pair for each axis.
-            mode: which: "constant" `constant_values`, "edge" the element at the end, "reflect" those
-                inside it in reverse order, "wrap" those at the other end.
+            widths: the number of added elements: a number, (before, after), or such a pair for each axis.
+            mode: "constant" adds `constant_values`, "edge" repeats the last element, "reflect" mirrors the elements
+                without the last, "wrap" continues with the opposite end.
+            constant_values: one number.
+
+        Raises:
+            ShapeError: the widths or the mode are invalid, or elements are needed from an axis without any.
+
+        Example:
+            >>> trl.pad(trl.arange(3), (1, 2))  # 0, 0, 1, 2, 0, 0
+            i32[6] @ ()
         """
         if mode not in ("constant", "edge", "reflect", "wrap"):
             raise ShapeError(
@@ -164,7 +237,7 @@ class Rearranged(AxisOps):
                 if fill.rank:
                     raise ShapeError(
                         f"constant_values must be one number, not {constant_values!r}.",
-                        hint="pad one end after the other, each with its own.",
+                        hint="pad each end in a separate call.",
                     )
                 ends = [
                     fill._broadcast_to((*x.shape[:k], n, *x.shape[k + 1 :]))
@@ -174,39 +247,89 @@ class Rearranged(AxisOps):
                 continue
             size = x._size(k, f"mode={mode!r} takes elements at both ends")
             if not size:
-                raise ShapeError(f"axis {k} of {x.type} has no elements to pad with.")
+                raise ShapeError(
+                    f"axis {k} of {x.type} has no elements to pad with.",
+                    hint='use mode="constant".',
+                )
             at = np.pad(np.arange(size, dtype=np.int32), (before, behind), mode)
             x = x.take(at, k)
         return x
 
     def tril(self, k: int = 0) -> Self:
-        """Zeros above diagonal `k` of the matrix in the last two axes."""
+        """Replace the elements above a diagonal of the matrix in the last two axes by zeros.
+
+        Args:
+            k: the diagonal; 0 is the main one, positive ones lie above it.
+
+        Raises:
+            ShapeError: the tensor has fewer than two axes.
+
+        Example:
+            >>> trl.tril(trl.ones((2, 2)))  # rows 1, 0 and 1, 1
+            f32[2,2] @ ()
+        """
         return self._triangle(k, lower=True)
 
     def triu(self, k: int = 0) -> Self:
-        """Zeros below diagonal `k` of the matrix in the last two axes."""
+        """Replace the elements below a diagonal of the matrix in the last two axes by zeros.
+
+        Args:
+            k: the diagonal; 0 is the main one, positive ones lie above it.
+
+        Raises:
+            ShapeError: the tensor has fewer than two axes.
+
+        Example:
+            >>> trl.triu(trl.ones((2, 2)))  # rows 1, 1 and 0, 1
+            f32[2,2] @ ()
+        """
         return self._triangle(k, lower=False)
 
     def _triangle(self, k: int, *, lower: bool) -> Self:
         k = integer("k", k)
         if self.rank < 2:
-            raise ShapeError(f"{self.type} has no matrix in its last two axes.")
+            raise ShapeError(
+                f"{self.type} has no matrix in its last two axes.",
+                hint="x.unsqueeze(axis) adds an axis.",
+            )
         ahead = self._positions(self.rank - 1) - self._positions(self.rank - 2)
-        nothing = self._operand(0).cast(self.dtype)  # of booleans, too
+        nothing = self._operand(0).cast(self.dtype)  # False for booleans
         return (ahead <= k if lower else ahead >= k)._select(self, nothing)
 
     def one_hot(self, size: int, dtype: Any = "f32") -> Self:
-        """1 at this position of a new last axis of length `size`, 0 elsewhere; 0 if it is beyond."""
+        """Return vectors with 1 at the given position and 0 elsewhere.
+
+        Args:
+            size: the size of the new last axis. A position outside it gives zeros only.
+            dtype: the element type of the result.
+
+        Raises:
+            ShapeError: the tensor has no integers.
+
+        Example:
+            >>> trl.one_hot(trl.arange(3), 4)
+            f32[3,4] @ ()
+        """
         size = integer("size", size, least=0)
         self._expect_positions("one_hot")
         places = self._operand(np.arange(size, dtype=np.int32))
         return (self.unsqueeze(-1) == places).cast(element_type(dtype))
 
     def bincount(self, length: int, weights: Any = None) -> Self:
-        """How often each of 0 to length - 1 occurs; with weights, their sums instead.
+        """Count how often each of 0 to length - 1 occurs among the elements.
 
-        Numbers beyond are left out. NumPy's `length` is what occurs; here it must be said, since
-        shapes are known before values.
+        Unlike NumPy, the length is required, because shapes are known before values.
+
+        Args:
+            length: the number of counters; larger numbers, and negative ones, are ignored.
+            weights: a weight per element; the result contains sums of weights in place of counts.
+
+        Raises:
+            ShapeError: the tensor has no integers.
+
+        Example:
+            >>> trl.bincount(trl.constant([0, 2, 2]), 3)  # 1, 0, 2
+            i32[3] @ ()
         """
         length = integer("length", length, least=0)
         self._expect_positions("bincount")
@@ -220,13 +343,24 @@ class Rearranged(AxisOps):
 
     def _expect_positions(self, what: str) -> None:
         if self.dtype == "bool" or self.floating().dtype == self.dtype:
-            raise ShapeError(f"{what} takes integers, not {self.type}.")
+            raise ShapeError(
+                f"{what} takes integers, not {self.type}.", hint='cast it: x.cast("i32").'
+            )
 
     # --- statistics --------------------------------------------------------------------------------
 
     def median(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
-        """The middle element over axes (all by default) or one symbolic dimension, or the middle
-        ones' mean; NaN where one is."""
+        """Return the median over axes or one symbolic dimension; NaN if an element is NaN.
+
+        Args:
+            over: one symbolic dimension.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Example:
+            >>> trl.median(trl.constant([3.0, 1.0, 2.0, 4.0]))  # 2.5
+            f32[] @ ()
+        """
         return self.quantile(0.5, over, axis, keepdims=keepdims)
 
     def quantile(
@@ -237,27 +371,41 @@ class Rearranged(AxisOps):
         *,
         keepdims: bool = False,
     ) -> Self:
-        """What a share `q` of the elements is below, between two of them on the line through both.
+        """Return quantiles by linear interpolation; NaN if an element is NaN.
 
         Args:
-            q: a number from 0 to 1; of several, the results are stacked in front.
-            over, axis: one symbolic dimension, or axes, all by default.
+            q: a number from 0 to 1, or several, whose results are stacked along a new first axis.
+            over: one symbolic dimension.
+            axis: one or several axes; all axes by default.
+            keepdims: keep the reduced axes with size 1.
+
+        Raises:
+            ShapeError: `q` is not between 0 and 1, or there are no elements.
+
+        Example:
+            >>> trl.quantile(trl.constant([0.0, 1.0, 2.0]), [0.25, 0.75])  # 0.5, 1.5
+            f32[2] @ ()
         """
         several = _as_list(q)
         if several is not None:
             each = [self.quantile(p, over, axis, keepdims=keepdims).unsqueeze(0) for p in several]
             if not each:
-                raise ShapeError("quantile needs at least one q.")
+                raise ShapeError(
+                    "quantile needs at least one q.", hint="give a number from 0 to 1."
+                )
             return each[0]._concatenate(each[1:], 0)
         share = number("q", q, least=0, most=1)
         if over is not None and axis is not None:
-            raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
+            raise ShapeError(
+                "a quantile has both over= and axis=.",
+                hint="give over= (symbolic dimensions) or axis= (axes), not both.",
+            )
         x, axes = self._at_all(over) if over is not None else (self, self._axes(axis))
         found = x.floating()._in_one(axes)._quantile(share) if axes else x.floating()
         return self._apply_keepdims(found, over, axis, keepdims)
 
     def _in_one(self, axes: Sequence[int]) -> Self:
-        """Axes as one, the last."""
+        """Move some axes to the end and join them."""
         rest = [k for k in range(self.rank) if k not in axes]
         x = self.transpose(*rest, *axes)
         if len(axes) == 1:
@@ -275,7 +423,10 @@ class Rearranged(AxisOps):
         x, size = self.sort(-1), self.shape[-1]
         if isinstance(size, int):
             if not size:
-                raise ShapeError(f"{self.type} has no elements, and so no quantiles.")
+                raise ShapeError(
+                    f"{self.type} has no elements, and so no quantiles.",
+                    hint="reduce an axis of size at least 1.",
+                )
             at = q * (size - 1)
             low, high, share = x.take(floor(at), -1), x.take(ceil(at), -1), at - floor(at)
         else:
@@ -283,7 +434,7 @@ class Rearranged(AxisOps):
             low = x.take(at.floor().cast("i32"), -1)
             high = x.take(at.ceil().cast("i32"), -1)
             share = self._operand(at - at.floor())
-        # from the nearer end, as NumPy: an infinite one counts
+        # Interpolate from the nearer end, like NumPy: this matters for infinite elements.
         step = high - low
         upper = self._operand(share >= 0.5)
         found = upper._select(high - step * (1.0 - share), low + step * share)
@@ -292,7 +443,7 @@ class Rearranged(AxisOps):
 
 
 def _widths(widths: Any, x: Rearranged) -> list[tuple[int, int]]:
-    """The numbers of elements before and behind each axis, as NumPy broadcasts them."""
+    """Return the numbers of elements before and after each axis, broadcast like NumPy."""
     try:
         given = np.asarray(widths)
         if given.dtype.kind not in "iu" or (given < 0).any():
@@ -300,13 +451,13 @@ def _widths(widths: Any, x: Rearranged) -> list[tuple[int, int]]:
         pairs = np.broadcast_to(given, (x.rank, 2)).tolist()
     except ValueError:
         raise ShapeError(
-            f"{widths!r} does not say how {x.type} is padded.",
-            hint="give a number, (before, behind), or such a pair for each axis, none negative.",
+            f"{widths!r} are not padding widths of {x.type}.",
+            hint="give a number, (before, after), or such a pair for each axis, none negative.",
         ) from None
     return [(before, behind) for before, behind in pairs]
 
 
 def _as_list(value: Any) -> list[Any] | None:
-    """What a list, a tuple or an array has in it; None of anything else."""
+    """Return the items of a list, tuple or array; None for other values."""
     made = value.tolist() if isinstance(value, np.ndarray) else value
     return list(made) if isinstance(made, Sequence) and not isinstance(made, str) else None

@@ -1,6 +1,6 @@
-"""Convolutions and pools: windows that sweep over the last axes of a tensor.
+"""Convolutions and pooling over the last axes of a tensor.
 
-Axes stand as in PyTorch: what is in a batch, then channels, then space.
+Axes are ordered as in PyTorch: batch, channels, space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, apply,
 from timerl_nb.compiler.symbolic.index_expressions import lin
 
 Tensor = RecurrentTensor
-_BATCH, _SPACE = "abcdef", "ijkl"  # labels of axes; g, m and n are groups and channels
+_BATCH, _SPACE = "abcdef", "ijkl"  # einsum letters; g, m and n are groups and channels
 
 
 def conv(
@@ -31,20 +31,26 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The convolution of `x` with `kernel` (in truth the correlation, as everywhere in learning).
+    """Convolve `x` with a kernel (a cross-correlation, as usual in machine learning).
 
     Args:
-        x: shape (…, channels, *space); with stride 1 a spatial axis may have a symbolic length.
-        kernel: shape (outputs, channels // groups, *window); its rank says how many spatial axes
-            there are, 1 to 4.
+        x: shape (…, channels, *space). With stride 1 a spatial axis may have a symbolic length.
+        kernel: shape (outputs, channels // groups, *window), with 1 to 4 spatial axes.
         stride, dilation: a positive integer, or one per spatial axis.
-        padding: zeros at the two ends of a spatial axis: an integer, or one per axis, or a pair per
-            axis; or "valid" (none), or "same" (ceil(length / stride) results).
-        groups: parts of the channels and of the outputs that go together.
+        padding: the number of zeros at both ends of a spatial axis: an integer, one per axis, or a pair per
+            axis. "valid" means none; "same" gives ceil(length / stride) results.
+        groups: the number of groups into which the channels and the outputs are divided.
 
     Returns:
-        shape (…, outputs, *space'), with (length + padding - dilation * (window - 1) - 1) // stride
-        + 1 results along each spatial axis.
+        shape (…, outputs, *space'). Along each spatial axis there are
+        (length + padding - dilation * (window - 1) - 1) // stride + 1 results.
+
+    Raises:
+        ShapeError: the shapes do not match, or the values are not floating-point.
+
+    Example:
+        >>> trl.conv(trl.zeros((4, 84, 84)), trl.zeros((32, 4, 8, 8)), stride=4)
+        f32[32,20,20] @ ()
     """
     x, kernel, window = _check_operands(x, kernel)
     rank = len(window)
@@ -67,17 +73,24 @@ def conv_transpose(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The transpose of a convolution: what `conv` with these arguments does to gradients.
+    """Apply the transpose of a convolution, which maps the outputs' gradients to the inputs' gradients.
 
     Args:
         x: shape (…, channels, *space).
         kernel: shape (channels, outputs // groups, *window).
-        stride, padding, dilation, groups: those of the convolution that this undoes in shape;
-            padding is an integer, or one per axis, or a pair per axis.
+        stride, padding, dilation, groups: those of the convolution; `padding` is an integer, one per axis, or a
+            pair per axis.
 
     Returns:
-        shape (…, outputs, *space'), with (length - 1) * stride - padding + dilation * (window - 1)
-        + 1 results along each spatial axis.
+        shape (…, outputs, *space'). Along each spatial axis there are
+        (length - 1) * stride - padding + dilation * (window - 1) + 1 results.
+
+    Raises:
+        ShapeError: the shapes do not match, or no results remain.
+
+    Example:
+        >>> trl.conv_transpose(trl.zeros((32, 20, 20)), trl.zeros((32, 4, 8, 8)), stride=4)
+        f32[4,84,84] @ ()
     """
     x, kernel, window = _check_operands(x, kernel)
     rank = len(window)
@@ -87,18 +100,30 @@ def conv_transpose(
         wide = (lin(x.shape[k - rank]) - 1) * strides[k] + dilations[k] * (window[k] - 1) + 1
         results = size(wide - (lo + hi))
         if isinstance(results, int) and results < 1:
-            raise ShapeError(f"nothing is left of {x.type} along spatial axis {k}.")
+            raise ShapeError(
+                f"the convolution of {x.type} has no results along spatial axis {k}.",
+                hint="use less padding.",
+            )
         sweeps.append(Sweep(_SPACE[k], results, 1, -lo, strides[k], dilations[k]))
     return _convolve(x, kernel, sweeps, groups, mirrored=True)
 
 
 def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
-    """The greatest element of each window over the last axes.
+    """Return the maximum of each window over the last axes.
 
     Args:
-        window: the window's length along the last axis, or a sequence with one per axis.
-        stride: the distance of windows, by default their length.
-        padding: positions at both ends that windows may reach beyond, less than their length.
+        x: the tensor.
+        window: the window's length along the last axis, or a sequence with one length per axis.
+        stride: the distance between windows; by default the window's length.
+        padding: the number of positions by which windows may extend beyond both ends; less than the window's
+            length.
+
+    Raises:
+        ShapeError: a window does not fit, or an axis has a symbolic length.
+
+    Example:
+        >>> trl.max_pool(trl.zeros((3, 8, 8)), (2, 2))
+        f32[3,4,4] @ ()
     """
     return _pool_axes(
         operand(current(), x),
@@ -111,10 +136,14 @@ def max_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
 
 
 def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Tensor:
-    """The mean of each window over the last axes; what lies beyond their ends counts as zeros.
+    """Return the mean of each window over the last axes; positions beyond the ends count as zeros.
 
     Args:
-        window, stride, padding: as for `max_pool`.
+        x, window, stride, padding: as for `max_pool`.
+
+    Example:
+        >>> trl.avg_pool(trl.zeros((3, 8, 8)), (2, 2))
+        f32[3,4,4] @ ()
     """
     x = operand(current(), x).floating()
     return _pool_axes(x, window, stride, padding, lambda y, axis: y.mean(axis=axis), inside=False)
@@ -123,14 +152,14 @@ def avg_pool(x: Any, window: Any, *, stride: Any = None, padding: Any = 0) -> Te
 def _convolve(
     x: Tensor, kernel: Tensor, sweeps: Sequence[Sweep], groups: int, *, mirrored: bool
 ) -> Tensor:
-    at = x.rank - len(sweeps) - 1  # of the channels
+    at = x.rank - len(sweeps) - 1  # axis of the channels
     channels, first, second = _integers((x.shape[at], *kernel.shape[:2]), "numbers of channels")
     groups = integer("groups", groups, least=1)
     takes, outputs = (first, second) if mirrored else (second * groups, first)
     if channels != takes or first % groups:
         raise ShapeError(
-            f"a kernel of {kernel.type} in {groups} group(s) does not go with {x.type}.",
-            hint=f"it takes {takes} channels; groups must divide both numbers of channels.",
+            f"a kernel of {kernel.type} in {groups} group(s) does not match {x.type}.",
+            hint=f"the kernel takes {takes} channels; groups must divide both numbers of channels.",
         )
     space = _SPACE[: len(sweeps)]
     batch = _BATCH[:at]
@@ -148,33 +177,40 @@ def _convolve(
 
 
 def _check_operands(x: Any, kernel: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """The operands in one element type, and the window's lengths."""
+    """Cast the operands to one floating-point type, and return them with the window's lengths."""
     ctx = current()
     x, kernel = operand(ctx, x), operand(ctx, kernel)
     rank = kernel.rank - 2
     if not 1 <= rank <= len(_SPACE) or not rank < x.rank <= rank + 1 + len(_BATCH):
         raise ShapeError(
             f"a kernel of {kernel.type} does not convolve {x.type}.",
-            hint="x is (…, channels, *space), the kernel has two axes of channels, then *window.",
+            hint="give x of shape (…, channels, *space) and a kernel of two channel axes, then *window.",
         )
     common = promote((x.dtype, kernel.dtype))
     if not is_float(common):
-        raise ShapeError(f"convolutions are of floating-point values, not {x.type}.")
+        raise ShapeError(
+            f"convolutions take floating-point values, not {x.type}.", hint="write x.floating()."
+        )
     window = [s for s in kernel.shape[2:] if isinstance(s, int) and s > 0]
     if len(window) < rank:
-        raise ShapeError(f"a window's lengths are positive integers, not those of {kernel.type}.")
+        raise ShapeError(
+            f"a window's lengths are positive integers, not those of {kernel.type}.",
+            hint="give a kernel with integer sizes.",
+        )
     return x.cast(common), kernel.cast(common), window
 
 
 def _integers(sizes: Sequence[Size], what: str) -> list[int]:
     found = [s for s in sizes if isinstance(s, int)]
     if len(found) < len(sizes):
-        raise ShapeError(f"{what} are integers, not {', '.join(map(str, sizes))}.")
+        raise ShapeError(
+            f"{what} are integers, not {', '.join(map(str, sizes))}.",
+            hint="give axes of integer size.",
+        )
     return found
 
 
 def _each(value: Any, rank: int, what: str, least: int = 1) -> list[int]:
-    """One integer per spatial axis."""
     given = list(value) if isinstance(value, Sequence) else [value] * rank
     whole = all(map(is_whole, given))
     if isinstance(value, str) or len(given) != rank or not whole or min(given) < least:
@@ -187,7 +223,7 @@ def _each(value: Any, rank: int, what: str, least: int = 1) -> list[int]:
 def _paddings(
     padding: Any, space: Sequence[Size], reach: Sequence[int] | None, strides: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """The zeros before and after each spatial axis."""
+    """Return the numbers of zeros before and after each spatial axis."""
     rank = len(space)
     if reach is not None and padding == "valid":
         return [(0, 0)] * rank
@@ -196,7 +232,7 @@ def _paddings(
         for n, r, s in zip(space, reach, strides, strict=True):
             total = r - 1
             if s > 1:
-                (length,) = _integers((n,), f"lengths that a stride of {s} goes along")
+                (length,) = _integers((n,), f"lengths of axes with a stride of {s}")
                 total = max((-(-length // s) - 1) * s + r - length, 0)
             found.append((total // 2, total - total // 2))
         return found
@@ -207,18 +243,20 @@ def _paddings(
     return [(p, p) for p in _each(padding, rank, "padding", 0)]
 
 
-_STRIDE = "the number of results must not depend on a division: use stride 1, or an integer length."
+_STRIDE = "use stride 1, or an axis of integer length: sizes must be affine in the bounds."
 
 
 def _results(n: Size, more: int, stride: int, x: Tensor) -> Size:
-    """How many windows fit, `more` being the padding less what one window covers."""
+    """Return the number of windows; `more` is the padding minus the extent of one window."""
     if not isinstance(n, int):
         if stride > 1:
-            raise ShapeError(f"a stride of {stride} along an axis of length {n}.", hint=_STRIDE)
+            raise ShapeError(
+                f"a convolution has a stride of {stride} along an axis of length {n}.", hint=_STRIDE
+            )
         return size(lin(n) + more + 1)
     if n + more < 0:
         raise ShapeError(
-            f"a window of {-more} positions, less the padding, does not fit into {x.type}.",
+            f"a window of {-more} positions, minus the padding, does not fit into {x.type}.",
             hint="use a smaller window, or padding.",
         )
     return (n + more) // stride + 1
@@ -233,23 +271,32 @@ def _pool_axes(
     *,
     inside: bool,
 ) -> Tensor:
-    """Axis by axis: the extremum, and the mean, of a box are those along its axes in turn.
+    """Pool one axis after the other.
 
-    What a window covers beyond an end is its last position `inside`, or zeros.
+    Positions beyond an end repeat the last position if `inside`, and count as zeros otherwise.
     """
     rank = len(window) if isinstance(window, Sequence) else 1
     windows = _each(window, rank, "the window")
     strides = windows if stride is None else _each(stride, rank, "stride")
     ends = _each(padding, rank, "padding", 0)
     if x.rank < rank:
-        raise ShapeError(f"{x.type} has not the {rank} axes of the window.")
+        raise ShapeError(
+            f"{x.type} has fewer axes than the window, {rank}.",
+            hint="give a window of one length per pooled axis.",
+        )
     for k, (n, s, pad) in enumerate(zip(windows, strides, ends, strict=True)):
         axis = x.rank - rank + k
-        (length,) = _integers((x.shape[axis],), "lengths that a pool goes along")
+        (length,) = _integers((x.shape[axis],), "lengths of pooled axes")
         if pad >= n:
-            raise ShapeError(f"a padding of {pad} leaves windows of {n} positions empty.")
+            raise ShapeError(
+                f"a padding of {pad} leaves windows of {n} positions empty.",
+                hint="use less padding than the window's length.",
+            )
         if length + 2 * pad < n:
-            raise ShapeError(f"a window of {n} positions does not fit into {x.type}.")
+            raise ShapeError(
+                f"a window of {n} positions does not fit into {x.type}.",
+                hint="use a smaller window, or padding.",
+            )
         if s == n and not pad and length % n == 0:
             parts = x.reshape((*x.shape[:axis], length // n, n, *x.shape[axis + 1 :]))
         else:

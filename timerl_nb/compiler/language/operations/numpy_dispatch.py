@@ -1,7 +1,7 @@
-"""NumPy's functions of tensors and indices: the operators, functions and methods that they stand for.
+"""NumPy's functions of tensors and indices, translated to this library's operators, functions and methods.
 
-`np.exp(x)` is `x.exp()`, `array * x` is `x.__rmul__(array)`, `np.where(c, x, y)` is `trl.where`.
-What has no counterpart is refused by name.
+`np.exp(x)` calls `x.exp()`, `array * x` calls `x.__rmul__(array)`, `np.where(c, x, y)` calls `trl.where`. A
+function without a counterpart is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timerl_nb.compiler.language.opaque_value import Opaque, register_numpy
 from timerl_nb.compiler.language.operations import numpy_style_functions
 from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operand
 
-# ufunc -> the operator's method, and that of its right operand
+# ufunc -> the operator's method, and its reflected method
 _OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
@@ -40,7 +40,7 @@ _OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
     "greater": ("__gt__", "__lt__"),
     "greater_equal": ("__ge__", "__le__"),
 }
-# what is named otherwise here; the others are methods of their own names
+# methods with another name; all others have NumPy's name
 _METHODS: Final[Mapping[str, str]] = {
     "absolute": "abs",
     "fabs": "abs",
@@ -70,17 +70,17 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "dot": lambda x, y: _operator("matmul", (x, y)),
     "arctan2": lambda y, x: _method("atan2", (y, x), {}),
 }
-# of these NumPy's second argument is the axis
+# functions with the axis as NumPy's second argument
 _ALONG: Final = frozenset(
     {"sum", "prod", "mean", "max", "min", "amax", "amin", "any", "all", "std", "var"}
 )
-# These take all axes as one where no axis is named: name -> the arguments ahead of the axis.
+# Functions that join all axes by default: name -> the number of arguments before the axis.
 _FLAT: Final = {"argmax": 1, "argmin": 1, "cumsum": 1, "cumprod": 1, "take": 2}
 
 
 def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     name = ufunc.__name__
-    # NumPy's own numbers come as arrays of rank 0
+    # NumPy passes its scalars as arrays of rank 0
     inputs = [x[()] if isinstance(x, np.ndarray) else x for x in inputs]
     if method != "__call__" or options:
         asked = (
@@ -90,7 +90,7 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str,
         )
         raise ShapeError(
             f"{asked} takes no recurrent tensors.",
-            hint="call the function alone: tensors are values; x.sum(axis=…) and its like reduce.",
+            hint="call the function without these arguments; to reduce, write x.sum(axis=…) or the like.",
         )
     if name in _OPERATORS:
         return _operator(name, inputs)
@@ -101,8 +101,8 @@ def _function(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) 
     name = function.__name__
     if name == "put":
         raise ShapeError(
-            "np.put writes into an array: tensors are values.",
-            hint="y = x.put(at, value, axis) is another tensor.",
+            "np.put writes into an array, but tensors are immutable.",
+            hint="write y = x.put(at, value, axis).",
         )
     if name in _ALONG and len(args) == 2:
         args, options = args[:1], {"axis": args[1], **options}
@@ -122,8 +122,7 @@ def _dispatch_call(name: str, args: tuple[Any, ...], options: Mapping[str, Any])
     hint = close(name, known) if args and isinstance(args[0], RecurrentTensor) else ""
     raise ShapeError(
         f"np.{name} takes no recurrent tensors and no indices here.",
-        hint=hint
-        or "trl.value(t) is the index as a tensor, which has methods: trl.value(t).exp().",
+        hint=hint or "convert an index to a tensor: trl.value(t).exp().",
     )
 
 

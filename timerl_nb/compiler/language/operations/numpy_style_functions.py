@@ -1,6 +1,6 @@
-"""Functions by NumPy's names: methods as functions, products by labels, tensors of given numbers.
+"""Functions with NumPy's names: tensor methods as functions, einsum, constants.
 
-`trl.exp(x)` is `x.exp()`, also of a number, an array or an index expression.
+`trl.exp(x)` is `x.exp()`, and also accepts a number, an array or an index expression.
 """
 
 from __future__ import annotations
@@ -236,27 +236,65 @@ trunc = _function("trunc")
 var = _function("var")
 
 
-# --- tensors of given numbers ----------------------------------------------------------------------
+# --- constants -----------------------------------------------------------------------------------
 
 
 def zeros_like(x: Any, dtype: Any = None) -> RecurrentTensor:
-    """Zeros of the shape of `x`, and of its element type unless another is given."""
+    """Return zeros of the shape of `x`.
+
+    Args:
+        x: a tensor.
+        dtype: the element type; by default that of `x`.
+
+    Example:
+        >>> trl.zeros_like(trl.arange(3))
+        i32[3] @ ()
+    """
     return full_like(x, 0, dtype)
 
 
 def ones_like(x: Any, dtype: Any = None) -> RecurrentTensor:
-    """Ones of the shape of `x`, and of its element type unless another is given."""
+    """Return ones of the shape of `x`.
+
+    Args:
+        x: a tensor.
+        dtype: the element type; by default that of `x`.
+
+    Example:
+        >>> trl.ones_like(trl.arange(3))
+        i32[3] @ ()
+    """
     return full_like(x, 1, dtype)
 
 
 def full_like(x: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
-    """A tensor of the shape of `x` whose elements are all `fill`."""
+    """Return a tensor of the shape of `x` with all elements equal to `fill`.
+
+    Args:
+        x: a tensor.
+        fill: the value.
+        dtype: the element type; by default that of `x`.
+
+    Example:
+        >>> trl.full_like(trl.arange(3), 7)
+        i32[3] @ ()
+    """
     x = operand(None, x)
     return full(x.shape, fill, x.dtype if dtype is None else dtype)
 
 
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "f32") -> RecurrentTensor:
-    """Ones on diagonal `k` of a matrix of zeros, square by default."""
+    """Return a matrix of zeros with ones on a diagonal.
+
+    Args:
+        rows, columns: the sizes; a square matrix by default.
+        k: the diagonal; 0 is the main one, positive ones lie above it.
+        dtype: the element type.
+
+    Example:
+        >>> trl.eye(3)
+        f32[3,3] @ ()
+    """
     columns = rows if columns is None else columns
     n, m = (integer("a size", size, least=0) for size in (rows, columns))
     return const_tensor(current(), np.eye(n, m, integer("k", k)), element_type(dtype))
@@ -265,9 +303,20 @@ def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "f32") -
 def linspace(
     start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = "f32"
 ) -> RecurrentTensor:
-    """`num` numbers from `start` to `stop`, equally far from each other; `stop` itself if `endpoint`."""
+    """Return evenly spaced numbers.
+
+    Args:
+        start, stop: the ends of the interval.
+        num: the number of elements.
+        endpoint: whether `stop` is the last element.
+        dtype: the element type; integer types round down.
+
+    Example:
+        >>> trl.linspace(0, 1, 5)  # 0, 0.25, 0.5, 0.75, 1
+        f32[5] @ ()
+    """
     count, name = integer("num", num, least=0, most=2**31 - 1), element_type(dtype)
-    hint = "scale trl.linspace(0, 1) for ends that vary."
+    hint = "scale trl.linspace(0, 1) by tensors."
     ends = number("start", start, hint), number("stop", stop, hint)
     made = np.linspace(*ends, count, endpoint)
     return const_tensor(current(), np.floor(made) if is_integer(name) else made, name)
@@ -277,49 +326,92 @@ def linspace(
 
 
 def hstack(xs: Sequence[Any]) -> RecurrentTensor:
-    """Tensors side by side: along axis 1, or axis 0 of vectors and numbers."""
+    """Join tensors horizontally: along axis 1, or along axis 0 for vectors and numbers.
+
+    Args:
+        xs: a list of at least one tensor.
+
+    Raises:
+        ShapeError: `xs` is not such a list, or the shapes do not match.
+
+    Example:
+        >>> trl.hstack([trl.zeros((2, 1)), trl.ones((2, 3))])
+        f32[2,4] @ ()
+    """
     parts = [x if x.rank else x.unsqueeze(0) for x in _operands(xs)]
     return concat(parts, min(1, parts[0].rank - 1))
 
 
 def vstack(xs: Sequence[Any]) -> RecurrentTensor:
-    """Tensors one below the other, along axis 0; vectors are rows."""
+    """Join tensors vertically, along axis 0; vectors are rows.
+
+    Args:
+        xs: a list of at least one tensor.
+
+    Raises:
+        ShapeError: `xs` is not such a list, or the shapes do not match.
+
+    Example:
+        >>> trl.vstack([trl.zeros(3), trl.ones((2, 3))])
+        f32[3,3] @ ()
+    """
     return concat([x if x.rank > 1 else x.reshape((1, *(x.shape or (1,)))) for x in _operands(xs)])
 
 
 def _operands(xs: Sequence[Any]) -> list[RecurrentTensor]:
     if isinstance(xs, RecurrentTensor) or not isinstance(xs, Sequence) or not len(xs):
         raise ShapeError(
-            f"{xs!r} is no list of tensors.", hint="give a list of at least one: [x, y]."
+            f"{xs!r} is not a list of tensors.", hint="give a list of at least one tensor: [x, y]."
         )
     return [operand(current(), x) for x in xs]
 
 
 def outer(x: Any, y: Any) -> RecurrentTensor:
-    """The products of each element of `x` with each of `y`, a row for each of `x`."""
+    """Return the outer product of two vectors; other tensors are flattened first.
+
+    Args:
+        x, y: tensors.
+
+    Returns:
+        a matrix with one row per element of `x`.
+
+    Example:
+        >>> trl.outer(trl.arange(2), trl.arange(3))
+        i32[2,3] @ ()
+    """
     left, right = (v if v.rank == 1 else v.reshape(-1) for v in _operands([x, y]))
     return left.unsqueeze(1) * right.unsqueeze(0)
 
 
 def einsum(spec: str, *operands: Any) -> RecurrentTensor:
-    """Products of elements with the same labels, summed over labels that do not result.
+    """Multiply tensors and sum over labels, like `np.einsum`.
 
     Args:
-        spec: a letter for each axis, as for NumPy: "ij,jk->ik"; "..." for all axes that are not
-            named; without "->", the labels that occur once, in the order of the alphabet.
-        operands: multiplied from left to right.
+        spec: one letter per axis, as in "ij,jk->ik". "..." means all remaining axes. Without "->" the result has
+            the labels that occur once, in alphabetical order.
+        operands: the tensors, multiplied from left to right.
 
     Raises:
-        ShapeError: the labels do not go with the operands.
+        ShapeError: the labels do not match the operands.
+
+    Example:
+        >>> trl.einsum("bi,ij->bj", trl.zeros((8, 3)), trl.zeros((3, 4)))
+        f32[8,4] @ ()
     """
     if not isinstance(spec, str):
-        raise ShapeError(f"the labels come first, not {spec!r}.", hint='einsum("ij,jk->ik", x, y)')
+        raise ShapeError(
+            f"the first argument must be the labels, not {spec!r}.",
+            hint='write einsum("ij,jk->ik", x, y).',
+        )
     xs = _operands(operands)
     inputs, out = _labels(spec, xs)
     names = dict.fromkeys("".join(inputs))
     if len(names) > len(LABELS):
-        raise ShapeError(f"{spec!r} has more than {len(LABELS)} different labels.")
-    to = str.maketrans(dict(zip(names, LABELS, strict=False)))  # vectorisation takes the others
+        raise ShapeError(
+            f"{spec!r} has more than {len(LABELS)} different labels.",
+            hint="split the product into several calls.",
+        )
+    to = str.maketrans(dict(zip(names, LABELS, strict=False)))  # vectorisation uses the others
     inputs, out = [labels.translate(to) for labels in inputs], out.translate(to)
     sizes: dict[str, Size] = {}
     for x, labels in zip(xs, inputs, strict=True):
@@ -347,13 +439,16 @@ def _contract(
 
 
 def _diagonal(x: RecurrentTensor, labels: str) -> tuple[RecurrentTensor, str]:
-    """The elements at which axes of one label have one position."""
+    """Take the diagonal of axes with the same label."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             a, b = labels.index(label), labels.rindex(label)
             size = x.shape[a]
             if not isinstance(size, int) or size != x.shape[b]:
-                raise ShapeError(f"axes {a} and {b} of {x.type} have no diagonal.")
+                raise ShapeError(
+                    f"axes {a} and {b} of {x.type} have no diagonal.",
+                    hint="repeat a label only for axes of one integer size.",
+                )
             rows = np.arange(size, dtype=np.int32)
             at = rows.reshape([-1 if k == a else 1 for k in range(x.rank)])
             sizes = [1 if k == b else s for k, s in enumerate(x.shape)]
@@ -363,11 +458,14 @@ def _diagonal(x: RecurrentTensor, labels: str) -> tuple[RecurrentTensor, str]:
 
 
 def _labels(spec: str, xs: Sequence[RecurrentTensor]) -> tuple[list[str], str]:
-    """The labels of each operand and of the result, those of "..." among them."""
+    """Return the labels of each operand and of the result, with "..." expanded."""
     given, arrow, out = spec.replace(" ", "").partition("->")
     inputs = given.split(",")
     if len(inputs) != len(xs):
-        raise ShapeError(f"{spec!r} names {len(inputs)} operand(s), but there are {len(xs)}.")
+        raise ShapeError(
+            f"{spec!r} names {len(inputs)} operand(s), but there are {len(xs)}.",
+            hint="separate the operands' labels by commas.",
+        )
     free = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in spec]
     most = max(
         (x.rank - len(i.replace("...", "")) for x, i in zip(xs, inputs, strict=True)), default=0
@@ -379,7 +477,7 @@ def _labels(spec: str, xs: Sequence[RecurrentTensor]) -> tuple[list[str], str]:
             labels = labels.replace("...", "".join(free[max(0, most - more) : most]), 1)
         if len(labels) != x.rank or not (labels.isalpha() or not labels):
             raise ShapeError(
-                f"{spec!r} does not go with {x.type}.", hint="write one letter for each axis."
+                f"{spec!r} does not match {x.type}.", hint="write one letter for each axis."
             )
         found.append(labels)
     shared = "".join(free[: max(0, most)]) if "..." in given else ""
@@ -389,14 +487,14 @@ def _labels(spec: str, xs: Sequence[RecurrentTensor]) -> tuple[list[str], str]:
         out = shared + "".join(once)
     elif shared and "..." not in out:
         raise ShapeError(
-            f"{spec!r} leaves out what ... stands for in its operands.",
-            hint='write ... behind the arrow, too: "i...->i..."; a letter there is summed over.',
+            f"{spec!r} has ... in an operand, but not in the result.",
+            hint='write "i...->i...", or a letter per axis: einsum sums over letters only.',
         )
     out = out.replace("...", shared, 1)
     if set(out) - set(counted) or len(set(out)) < len(out):
         raise ShapeError(
-            f"{spec!r} has a result that its operands do not make.",
-            hint="each label of the result occurs in an operand, and once in the result.",
+            f"{spec!r} has a result that does not follow from its operands.",
+            hint="use each label of the result once; it must occur in an operand.",
         )
     return found, out
 

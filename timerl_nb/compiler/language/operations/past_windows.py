@@ -1,4 +1,4 @@
-"""What was there at the points before: windows of the past along a symbolic dimension."""
+"""Windows over the most recent points of a symbolic dimension, such as frame stacks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE, Cond, Entry, Lin
 
 
 class Past(AxisOps):
-    """What reads the points before the current one."""
+    """Tensor methods that read earlier points of a symbolic dimension."""
 
-    # --- what a tensor provides ----------------------------------------------------------------
+    # --- primitives, implemented by `RecurrentTensor` ------------------------------------------
 
     @property
     @abstractmethod
@@ -40,43 +40,45 @@ class Past(AxisOps):
 
     @abstractmethod
     def _select_where(self, cond: Cond, elsewhere: Self) -> Self:
-        """This where the condition holds, and `elsewhere` where it does not."""
+        """Return this tensor at the points that satisfy the condition, and `elsewhere` at the others."""
 
     # --- windows -----------------------------------------------------------------------------------
 
     def window(self, n: int, over: Any, fill: Any = 0, *, starts: Any = None) -> Self:
-        """The values at the last `n` points of a dimension, oldest first: a stack of frames.
+        """Stack the values at the last `n` points of a dimension, oldest first.
 
-        `o.window(4, over=t)` at t holds o at t - 3, t - 2, t - 1 and t along a new axis 0. Gradients
-        flow to what was there. Only the last `n` values are kept, where nobody else needs more.
+        `o.window(4, over=t)` is a frame stack: at t it holds o at t - 3, t - 2, t - 1 and t along a new axis 0. Only
+        the last `n` values are stored, unless another operation needs more. Gradients flow to the earlier values.
 
         Args:
-            n: how many, at least 1; there may be more than the dimension has points.
-            over: one dimension that this tensor varies over.
-            fill: what stands for points before the first: a number, or "first", which repeats the
-                first value.
-            starts: booleans that vary over the dimension; where they hold, another episode begins at
-                the *next* point, and nothing of the points so far is seen from there on: `fill`
-                stands for it. So `o.window(4, over=t, starts=done)` goes with
-                `o[b, i, t + 1], r, done = env.step(a)`, if the environment returns the next
-                episode's first observation when one ends (`autoreset="same_step"`); if it does so
-                one step later (`autoreset="next_step"`), with `starts=~step.alive`. Their axes, if
-                they have any, are the first ones of this tensor.
+            n: the number of points, at least 1; it may exceed the number of points of the dimension.
+            over: one dimension that the tensor varies over.
+            fill: the value for points before the first: a number, or "first" to repeat the first value.
+            starts: booleans over the dimension, true at the last point of an episode. The window contains no
+                earlier values after such a point, but `fill`. Pass `done` for an environment that returns the next
+                episode's first observation immediately (`autoreset="same_step"`), and `~step.alive` for one that
+                returns it one step later (`autoreset="next_step"`). If `starts` has axes, they are the first axes
+                of the tensor.
 
         Returns:
-            shape (n, *shape), over the dimensions of this tensor and of `starts`.
+            shape (n, *shape), over the dimensions of the tensor and of `starts`.
 
         Raises:
-            ShapeError: `n` or `fill` is not of that kind; `starts` is not boolean, or of another
-                shape; the length of an axis varies over the dimension.
+            ShapeError: `n`, `fill` or `starts` has an unsuitable type or shape, or the length of an axis varies
+                over the dimension.
             DomainError: the tensor does not vary over the dimension, or is conditional.
+
+        Example:
+            >>> o = trl.data(np.zeros((8, 84, 84), "f4"), domain=t)
+            >>> o.window(4, over=t)
+            f32[4,84,84] @ (t)
         """
         n = integer("the length of a window", n, least=1)
         name, *more = self._names(over) or ("",)
         if more or not name:
             raise DomainError(
-                "a window goes back along one dimension.",
-                hint="take a window of a window: x.window(2, over=b).window(3, over=t).",
+                "a window extends along one dimension.",
+                hint="call window twice: x.window(2, over=b).window(3, over=t).",
             )
         self._expect_whole(name)
         x = self.settled()
@@ -91,14 +93,14 @@ class Past(AxisOps):
         return first._apply_operation("concat", AxisAttrs(0), *rest)
 
     def _read_back(self, name: str, k: int, before: Self) -> Self:
-        """The value k points ago, or what was `before` the first."""
+        """Return the value k points earlier, or `before` if there are fewer points."""
         return self.at({name: sym(name) - k})._select_where(ge(sym(name), k), before)
 
     def _expect_whole(self, name: str) -> None:
         if self.subset is not TRUE:
             raise DomainError(
-                f"a window would hold points at which this tensor is not defined: {self!r}.",
-                hint="give it a value everywhere first: x.otherwise(0).window(...).",
+                f"a window would contain points at which this tensor is undefined: {self!r}.",
+                hint="define a value at all points first: x.otherwise(0).window(...).",
             )
         if any(name in s.symbols for s in self.shape if isinstance(s, Lin)):
             raise ShapeError(
@@ -107,12 +109,12 @@ class Past(AxisOps):
             )
 
     def _same_episode(self, starts: Any, name: str, n: int) -> list[Self]:
-        """For 0 to n - 1 points ago, whether the episode has been the same since then."""
+        """Return for 0 to n - 1 points ago whether the episode has been the same since then."""
         starts = self._operand(starts)
         if starts.dtype != "bool" or starts.rank > self.rank:
             raise ShapeError(
-                f"starts are booleans with the first axes of {self.type}, not {starts.type}.",
-                hint="give whether an episode ended at each point, such as what env.step returns.",
+                f"starts must be booleans with the first axes of {self.type}, not {starts.type}.",
+                hint="give a tensor that is true at the end of an episode, such as done of env.step.",
             )
         starts._names(name)
         starts._expect_whole(name)
@@ -129,7 +131,7 @@ class Past(AxisOps):
         made = self._operand(fill)
         if made.rank or made.domain or made.dtype != self.dtype:
             raise ShapeError(
-                f"{fill!r} does not fill up a window of {self.type}.",
-                hint='give a number of its type, or "first".',
+                f"{fill!r} does not fill a window of {self.type}.",
+                hint='give a number of its element type, or "first".',
             )
         return made._broadcast_to(self.shape)

@@ -1,4 +1,7 @@
-"""Draws that are made of random bits, uniform and Gumbel numbers: of seed, stream and point alone."""
+"""Random integers, booleans, categories and permutations, derived from random bits.
+
+Each draw is a function of the run's seed, its stream and its point.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +40,44 @@ def random_randint(
     stream: Stream = None,
     shared: bool = False,
 ) -> RecurrentTensor:
-    """Random integers from `low` to `high` - 1; from 0 to `low` - 1 without `high`.
+    """Draw random integers from `low` to `high` - 1; without `high`, from 0 to `low` - 1.
 
-    Where their number n is no power of 2, the first 2**32 mod n of them are likelier than the
-    others, by a share of n / 2**32 at most.
+    If the number n of integers is not a power of 2, the first 2**32 mod n of them have a probability greater by a
+    factor of at most 1 + n / 2**32.
+
+    Args:
+        low, high: the ends of the range.
+        shape: the shape of the value at a point.
+        dtype: the element type.
+        domain: the dimensions over which the draws are independent.
+        stream: the name of the random stream; by default its number in the program.
+        shared: let several draws with the same stream name return the same bits.
+
+    Raises:
+        ShapeError: the range is empty, or does not fit into the element type.
+
+    Example:
+        >>> trl.random.randint(0, 6, (2,), domain=t)
+        i32[2] @ (t)
     """
     first, end = (0, low) if high is None else (low, high)
     for value in (first, end):
         if not is_whole(value):
             raise ShapeError(
                 f"randint takes integers, not {value!r}.",
-                hint="randint(low, high, shape); take the remainder of random.bits for ends that vary.",
+                hint="write randint(low, high, shape); for a range that varies, use random.bits(shape) % n.",
             )
     name, count = element_type(dtype), int(end) - int(first)
     if not is_integer(name):
-        raise ShapeError(f"randint makes integers, not {NUMPY[name].name}.")
+        raise ShapeError(
+            f"randint draws integers, not {NUMPY[name].name}.",
+            hint="trl.random.uniform draws floating-point numbers.",
+        )
     ends = np.iinfo(NUMPY[name])
     if not 1 <= count <= 2**32 or first < ends.min or end - 1 > ends.max:
         raise ShapeError(
             f"there are no integers from {first} to {end} - 1 in {ends.dtype}, or more than 2**32.",
-            hint="give low < high, and dtype= where they need another type.",
+            hint="give low < high, and another dtype= if they do not fit.",
         )
     drawn = random_bits(shape, domain=domain, stream=stream, shared=shared)
     if count < 2**32:
@@ -74,14 +95,27 @@ def random_bernoulli(
     stream: Stream = None,
     shared: bool = False,
 ) -> RecurrentTensor:
-    """Booleans that hold with probability `p` (a number or a tensor), to 2**-23.
+    """Draw booleans that are true with probability `p`, accurate to 2**-23.
 
     Args:
-        shape, domain: those of `p` by default.
+        p: the probability, a number or a tensor.
+        shape: the shape of the value at a point; by default that of `p`.
+        domain: the dimensions over which the draws are independent; by default those of `p`.
+        stream: the name of the random stream; by default its number in the program.
+        shared: let several draws with the same stream name return the same bits.
+
+    Raises:
+        ShapeError: `p` is boolean.
+
+    Example:
+        >>> trl.random.bernoulli(0.1, (4,), domain=t)
+        bool[4] @ (t)
     """
     p = operand(None, p)
     if p.dtype == "bool":
-        raise ShapeError(f"p is a probability, not {p.type}.")
+        raise ShapeError(
+            f"p must be a probability, not {p.type}.", hint="give a number from 0 to 1."
+        )
     shape = p.shape if shape is None else shape
     domain = p.domain if domain is None else domain
 
@@ -106,14 +140,32 @@ def random_categorical(
     stream: Stream = None,
     shared: bool = False,
 ) -> RecurrentTensor:
-    """A position along an axis (int32), with probability softmax(logits).
+    """Draw positions along an axis with probabilities softmax(logits).
 
     Args:
-        domain: that of `logits` by default; more dimensions give independent draws along them.
+        logits: unnormalized log-probabilities.
+        axis: the axis, which the result does not have.
+        domain: the dimensions over which the draws are independent; by default those of `logits`.
+        stream: the name of the random stream; by default its number in the program.
+        shared: let several draws with the same stream name return the same bits.
+
+    Returns:
+        positions, as int32.
+
+    Raises:
+        ShapeError: the logits are not floating-point, or have no axis.
+
+    Example:
+        >>> logits = trl.data(np.zeros((8, 4), "f4"), domain=t)
+        >>> trl.random.categorical(logits)
+        i32[] @ (t)
     """
     logits = operand(None, logits)
     if not logits.rank or not is_float(logits.dtype):
-        raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
+        raise ShapeError(
+            f"logits must be floating-point and have at least one axis, not {logits}.",
+            hint="convert them by logits.floating().",
+        )
     domain = logits.domain if domain is None else domain
 
     def log_prob(x: RecurrentTensor) -> RecurrentTensor:
@@ -142,14 +194,24 @@ def random_permutation(
     stream: Stream = None,
     shared: bool = False,
 ) -> RecurrentTensor:
-    """The positions of an axis in random order; of an integer n, the integers 0 to n - 1.
+    """Permute the positions of an axis randomly; for an integer n, the integers 0 to n - 1.
 
-    The order is that of 32-bit draws, the same ones staying in order: any two of n positions are so
-    with probability 2**-32.
+    The positions are sorted by random 32-bit keys. Two equal keys, with probability 2**-32 per pair, keep their
+    positions' order.
 
     Args:
-        axis: of integer size.
-        domain: that of `x` by default; there is an order for each of its points.
+        x: a tensor or an integer.
+        axis: an axis of integer size.
+        domain: the dimensions over which the permutations are independent; by default those of `x`.
+        stream: the name of the random stream; by default its number in the program.
+        shared: let several draws with the same stream name return the same bits.
+
+    Raises:
+        ShapeError: the axis has a symbolic size.
+
+    Example:
+        >>> trl.random.permutation(8, domain=i)
+        i32[8] @ (i)
     """
     if is_whole(x):
         x, axis = arange(int(x)), 0
@@ -157,8 +219,8 @@ def random_permutation(
     size = x.shape[x._axis(axis)]
     if not isinstance(size, int):
         raise ShapeError(
-            f"axis {axis} of {x.type} has a symbolic length: it has no random order.",
-            hint="reorder an axis of integer size.",
+            f"axis {axis} of {x.type} has a symbolic length and cannot be permuted.",
+            hint="permute an axis of integer size.",
         )
     domain = x.domain if domain is None else domain
     order = random_bits((size,), domain=domain, stream=stream, shared=shared).argsort(0)

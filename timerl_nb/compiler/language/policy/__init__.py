@@ -1,1 +1,1 @@
-"""Policy of a program: the slice of its graph between an observation and an action (ADR 056)."""
+"""Extraction of a program's policy: the slice of its graph between an observation and an action (ADR 056)."""

@@ -1,4 +1,4 @@
-"""Records of how a program acts: environment steps, draws from distributions, policies named by the user."""
+"""Records of environment steps, draws from distributions and networks, from which a policy is extracted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timerl_nb.compiler.ir.operations import Read, Tensor
 from timerl_nb.compiler.ir.shapes import DType
 from timerl_nb.compiler.symbolic.dimensions import Domain
 
-# Prefix of a policy's values besides parameters in a checkpoint.
+# Prefix of non-parameter values of a policy in a checkpoint.
 FROZEN: Final = "policy: "
 
 
@@ -22,14 +22,14 @@ def call_network(network: Any, o: Any) -> Any:
 
 @dataclass(frozen=True)
 class Actor:
-    """A network, possibly a policy.
+    """Network that may be the program's policy.
 
     Attributes:
         network: a module, or a list or mapping of modules and parameters.
         shape, dtype: the type of an observation.
-        act: from the network and an observation to a distribution, or to an action.
+        act: a function from the network and an observation to a distribution or an action.
         origin: the line of the user's program.
-        marked: the user named it by `ctx.policy`; otherwise `trl.DNNBuilder` made it.
+        marked: whether the user named it by `ctx.policy`; otherwise `trl.DNNBuilder` recorded it.
     """
 
     network: Any
@@ -45,13 +45,13 @@ class Played:
     """The reset and the step of one environment in a program.
 
     Attributes:
-        space: of observations.
+        space: the space of observations.
         domain: the dimensions of the reset.
         time: the dimensions of the steps, the last one fastest.
         first: results of the reset, by name; "obs" is the observation.
         came: results of the step, by name.
         action: the argument of the step.
-        inside: the operations of the environment itself.
+        inside: the operations of the environment.
         origin: the line of the step.
     """
 
@@ -67,11 +67,11 @@ class Played:
 
 @dataclass(frozen=True)
 class Draw:
-    """A draw from a distribution.
+    """Draw from a distribution.
 
     Attributes:
-        mode: writes the most likely value.
-        log_prob: writes the log-probability of a value.
+        mode: a function that writes the most likely value.
+        log_prob: a function that writes the log-probability of a value.
         inside: the operations of the draw.
         origin: the line of the draw.
     """

@@ -1,7 +1,7 @@
-"""The operations behind a program's action, and what each of them depends on.
+"""Dependence analysis of a program's action.
 
-Random bits, weights and outputs of the environment are told apart, dimensions of iterations from
-those of environments, values of the policy from those that all environments share.
+It classifies the operations behind the action: random bits, weights or outputs of the environment; dimensions of
+iterations or of environments; values of one environment or shared by all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOISE, WEIGHTS, SEEN = "noise", "weights", "seen"
 
 
 class PolicyCone:
-    """A program, looked at from its action."""
+    """The operations behind a program's action, with their dependences."""
 
     def __init__(self, ctx: Context, played: Played) -> None:
         self.ctx, self.played = ctx, played
@@ -62,7 +62,7 @@ class PolicyCone:
     def _describe(self, tensor: Tensor, draw: Draw) -> None:
         x = tensor_of(self.ctx, self.ctx[tensor[0]], tensor[1])
         self.draws[tensor] = draw
-        with suppress(TimeRLError):  # a distribution may have none
+        with suppress(TimeRLError):  # a distribution may have no mode
             self.modes[tensor] = draw.mode().read
         with suppress(TimeRLError):
             self.log_probs[tensor] = draw.log_prob(x)
@@ -73,7 +73,7 @@ class PolicyCone:
     # --- dependence --------------------------------------------------------------------------
 
     def _onward(self, k: int) -> Iterable[int]:
-        """The operands of an operation; empty for the environment's outputs and for parameters."""
+        """Return an operation's operands; none for the environment's outputs and for parameters."""
         if k in self.parameters:
             return ()
         return [
@@ -83,11 +83,11 @@ class PolicyCone:
         ]
 
     def operations_behind(self, *starts: int) -> dict[int, None]:
-        """The given operations and those that they read, directly and through others."""
+        """Return the transitive operands of operations, these included."""
         return reached_from(starts, self._onward)
 
     def _flags(self) -> dict[int, frozenset[str]]:
-        """Dependences of each operation: on random bits, weights, outputs of the environment."""
+        """Return each operation's dependences: on random bits, on weights, on outputs of the environment."""
         readers: dict[int, list[int]] = {k: [] for k in self.cone}
         self.readers = readers
         found: dict[int, set[str]] = {k: set() for k in self.cone}
@@ -115,7 +115,7 @@ class PolicyCone:
         return self.flags[k] == {NOISE}
 
     def _own_draws(self) -> set[int]:
-        """The random bits of the policy itself: others are exploration on top of it."""
+        """Return the random bits of the policy itself; other random bits are exploration."""
         own: set[int] = set()
         for tensor, draw in self.draws.items():
             if not self.is_noise(tensor[0]) or WEIGHTS not in self.acting:
@@ -129,14 +129,14 @@ class PolicyCone:
         return own
 
     def _adds(self, op: Op) -> Op | None:
-        """The operand of an argmax if it is a sum, such as logits and Gumbel numbers."""
+        """Return the operand of an argmax if it is a sum, such as logits plus Gumbel numbers."""
         source = self.cone.get(op.inputs[0].source) if op.kind == "argmax" else None
         return source if source is not None and source.kind == "add" else None
 
     # --- dimensions --------------------------------------------------------------------------
 
     def _find_dimensions(self) -> None:
-        """Tell the dimensions of iterations from those of environments."""
+        """Separate the dimensions of iterations from those of environments."""
         played = self.played
         found: set[str] = set(played.time[:-1])
         params = [k for k in self.cone if k in self.parameters]
@@ -148,11 +148,11 @@ class PolicyCone:
         self.instances = [d for d in played.domain if d not in found]
 
     def is_shared(self, domain: Domain) -> bool:
-        """Whether all environments have the same value, in a program of several."""
+        """Test whether a domain contains no dimension of environments."""
         return not set(domain) & set(self.instances)
 
     def is_frozen(self, op: Op) -> bool:
-        """Whether all environments share an operation's value, and iterations change it."""
+        """Test whether all environments share an operation's value, and iterations change it."""
         if op.id not in self._frozen:
             self._frozen[op.id] = self._makes_frozen(op)
         return self._frozen[op.id]
@@ -187,7 +187,7 @@ class PolicyCone:
         return not (moved or learnt or ends & {"terminated", "truncated", "alive"})
 
     def _circle(self, op: Op) -> set[int]:
-        """The operations of a tensor's recurrence."""
+        """Return the operations of a tensor's recurrence."""
         ahead = self.operations_behind(*self._onward(op.id))
         if op.id not in ahead:
             return set()
@@ -203,7 +203,7 @@ class PolicyCone:
     # --- time --------------------------------------------------------------------------------
 
     def back(self, read: Read, domain: Domain) -> int:
-        """Age in steps of the latest point of a read; 0 if it names no step."""
+        """Return the age in steps of the latest point of a read; 0 if it does not refer to a step."""
         if self.now not in domain:
             return 0
         if self.is_step_before(read, domain):
@@ -214,7 +214,7 @@ class PolicyCone:
         return apart.const if apart.is_const else 0
 
     def is_step_before(self, read: Read, domain: Domain) -> bool:
-        """Whether a read is of the last step of the iteration before."""
+        """Test whether a read refers to the last step of the previous iteration."""
         *outer, last = self.played.time
         if not outer or last not in domain:
             return False
@@ -250,7 +250,7 @@ class PolicyCone:
 
     @cached_property
     def depth(self) -> int:
-        """How many steps back the slice looks."""
+        """The number of earlier steps that the slice reads."""
         backs = [
             self.back(r, self.ops[r.source].outputs[r.out].domain)
             for op in self.cone.values()
@@ -260,7 +260,7 @@ class PolicyCone:
 
 
 def truth_value(cond: Cond) -> bool | None:
-    """Whether a condition holds; None if it depends on symbols."""
+    """Return the truth value of a condition; None if it depends on symbols."""
     if isinstance(cond, Cmp):
         if not cond.arg.is_const:
             return None

@@ -1,4 +1,4 @@
-"""A policy as a graph without dimensions: what the slice of a program is written as."""
+"""Policy as a graph without dimensions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ How = Literal["mode", "sample", "explore"]
 
 @dataclass(frozen=True)
 class State:
-    """A tensor of a policy's state.
+    """One tensor of a policy's state.
 
     Attributes:
         op_id: the operation of its value at the current step.
-        first: its value at an episode's first step; made of weights and frozen values alone.
+        first: its value at an episode's first step, computed from weights and frozen values.
         after: its value at the next step.
     """
 
@@ -30,14 +30,14 @@ class State:
 
 @dataclass(frozen=True)
 class PolicyGraph:
-    """A policy as a graph without dimensions, from an environment's outputs to an action.
+    """Policy as a graph without dimensions, from an environment's outputs to an action.
 
     Attributes:
-        inputs: the operations that represent outputs of the environment, by name: "obs", and others
-            such as "reward" if the policy reads them.
-        weights: the operations that represent the parameters, by name.
-        frozen: the operations that represent values of the last iteration, by name.
-        indices: the operations that represent dimensions and bounds at the last iteration, by name.
+        inputs: the operations of the environment's outputs, by name: "obs", and others such as "reward" if
+            the policy reads them.
+        weights: the operations of the parameters, by name.
+        frozen: the operations of values of the last iteration, by name.
+        indices: the operations of dimensions and bounds at the last iteration, by name.
         state: the policy's state between steps, by name.
         made: "action"; "log_prob" if it is drawn from a distribution; "value" of a critic.
         draws: whether the action depends on random bits.
@@ -58,9 +58,9 @@ class PolicyGraph:
 
     @property
     def given(self) -> dict[str, int]:
-        """Operations that represent values shared by all environments, by name."""
+        """Operations of values shared by all environments, by name."""
         return {**self.weights, **self.frozen, **self.indices}
 
     def shape_of(self, op_id: int) -> tuple[int, ...]:
-        """The concrete shape of an operation's value."""
+        """Return the concrete shape of an operation's value."""
         return tuple(n for n in self.pdg[op_id].shape if isinstance(n, int))

@@ -1,4 +1,4 @@
-"""Building blocks of a policy's graph: operations, inputs, state, index expressions as tensors."""
+"""Construction of a policy's graph: operations, inputs, state, index expressions as tensors."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from timerl_nb.compiler.symbolic.index_expressions import (
     Sym,
 )
 
-STEPS: Final = "steps"  # the counter of an episode's steps
+STEPS: Final = "steps"  # name of the counter of an episode's steps
 
 
 @dataclass(frozen=True)
 class Node:
-    """An output of an operation, `ago` steps before the current one; at an episode's first step."""
+    """Output of an operation `ago` steps earlier; `start` selects an episode's first step."""
 
     source: int
     out: int
@@ -48,7 +48,7 @@ class Node:
 
 @dataclass
 class Slot:
-    """A tensor of the state in progress."""
+    """State tensor under construction."""
 
     x: RecurrentTensor
     first: RecurrentTensor
@@ -57,7 +57,7 @@ class Slot:
 
 
 class GraphBuilder:
-    """Adds operations, inputs and state to a policy's graph, each of them once.
+    """Builder that adds each operation, input and state tensor of a policy's graph once.
 
     Args:
         source: the program's operations behind its action.
@@ -70,12 +70,12 @@ class GraphBuilder:
         self.inputs: dict[str, RecurrentTensor] = {}
         self.indices: dict[str, RecurrentTensor] = {}
         self.slots: dict[Any, Slot] = {}
-        self.reader: Op | None = None  # the operation being written
+        self.reader: Op | None = None  # the current operation, for errors
 
     def _add(
         self, kind: str, xs: Sequence[RecurrentTensor], attrs: Any, like: Op
     ) -> RecurrentTensor:
-        """An operation, once however often it is written."""
+        """Add an operation, or return the equal one added earlier."""
         key = kind, tuple(x.read for x in xs), attrs
         if key not in self.same:
             reads = [x.read for x in xs]
@@ -96,7 +96,7 @@ class GraphBuilder:
         if name not in some:
             shape = [n for n in kind.shape if isinstance(n, int)]
             if len(shape) < len(kind.shape):
-                raise self._unsupported_error(like, f"has the shape {kind}, which varies")
+                raise self._unsupported_error(like, f"has the varying shape {kind}")
             array = ConstArray(np.zeros(shape, NUMPY[kind.dtype]))
             op = self.to.add("data", [], ConstAttrs(array), label=name, origin=like.origin)
             some[name] = tensor_of(self.to, op)
@@ -114,13 +114,13 @@ class GraphBuilder:
     def _hold(
         self, key: Any, name: str, kind: TensorType, now: RecurrentTensor, when: int, like: Op
     ) -> RecurrentTensor:
-        """The value that a tensor had at a given step of the episode, as state."""
+        """Return a tensor's value at a given step of the episode, stored as state."""
         x = self._slot(key, name, kind, None, None, like)
         held = self.slots[key].after = self._where(self._begins(when), now, x)
         return held
 
     def _steps(self) -> RecurrentTensor:
-        """How many steps of the episode came before the current one."""
+        """Return the number of earlier steps in the episode."""
         if STEPS not in self.slots:
             origin = self.source.op(self.source.played.action.source)
             x = self._slot(STEPS, STEPS, TensorType((), "i32"), None, None, origin)
@@ -143,11 +143,11 @@ class GraphBuilder:
 
     def _unsupported_error(self, op: Op, why: str, hint: str = "") -> OptionError:
         return OptionError(
-            f"the policy of this program cannot be taken out of it: {op.name} {why}.",
+            f"the policy of this program cannot be extracted: {op.name} {why}.",
             origin=(self.reader or op).origin,
             others={"the environment is stepped at": self.source.played.origin},
             hint=hint
-            or "ctx.policy(network, o, act) says how to act: act(network, o) returns a distribution "
+            or "define the policy by ctx.policy(network, o, act): act(network, o) returns a distribution "
             "or an action.",
         )
 
@@ -173,7 +173,7 @@ class GraphBuilder:
         return value
 
     def _lin(self, e: Lin, ago: int, op: Op, guard: int | None) -> RecurrentTensor:
-        """An expression as a tensor; a `guard` compares steps, and so counts those of the episode."""
+        """Return an expression as a tensor; a `guard` compares steps of the episode."""
         total = self._const(e.const, "i32")
         for atom, factor in e.terms:
             part = self._pair("mul", self._atom(atom, ago, op, guard), self._const(factor, "i32"))
@@ -199,7 +199,7 @@ class GraphBuilder:
     def _symbol(self, name: str, ago: int, op: Op, guard: int | None) -> RecurrentTensor:
         source = self.source
         if name in source.instances:
-            raise self._unsupported_error(op, f"depends on {name}, on which environment acts")
+            raise self._unsupported_error(op, f"depends on {name}, the number of the environment")
         if name == source.now:
             counted = name not in source.iterations
             steps = self._steps() if counted or guard is not None else None

@@ -1,6 +1,6 @@
-"""The slice of a program, written as a graph without dimensions.
+"""Translation of a program's policy into a graph without dimensions.
 
-A read of the current step becomes a read of an input, one of an earlier step a read of the policy's
+A read of the current step becomes a read of an input, and a read of an earlier step a read of the policy's
 state. Values shared by all environments become weights or frozen values.
 """
 
@@ -44,14 +44,14 @@ _LATE: Final = 1 << 20  # represents the last iteration in comparisons of condit
 
 
 class Missing(Exception):
-    """A value to be written first."""
+    """Request to write another value first."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
 
 class PolicyWriter(GraphBuilder):
-    """Writes one policy of a program without dimensions."""
+    """Writer of one policy as a graph without dimensions."""
 
     def __init__(self, source: PolicyCone, how: How) -> None:
         super().__init__(source)
@@ -61,7 +61,7 @@ class PolicyWriter(GraphBuilder):
         self.frozen: dict[str, RecurrentTensor] = {}
         self.drawn: dict[Tensor, None] = {}
 
-    # --- the whole ---------------------------------------------------------------------------
+    # --- graph -------------------------------------------------------------------------------
 
     def graph(self) -> PolicyGraph:
         source, played = self.source, self.source.played
@@ -69,11 +69,11 @@ class PolicyWriter(GraphBuilder):
         if not source.acting & {WEIGHTS, SEEN}:
             op = source.op(action.source)
             raise OptionError(
-                "the program has no policy: its actions depend neither on what the environment shows "
+                "the program has no policy: its actions depend neither on the environment's outputs "
                 "nor on weights.",
                 origin=op.origin,
                 others={"the environment is stepped at": played.origin},
-                hint="ctx.policy(network, o, act) names another way to act.",
+                hint="define the policy by ctx.policy(network, o, act).",
             )
         made = {"action": self._current_value(action)}
         made |= self._extra_outputs()
@@ -81,7 +81,7 @@ class PolicyWriter(GraphBuilder):
         return self._prune({name: x.read for name, x in made.items()})
 
     def _extra_outputs(self) -> dict[str, RecurrentTensor]:
-        """The log-probability of the drawn action, and the value of the critic."""
+        """Return the log-probability of the drawn action, and the critic's value."""
         source, found = self.source, dict[str, RecurrentTensor]()
         mine = [t for t in self.drawn if not source.is_noise(t[0]) or WEIGHTS not in source.acting]
         if self.how != "mode" and mine and all(t in source.log_probs for t in mine):
@@ -202,7 +202,7 @@ class PolicyWriter(GraphBuilder):
         if op.kind == "data":
             if op.attrs.dims:
                 raise self._unsupported_error(
-                    op, f"is given data that vary over ({', '.join(op.attrs.dims)})"
+                    op, f"contains data that vary over ({', '.join(op.attrs.dims)})"
                 )
             return self._add("data", [], op.attrs, op)
         if isinstance(op.attrs, UdfAttrs):
@@ -223,17 +223,17 @@ class PolicyWriter(GraphBuilder):
         return self._add(op.kind, xs, attrs, op)
 
     def _add_given_input(self, op: Op, node: Node) -> RecurrentTensor:
-        """Make an input of given data, such as a mask of actions."""
+        """Add an input for input data of the program, such as a mask of actions."""
         if not isinstance(op.attrs.function, Given) and op.attrs.resource is None:
             raise self._unsupported_error(
                 op,
                 "is a function on the host",
-                "write it in tensors, or as a function of JAX: trl.jaxed(function, o).",
+                "write it with tensors, or as a JAX function: trl.jaxed(function, o).",
             )
         name = op.outputs[node.out].label or op.label or op.attrs.name
         return self._input(self.inputs, name, op.outputs[node.out].type, op)
 
-    # --- chance ------------------------------------------------------------------------------
+    # --- random draws ------------------------------------------------------------------------
 
     def _resolve_draw(self, tensor: Tensor, node: Node) -> RecurrentTensor | None:
         source = self.source
@@ -266,7 +266,7 @@ class PolicyWriter(GraphBuilder):
         return bool(self.source.own.intersection(bits))
 
     def _random(self, op: Op, node: Node) -> RecurrentTensor:
-        """Fresh bits at each step; an episode's are drawn at its first step."""
+        """Draw bits at each step; the bits of a whole episode are drawn at its first step."""
         attrs = RngAttrs(op.attrs.stream, (), op.attrs.shape)
         fresh = self._add("rng", [], attrs, op)
         if self.source.now in op.attrs.dims or node.start:
@@ -305,7 +305,7 @@ class PolicyWriter(GraphBuilder):
         *others, (_, value, read) = rest
         plain = all(x.read == value.read for _, x, _ in others)
         if first is not None and not plain and source.now in op.domain:
-            # a branch over the first step says so itself
+            # the branch covers the first step itself
             at_first = [x for c, x, _ in rest if truth_value(subst_cond(c, {source.now: const(0)}))]
             if at_first and at_first[0].read == first.read:
                 first = None
@@ -327,7 +327,7 @@ class PolicyWriter(GraphBuilder):
         return truth_value(subst_cond(cond, zero)) is True
 
     def _is_first_only(self, cond: Cond) -> bool:
-        """Whether a condition holds at the first step of an iteration alone."""
+        """Test whether a condition is true only at the first step of an iteration."""
         parts = cond.args if isinstance(cond, And) else (cond,)
         return any(
             isinstance(c, Cmp) and c.rel == "==" and c.arg == sym(self.source.now) for c in parts
@@ -344,7 +344,7 @@ class PolicyWriter(GraphBuilder):
     def _read(
         self, read: Read, ago: int, *, start: bool, fill: str | None = None
     ) -> RecurrentTensor:
-        """Return the tensor of a read, `ago` steps back.
+        """Return the tensor of a read, `ago` steps earlier.
 
         Args:
             fill: the reduction of a window's axis; the window may begin before the episode.
@@ -389,7 +389,7 @@ class PolicyWriter(GraphBuilder):
         most = self._clamped_offset(entry)
         if most is None:
             raise self._unsupported_error(
-                op, f"is read at {source.now} = {entry}, which is no number of steps ago"
+                op, f"is read at {source.now} = {entry}, not a fixed number of steps earlier"
             )
         value = self._value_steps_ago(read, op, ago + most, start=False)
         for k in reversed(range(most)):
@@ -402,15 +402,15 @@ class PolicyWriter(GraphBuilder):
     def _window(
         self, read: Read, op: Op, entry: Slice, ago: int, fill: str | None
     ) -> RecurrentTensor:
-        """Stack consecutive steps, oldest first; steps before the episode are neutral elements."""
+        """Stack consecutive steps, oldest first; steps before the episode are identities of the reduction."""
         now = sym(self.source.now)
         oldest, newest = now - entry.lo, now - (entry.hi - 1)
         most = oldest.const if oldest.is_const else self._clamped_offset(entry.lo)
         if most is None or not newest.is_const or (fill is None and not oldest.is_const):
             raise self._unsupported_error(
                 op,
-                f"is read at {entry}, of a length that varies",
-                f"{op.label or 'x'}.window(4, over={self.source.now}) has one length.",
+                f"is read at {entry}, whose length varies",
+                f"use a window of fixed length: {op.label or 'x'}.window(4, over={self.source.now}).",
             )
         rows: list[RecurrentTensor] = []
         for k in range(most, newest.const - 1, -1):
@@ -424,7 +424,7 @@ class PolicyWriter(GraphBuilder):
         return self._stack(rows, op)
 
     def _clamped_offset(self, entry: Lin) -> int | None:
-        """The number of steps c of max(t - c, 0)."""
+        """Return the number c of steps in max(t - c, 0)."""
         if len(entry.terms) == 1 and entry.const == 0 and entry.terms[0][1] == 1:
             atom = entry.terms[0][0]
             if isinstance(atom, Extremum) and atom.which == "max" and len(atom.args) == 2:
@@ -435,16 +435,16 @@ class PolicyWriter(GraphBuilder):
         return None
 
     def _availability_lag(self, read: Read) -> int:
-        """From how many steps ago on a tensor is known."""
+        """Return the number of steps after which a tensor is known."""
         return 1 if read.tensor in self.source.came else self.source.avail[read.source]
 
     def _value_steps_ago(self, read: Read, op: Op, ago: int, *, start: bool) -> RecurrentTensor:
-        """A tensor so many steps ago."""
+        """Return a tensor `ago` steps earlier."""
         known, kind = self._availability_lag(read), op.outputs[read.out].type
         if ago < known:
             when = "a later step" if ago < 0 else "this step"
             raise self._unsupported_error(
-                op, f"is read as of {when}, which is not known when it acts"
+                op, f"is read at {when}, but unknown when the action is chosen"
             )
         if ago > known:
             after = Node(read.source, read.out, ago - 1)
@@ -464,7 +464,7 @@ class PolicyWriter(GraphBuilder):
         return self._hold(("first", name), f"first {name}", kind, now, 0, op)
 
     def _latch_value(self, read: Read, op: Op, when: int) -> RecurrentTensor:
-        """A tensor at a given step of the episode."""
+        """Return a tensor at a given step of the episode."""
         now = self._value_steps_ago(read, op, 0, start=False)
         name, kind = op.label or f"{op.kind}{op.id}", op.outputs[read.out].type
         return self._hold(("at", *read.tensor, when), name, kind, now, when, op)
@@ -486,7 +486,7 @@ class PolicyWriter(GraphBuilder):
         return self._input(self.weights, p.name, p.type, op)
 
     def _frozen_input(self, read: Read, op: Op) -> RecurrentTensor:
-        """A value of the last iteration."""
+        """Return a value of the last iteration."""
         source = self.source
         base = op.label or f"{op.kind}{op.id}"
         own = at_own_point(read.source, op.outputs[read.out], read.out)

@@ -1,4 +1,4 @@
-"""Writing of a policy's graph into a program: its action, then its state after the step."""
+"""Use of an extracted policy inside another program: its action, then its next state."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def copy_operations(
     """Write a policy's operations into a context.
 
     Args:
-        bound: the tensors for the operations that represent inputs, weights, values and state.
+        bound: the tensors of inputs, weights, frozen values and state, by operation.
         domain: the dimensions of independent draws.
 
     Returns:
-        the tensor for each of the graph's reads.
+        a function from the graph's reads to tensors.
     """
     made: dict[int, RecurrentTensor] = dict(bound)
     for op_id in graph.pdg.order:
@@ -51,7 +51,7 @@ def copy_operations(
 
 
 def broadcast_over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
-    """A tensor at every point of a domain, broadcast if necessary."""
+    """Return a tensor at every point of a domain, broadcast if necessary."""
     if x.domain == domain:
         return x
     merge = x.ctx.open_merge(x.type, domain, x.op.label)
@@ -61,7 +61,7 @@ def broadcast_over(x: RecurrentTensor, domain: Domain) -> RecurrentTensor:
 
 @dataclass
 class InProgram:
-    """A policy written into a program: first its action, then its state after the step.
+    """Policy written into a program: first its action, then its state after the step.
 
     Args:
         graph: the policy.
@@ -77,7 +77,7 @@ class InProgram:
 
     def __post_init__(self) -> None:
         graph, ctx, domain = self.graph, self.o.ctx, self.o.domain
-        # rewards and flags come from the previous step
+        # Rewards and flags are those of the previous step.
         self._came = {n: self._declare_carried(n, k) for n, k in graph.inputs.items() if n != "obs"}
         self._state = {n: self._declare_carried(n, s.op_id) for n, s in graph.state.items()}
         bound = {k: self.given[name] for name, k in graph.given.items()}
@@ -95,23 +95,23 @@ class InProgram:
         return tensor_of(self.o.ctx, merge)
 
     def goes_on(self, step: Any, *, restarts: bool) -> None:
-        """Write the next state, from results of the policy and the environment.
+        """Write the next state from the results of the policy and of the environment.
 
         Args:
             step: the result of the environment's step.
-            restarts: after its end an episode is followed by another at the next step.
+            restarts: whether the step after an episode's end begins another episode.
 
         Raises:
-            OptionError: an input of the policy is no output of the environment.
+            OptionError: the environment does not return an input of the policy.
         """
         ctx = self.o.ctx
         for name, x in self._came.items():
             shown = getattr(step, name, None)
             if not isinstance(shown, RecurrentTensor) or shown.type != x.type:
                 raise OptionError(
-                    f"the policy reads {name!r}, which this environment does not show.",
+                    f"the policy reads {name!r}, but this environment does not return it.",
                     origin=self.graph.origin,
-                    hint=f"call the policy itself: policy(observation, {name}=…).",
+                    hint=f"call the policy directly: policy(observation, {name}=…).",
                 )
             nothing = broadcast_to(constant(ctx, 0, x.dtype), x.shape)
             self._follows(x, nothing, shown, step if restarts else None)

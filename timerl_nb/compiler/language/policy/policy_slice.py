@@ -1,7 +1,7 @@
-"""The policy of a program: the slice of its graph between an environment's observation and its action.
+"""Extraction of a program's policy, as a slice between an environment's observation and its action.
 
-`policy_graph_writer` writes the slice once more as a graph without dimensions (`PolicyGraph`). The
-kernels' rules evaluate it, or `policy_in_program` writes it into another program.
+`policy_graph_writer` writes the slice as a graph without dimensions (`PolicyGraph`). It is evaluated by the kernels'
+rules, or written into another program by `policy_in_program`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 
 
 class Slicer:
-    """The slices of one program, in all three ways of acting.
+    """Policies of one program in all three modes: most likely action, sampled action, exploration.
 
     Args:
-        ctx: the program; operations to describe draws are added to it for a moment.
-        played: the environment's use.
+        ctx: the program; descriptions of draws are added to it temporarily.
+        played: the environment's reset and step.
     """
 
     def __init__(self, ctx: Context, played: Played) -> None:
@@ -40,10 +40,10 @@ class Slicer:
         self.passing: set[str] = set()  # the dimensions of iterations and steps
 
     def graph(self, how: How) -> PolicyGraph:
-        """The policy by the most likely action, by draws, or exactly as in the program.
+        """Return the policy with the most likely action, with draws, or exactly as in the program.
 
         Raises:
-            OptionError: the program has no such slice; the line says where.
+            OptionError: the program has no such slice; the error names the line.
         """
         if how not in self._graphs:
             with self._ctx.discard_operations():
@@ -55,29 +55,29 @@ class Slicer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an observation."""
+        """Shape of an observation."""
         return tuple(self._played.space.shape)
 
     @property
     def dtype(self) -> DType:
-        """Of an observation."""
+        """Element type of an observation."""
         return self._played.space.dtype
 
     @property
     def origin(self) -> Origin:
-        """The line of the environment's step."""
+        """Line of the environment's step."""
         return self._played.origin
 
     def frozen(self, graph: PolicyGraph) -> dict[str, RecurrentTensor]:
-        """The program's tensors whose last values a graph's frozen values are."""
+        """Return the program's tensors whose last values are a graph's frozen values."""
         return {name: RecurrentTensor(self._ctx, self._reads[name]) for name in graph.frozen}
 
 
 def policy_of(ctx: Context) -> Slicer | Actor:
-    """How the program of a context acts: by a slice of its graph, or as `ctx.policy` says.
+    """Return the policy of a context's program: a slice of its graph, or the actor named by `ctx.policy`.
 
     Raises:
-        OptionError: no environment is stepped in it, or several are.
+        OptionError: the program steps no environment, or several.
     """
     marked = next((one for one in ctx.policies if one.marked), None)
     found: list[Played] = ctx.played
@@ -95,20 +95,20 @@ def policy_of(ctx: Context) -> Slicer | Actor:
         return Slicer(ctx, found[0])
     if not found:
         raise OptionError(
-            "the program does not say what its policy is: it steps no environment.",
+            "the program has no policy: it steps no environment.",
             others={"a network is made at": ctx.policies[0].origin} if ctx.policies else {},
-            hint="write ctx.policy(network, o, act) in it: o is what an observation looks like, and "
+            hint="write ctx.policy(network, o, act): o is an example of an observation, and "
             "act(network, o) returns a distribution or an action.",
         )
     raise OptionError(
         f"the program acts in {len(found)} environments.",
         others={"one is stepped at": found[0].origin, "another at": found[1].origin},
-        hint="say in it which network is meant: ctx.policy(dnn).",
+        hint="name the network of the policy: ctx.policy(dnn).",
     )
 
 
 def weights_of(ctx: Context, played: Played) -> set[str]:
-    """The names of the parameters of an environment's actions."""
+    """Return the names of the parameters on which an environment's actions depend."""
     inside = {*played.came.values(), *played.first.values()}
     params = {**ctx.parameters, **ctx.after_update}
 
@@ -121,7 +121,7 @@ def weights_of(ctx: Context, played: Played) -> set[str]:
 
 
 def return_frozen(ctx: Context) -> None:
-    """Let the run return, and save in checkpoints, the policy's values besides parameters."""
+    """Add the policy's non-parameter values to the run's outputs and to checkpoints."""
     try:
         found = policy_of(ctx)
         if isinstance(found, Actor):
@@ -129,7 +129,7 @@ def return_frozen(ctx: Context) -> None:
         graph = found.graph("explore")
         frozen = found.frozen(graph)
     except TimeRLError:
-        return  # raised as the policy is requested
+        return  # the error is raised when the policy is requested
     if frozen:
         _save_frozen(ctx, set(graph.weights), frozen, found.passing)
     for name, x in frozen.items():
@@ -140,7 +140,7 @@ def return_frozen(ctx: Context) -> None:
 def _save_frozen(
     ctx: Context, weights: set[str], frozen: Mapping[str, RecurrentTensor], passing: set[str]
 ) -> None:
-    """Let the checkpoints of a policy's weights save its frozen values."""
+    """Add a policy's frozen values to the checkpoints that contain its weights."""
     for op_id in ctx.op_ids:
         op = ctx[op_id]
         if not isinstance(op.attrs, CheckpointAttrs) or not weights <= set(op.attrs.names):
