@@ -1,4 +1,7 @@
-"""Random tensors (`trl.random`): functions of the run's seed, a stream and the point."""
+"""Random tensors (`trl.random`): functions of the run's seed, a stream and the point.
+
+A draw does not depend on the order of execution, so equal seeds give equal results on any schedule.
+"""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.compiler.language.inputs.tensor_sources import random_bits as bits

@@ -1,4 +1,4 @@
-"""Ready algorithms, meant to be read (`trl.algorithms`). Each function returns a context to compile."""
+"""Complete algorithms, written to be read and copied (`trl.algorithms`). Each function returns a context to compile."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from timerl_nb.compiler.language.foreign_names import module_names as _module_na
 
 __all__ = ["clipped_ppo", "ddpg", "dqn", "ppo", "reinforce"]
 
-_READY: Final = f"it is not written yet; ready are {', '.join(__all__)}."
+_READY: Final = f"it is not written yet; available are {', '.join(__all__)}."
 _NOT_YET: Final[Mapping[str, str]] = dict.fromkeys(("a2c",), _READY)
 
 __getattr__, __dir__ = _module_names("trl.algorithms", lambda: __all__, _NOT_YET)

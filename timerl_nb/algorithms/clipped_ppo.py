@@ -1,8 +1,7 @@
-"""Proximal policy optimisation as it is commonly run: epochs of minibatches, clipped ratios.
+"""Proximal policy optimisation with epochs of minibatches and clipped ratios. Source: Schulman et al. 2017.
 
-After Schulman et al. 2017. Episodes go on from iteration to iteration, and new ones begin inside.
-Parameters vary over iterations, epochs and minibatches, and change along all three; acting reads
-them as they are before an iteration's first minibatch.
+Episodes continue across iterations. Parameters vary over iterations, epochs and minibatches and change along all
+three; acting reads their values before an iteration's first minibatch.
 """
 
 from __future__ import annotations
@@ -44,34 +43,54 @@ def clipped_ppo(
     lr: float = 2.5e-4,
     max_norm: float = 0.5,
 ) -> Context:
-    """B environments, I iterations of T steps each, `epochs` * `minibatches` updates per iteration.
+    """Return the program of PPO with clipped ratios.
 
-    Its outputs are "return", the mean over the episodes that ended in an iteration (0 if none did),
-    "episodes", their number, and "loss". `minibatches` must divide B * T.
+    Each of I iterations takes T steps in B environments, then makes `epochs` * `minibatches` updates. The outputs are
+    "return", the mean over the episodes that end in an iteration (0 if there are none), "episodes", their number, and
+    "loss". `minibatches` must divide B * T.
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
-        epochs: how often all steps are learnt from, in a new random order each time.
-        hidden: widths of the tanh layers; actor and critic have their own.
-        gamma, lam: the discount, and how far advantages look ahead (Schulman et al. 2016).
-        clip: how far probabilities' ratios, and values, may go from those of acting.
+        epochs: the number of passes over an iteration's steps, each in a new random order.
+        minibatches: the number of minibatches per pass.
+        hidden: the widths of the tanh layers; actor and critic have separate networks.
+        gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
+        clip: the greatest change of probability ratios, and of values, in the loss.
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
-        lr: Adam's learning rate at first; it falls to 0 with the iterations.
-        max_norm: the most that gradients may measure.
+        lr: Adam's initial learning rate; it decreases linearly to 0.
+        max_norm: the greatest Euclidean norm of the gradients.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Raises:
+        EnvError: the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.clipped_ppo("CartPole-v1", epochs=2)
+        Context(b < B, i < I, t < T, e < E, j < J, m < M; ... operations)
     """
     env = made(env, autoreset="same_step")
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     clip = number("clip", clip, least=0)
     if env.autoreset != "same_step":
-        raise EnvError("episodes go on here.", hint="make it with autoreset='same_step'.")
+        raise EnvError(
+            f"clipped PPO needs an environment that resets itself in the same step, not {env!r}.",
+            hint="make it with autoreset='same_step'.",
+        )
     if not all(isinstance(n, int) and n > 0 for n in (epochs, minibatches)):
-        raise ShapeError(f"{epochs!r} epochs of {minibatches!r} minibatches are none.")
+        raise ShapeError(
+            f"epochs and minibatches must be positive integers, not {epochs!r} and {minibatches!r}.",
+            hint="write epochs=4, minibatches=4.",
+        )
 
     def rows(bounds: Mapping[str, int]) -> int:
         points = bounds["B"] * bounds["T"]
         if points % minibatches:
             raise BoundsError(
-                f"B * T = {points} steps do not divide into {minibatches} minibatches."
+                f"B * T = {points} steps do not divide into {minibatches} minibatches.",
+                hint="choose B and T with a product divisible by minibatches.",
             )
         return points // minibatches
 

@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradients (Lillicrap et al. 2016), with replay from the program's own past."""
+"""Deep deterministic policy gradients with a replay window. Source: Lillicrap et al. 2016."""
 
 from __future__ import annotations
 
@@ -44,27 +44,40 @@ def ddpg(
     lasting: float = 0.0,
     after: int = 500,
 ) -> Context:
-    """B environments, T steps of each, one update of actor and critic per step from `after` on.
+    """Return the program of DDPG with replay from the program's own past steps.
 
-    Its outputs over t are "return", the mean over the episodes that ended there (0 if none did),
-    "episodes", their number, and "loss", the critic's.
+    It takes T steps in each of B environments, with one update of actor and critic per step from `after` on. The
+    outputs over t are "return", the mean over the episodes that end at t (0 if there are none), "episodes", their
+    number, and "loss", the critic's.
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`, with actions in a box.
-        hidden: widths of the tanh layers of actor and critic.
-        length, batch, steps, alpha, beta, gamma: as of `dqn`.
-        lr: Adam's learning rates at first, of the actor and the critic; they fall to 0 with the steps.
-        share: how far the targets move towards the networks at each step.
-        noise: how far actions are off, in halves of the box: at first, at last, and from which step on.
-        after: the step from which on they learn.
-        lasting: how much of the noise is that of the step before; 0.85 is like Ornstein and Uhlenbeck's.
+        hidden: the widths of the tanh layers of actor and critic.
+        length, batch, steps, alpha, beta, gamma: as for `dqn`.
+        lr: Adam's initial learning rates of actor and critic; they decrease linearly to 0.
+        share: the fraction by which the target networks approach the networks at each step.
+        noise: (first, last, steps): the standard deviation of the exploration noise, in halves of the box. It changes
+            linearly from `first` to `last` over `steps` steps.
+        lasting: the correlation of consecutive noise; 0.85 resembles an Ornstein-Uhlenbeck process.
+        after: the first step with an update.
+
+    Returns:
+        a context with the dimensions b and t; compile it with bounds for B and T.
+
+    Raises:
+        EnvError: the actions are not in a box, or the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.ddpg("Pendulum-v1", length=1_000)
+        Context(b < B, t < T...; ... operations)
     """
     env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
     if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
         raise EnvError(
-            f"DDPG chooses numbers within bounds, and episodes go on: {env!r} is not like that.",
-            hint="make one with actions in a Box and autoreset='same_step'.",
+            f"DDPG needs actions in a Box and resets in the same step, not {env!r}.",
+            hint="make an environment with actions in a Box and autoreset='same_step'.",
         )
     box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("noise", noise, (0, inf), (0, inf), (1, inf))

@@ -1,7 +1,6 @@
-"""Deep Q-learning (Mnih et al. 2015) whose replay memory is a window of the program's own past.
+"""Deep Q-learning with a replay window (Mnih et al. 2015).
 
-Double (van Hasselt et al. 2016), with returns of several steps, and with priorities (Schaul et al. 2016)
-where asked for.
+Options: double Q-learning (van Hasselt et al. 2016), multi-step returns, prioritised replay (Schaul et al. 2016).
 """
 
 from __future__ import annotations
@@ -51,33 +50,46 @@ def dqn(
     max_norm: float = 10.0,
     scale: Sequence[float] | None = None,
 ) -> Context:
-    """B environments, T steps of each, one update per step from `after` on.
+    """Return the program of DQN with replay from the program's own past steps.
 
-    Its outputs over t are "return", the mean over the episodes that ended there (0 if none did),
-    "episodes", their number, and "loss".
+    It takes T steps in each of B environments, with one update per step from `after` on. The outputs over t are
+    "return", the mean over the episodes that end at t (0 if there are none), "episodes", their number, and "loss".
 
     Args:
         env: a name, or `trl.env.make(..., autoreset="same_step")`.
-        hidden: widths of the tanh layers.
-        length: how many steps of each environment are remembered.
-        batch: how many of these are drawn for an update.
-        steps: how many rewards a return adds up.
-        double: the network says which action is the best next, its target what that is worth.
-        alpha: draws in proportion to (|error| + 1e-3) ** alpha, weighted by `beta`; None for all alike.
-        beta: how far these weights make up for that, 1 wholly.
-        gamma, max_norm: the discount, and the most that gradients may measure.
-        lr: Adam's learning rate at first; it falls to 0 with the steps.
-        target_every: after so many steps the target takes the network's parameters over.
-        epsilon: how often an action is drawn at random: at first, at last, and from which step on.
-        after: the step from which on it learns.
-        scale: what observations are times these is what the network sees, where some vary by far less than others.
+        hidden: the widths of the tanh layers.
+        length: the number of steps per environment in the replay window.
+        batch: the number of steps drawn per update.
+        steps: the number of rewards in a return.
+        double: choose the next action by the network and evaluate it by the target network.
+        alpha: draw steps with probabilities proportional to (|error| + 1e-3)**alpha; None draws uniformly.
+        beta: the exponent of the importance weights that correct this; 1 is the full correction.
+        gamma: the discount.
+        lr: Adam's initial learning rate; it decreases linearly to 0.
+        target_every: the number of steps between copies of the network to its target.
+        epsilon: (first, last, steps): the probability of a random action. It changes linearly from `first` to `last`
+            over `steps` steps.
+        after: the first step with an update.
+        max_norm: the greatest Euclidean norm of the gradients.
+        scale: factors of the observations; use them if some components vary much less than others.
+
+    Returns:
+        a context with the dimensions b and t; compile it with bounds for B and T.
+
+    Raises:
+        EnvError: the actions are not discrete, or the environment does not reset itself in the same step.
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.dqn("CartPole-v1", length=1_000)
+        Context(b < B, t < T...; ... operations)
     """
     env, hidden = made(env, autoreset="same_step"), widths("hidden", hidden)
     steps = integer("steps", steps, least=1, most=10_000)
     if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
         raise EnvError(
-            f"DQN chooses one of some actions, and episodes go on: {env!r} is not like that.",
-            hint="make one with discrete actions and autoreset='same_step'.",
+            f"DQN needs discrete actions and resets in the same step, not {env!r}.",
+            hint="make an environment with discrete actions and autoreset='same_step'.",
         )
     actions, gamma = env.act_space.n, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))

@@ -1,6 +1,7 @@
-"""Proximal policy optimisation (Schulman et al. 2017) with one epoch of one batch per iteration.
+"""Proximal policy optimisation with one update per iteration. Source: Schulman et al. 2017.
 
-The probabilities' ratio is 1 then, and the gradient of the clipped surrogate that of -log π · A.
+With one epoch of one batch the probability ratio is 1, and the gradient of the clipped surrogate is that of
+-log π · A.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ def ppo(
     entropy: float = 0.01,
     lr: float = 1e-3,
 ) -> Context:
-    """B environments, I iterations, T steps each, one update per iteration.
+    """Return the program of PPO with one update per iteration.
 
-    Its outputs are "return", the mean over environments, and "loss".
+    Each of I iterations takes T steps in B environments. The outputs are "return", the mean over environments, and "loss".
 
     Args:
         env: a name, or `trl.env.make(...)`.
-        hidden: widths of the tanh layers, which actor and critic share.
-        gamma, lam: the discount, and how far advantages look ahead (Schulman et al. 2016).
+        hidden: the widths of the tanh layers, shared by actor and critic.
+        gamma, lam: the discount, and the λ of generalised advantage estimation (Schulman et al. 2016).
         critic, entropy: the weights of the critic's loss and of the policy's entropy.
         lr: Adam's learning rate.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Raises:
+        ShapeError: an argument has an unsuitable value.
+
+    Example:
+        >>> trl.algorithms.ppo("CartPole-v1", hidden=(32,))
+        Context(b < B, i < I, t < T; ... operations)
     """
     gamma, lam = number("gamma", gamma), number("lam", lam, least=0, most=1)
     with Context("b", "i", "t") as ctx:

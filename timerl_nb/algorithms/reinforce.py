@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992), with returns to the episode's end or of a few steps."""
+"""REINFORCE with Monte-Carlo or n-step returns. Source: Williams 1992."""
 
 from __future__ import annotations
 
@@ -24,17 +24,25 @@ def reinforce(
     baseline: bool = False,
     lr: float = 1e-3,
 ) -> Context:
-    """B environments, I iterations, T steps each, one update per iteration.
+    """Return the program of REINFORCE.
 
-    Its outputs are "return", the mean over environments, and "loss".
+    Each of I iterations takes T steps in B environments and makes one update. The outputs are "return", the mean over
+    environments, and "loss".
 
     Args:
         env: a name, or `trl.env.make(...)`.
-        hidden: widths of the tanh layers.
-        steps: how many rewards a return adds up; None for all until the end.
+        hidden: the widths of the tanh layers.
+        steps: the number of rewards in a return; None for all rewards to the end.
         gamma: the discount.
-        baseline: subtract from each return the mean over environments at its time.
+        baseline: subtract from each return the mean over environments at the same step.
         lr: Adam's learning rate.
+
+    Returns:
+        a context with the dimensions b, i and t; compile it with bounds for B, I and T.
+
+    Example:
+        >>> trl.algorithms.reinforce("CartPole-v1", steps=10)
+        Context(b < B, i < I, t < T; ... operations)
     """
     with Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims

@@ -1,4 +1,4 @@
-"""Probability distributions over recurrent tensors (`trl.distributions`)."""
+"""Probability distributions with tensors as parameters (`trl.distributions`)."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.distributions.beta import Beta

@@ -1,4 +1,4 @@
-"""`Beta`: numbers between 0 and 1, for actions that have two ends."""
+"""The beta distribution, for actions in an interval."""
 
 from __future__ import annotations
 
@@ -16,17 +16,27 @@ from timerl_nb.distributions.distribution import (
     numbers,
 )
 
-_TRIES: Final = 12  # each is accepted with more than 0.95: all fail once in 10**15
+_TRIES: Final = 12  # each is accepted with probability > 0.95: all fail once in 10**15
 _TINY: Final = 2.0**-100
-_LEAST: Final = 2.0**-126  # the first float32 above 0 that is not denormal
+_LEAST: Final = 2.0**-126  # smallest normal float32
 
 
 class Beta(Distribution):
-    """Independent numbers between 0 and 1: one per element, together one draw.
+    """Beta distributions, independent per element; all elements together are one draw.
 
     Args:
-        alpha: positive, any shape.
-        beta: positive, of that shape or broadcast to it.
+        alpha: positive numbers of any shape.
+        beta: positive numbers that broadcast to this shape.
+
+    Raises:
+        ShapeError: a parameter is not floating-point, or the shapes do not match.
+
+    Example:
+        >>> d = trl.distributions.Beta(trl.full(2, 3.0), 1.5)
+        >>> d.sample(domain=t)
+        f32[2] @ (t)
+        >>> d.log_prob(trl.full(2, 0.5))
+        f32[] @ ()
     """
 
     def __init__(self, alpha: RecurrentTensor, beta: Any) -> None:
@@ -36,7 +46,7 @@ class Beta(Distribution):
     def sample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
-        """A draw of the shape of alpha: X / (X + Y) of two gamma-distributed numbers."""
+        """Draw numbers of the shape of alpha, as X / (X + Y) with gamma-distributed X and Y."""
         over = self._domain if domain is None else domain
         names = [stream if stream is None else f"{stream} {part}" for part in ("alpha", "beta")]
         x, y = (
@@ -46,9 +56,9 @@ class Beta(Distribution):
         return (x - y).sigmoid().detach().clip(_LEAST, INSIDE)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
-        """The log-density of `a`, whose elements are one draw."""
+        """Return the log-density of `a`, summed over its elements."""
         a = expect_draw(a, self.alpha)
-        # 0**0 is 1: at an end, what a parameter of 1 makes of it counts for nothing
+        # 0**0 is 1: a parameter of 1 contributes nothing at the end of the interval.
         low, high = (self.alpha == 1.0) & (a == 0.0), (self.beta == 1.0) & (a == 1.0)
         first = (self.alpha - 1.0) * where(low, 1.0, a).log()
         second = (self.beta - 1.0) * (-where(high, 0.0, a)).log1p()
@@ -59,13 +69,13 @@ class Beta(Distribution):
         return log_gamma(self.alpha) + log_gamma(self.beta) - whole
 
     def entropy(self) -> RecurrentTensor:
-        """In nats, of all elements together."""
+        """Return the entropy of all elements together, in nats."""
         a, b = self.alpha, self.beta
         slopes = (a - 1.0) * digamma(a) + (b - 1.0) * digamma(b) - (a + b - 2.0) * digamma(a + b)
         return (self._log_norm() - slopes).sum()
 
     def mode(self) -> RecurrentTensor:
-        """What is most likely where alpha and beta are above 1; else the mean, which has no peak."""
+        """Return the mode for alpha, beta > 1, and the mean otherwise."""
         a, b = self.alpha, self.beta
         peaked = (a > 1.0) & (b > 1.0)
         return where(peaked, (a - 1.0) / where(peaked, a + b - 2.0, 1.0), a / (a + b))
@@ -77,7 +87,7 @@ class Beta(Distribution):
 
 
 def log_gamma(x: RecurrentTensor) -> RecurrentTensor:
-    """The logarithm of the gamma function where x is positive, by Stirling's series above 6."""
+    """Return the logarithm of the gamma function of positive numbers, by Stirling's series above 6."""
     above = x + 6.0
     inverse = 1.0 / above
     ratios = [(x + float(k)) * inverse for k in range(6)]  # a product of the x + k may overflow
@@ -95,7 +105,7 @@ def log_gamma(x: RecurrentTensor) -> RecurrentTensor:
 
 
 def digamma(x: RecurrentTensor) -> RecurrentTensor:
-    """The derivative of `log_gamma`."""
+    """Return the derivative of `log_gamma`."""
     above, below = x + 6.0, 1.0 / x
     for k in range(1, 6):
         below = below + 1.0 / (x + float(k))
@@ -108,9 +118,9 @@ def digamma(x: RecurrentTensor) -> RecurrentTensor:
 def _log_gamma_draw(
     shape: RecurrentTensor, domain: Any, stream: str | None, shared: bool
 ) -> RecurrentTensor:
-    """The logarithm of a gamma-distributed number (Marsaglia and Tsang 2000).
+    """Draw the logarithm of a gamma-distributed number (Marsaglia and Tsang 2000).
 
-    Of several candidates, all drawn at once, the first that is accepted counts.
+    All candidates are drawn together; the first accepted one is the result.
     """
 
     def name_of(part: str) -> str | None:
@@ -128,7 +138,7 @@ def _log_gamma_draw(
     *others, (_, found) = list(tried)
     for accepted, candidate in reversed(others):
         found = where(accepted, candidate, found)
-    # what is drawn for shape + 1 becomes one for the shape
+    # converts a draw for shape + 1 to one for shape
     lift = (
         random_uniform(shape.shape, domain=domain, stream=name_of("below 1"), shared=shared).log()
         / shape

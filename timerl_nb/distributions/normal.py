@@ -1,4 +1,4 @@
-"""Distributions of continuous actions: `Normal`, and `TanhNormal` between two ends."""
+"""Distributions of continuous actions: `Normal`, and `TanhNormal` on an interval."""
 
 from __future__ import annotations
 
@@ -17,27 +17,37 @@ from timerl_nb.distributions.distribution import INSIDE, Distribution, Stream, a
 
 
 class _Reparametrised(Distribution):
-    """Draws that are functions of the parameters and of noise."""
+    """Distribution whose draws are functions of the parameters and of noise."""
 
     @abstractmethod
     def rsample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
-        """A draw through which gradients flow into mean and log_std."""
+        """Draw a value through which gradients flow into mean and log_std."""
 
     def sample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
-        """A draw of the shape of the mean."""
+        """Draw a value of the shape of the mean."""
         return self.rsample(domain, stream, shared=shared).detach()
 
 
 class Normal(_Reparametrised):
-    """Independent normal numbers: one per element, together one draw.
+    """Normal distributions, independent per element; all elements together are one draw.
 
     Args:
-        mean: any shape.
-        log_std: the logarithms of the standard deviations, of that shape or broadcast to it.
+        mean: numbers of any shape.
+        log_std: the logarithms of the standard deviations, which broadcast to this shape.
+
+    Raises:
+        ShapeError: the shapes do not match.
+
+    Example:
+        >>> d = trl.distributions.Normal(trl.zeros(2), 0.0)
+        >>> d.sample(domain=t)
+        f32[2] @ (t)
+        >>> d.entropy()
+        f32[] @ ()
     """
 
     def __init__(self, mean: RecurrentTensor, log_std: Any) -> None:
@@ -47,13 +57,13 @@ class Normal(_Reparametrised):
     def rsample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
-        """A draw through which gradients flow into mean and log_std (mean + std * noise)."""
+        """Draw mean + std * noise; gradients flow into mean and log_std."""
         over = self._domain if domain is None else domain
         noise = random_normal(self.mean.shape, domain=over, stream=stream, shared=shared)
         return self.mean + self.log_std.exp() * noise
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
-        """The log-density of `a`, whose elements are one draw."""
+        """Return the log-density of `a`, summed over its elements."""
         return self._log_density(expect_draw(a, self.mean)).sum()
 
     def _log_density(self, a: RecurrentTensor) -> RecurrentTensor:
@@ -61,26 +71,35 @@ class Normal(_Reparametrised):
         return scaled.square() * -0.5 - self.log_std - 0.5 * log(2 * pi)
 
     def entropy(self) -> RecurrentTensor:
-        """In nats, of all elements together."""
+        """Return the entropy of all elements together, in nats."""
         return (self.log_std + 0.5 * log(2 * pi * e)).sum()
 
     def mode(self) -> RecurrentTensor:
-        """The mean."""
+        """Return the mean."""
         return self.mean
 
     def _kl(self, other: Normal) -> RecurrentTensor:
         apart = _in_deviations(self.mean - other.mean, other.log_std)
         wider = self.log_std - other.log_std
-        grown = (wider * 2.0).expm1()  # infinite if `wider` is: not inf - inf
+        grown = (wider * 2.0).expm1()  # infinite if `wider` is; avoids inf - inf
         return ((grown + apart.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
 
 
 class TanhNormal(_Reparametrised):
-    """Normal numbers drawn into an interval by tanh: the policy of soft actor-critics.
+    """Normal numbers mapped into an interval by tanh: the policy of soft actor-critic.
 
     Args:
-        mean, log_std: of the normal numbers, as for `Normal`.
+        mean, log_std: the parameters of the normal numbers, as for `Normal`.
         low, high: the ends of the interval.
+
+    Raises:
+        ShapeError: `low` is not below `high`, or the shapes do not match.
+
+    Example:
+        >>> d = trl.distributions.TanhNormal(trl.zeros(2), 0.0, low=-2.0, high=2.0)
+        >>> a, log_prob = d.rsample_and_log_prob(domain=t)
+        >>> a, log_prob
+        (f32[2] @ (t), f32[] @ (t))
     """
 
     def __init__(
@@ -88,28 +107,30 @@ class TanhNormal(_Reparametrised):
     ) -> None:
         low, high = number("low", low), number("high", high)
         if not low < high:
-            raise ShapeError(f"an interval has its low end below the high one, not {low}, {high}.")
+            raise ShapeError(
+                f"low must be below high, but they are {low} and {high}.",
+                hint="give the ends in this order: low=-1.0, high=1.0.",
+            )
         self.normal = Normal(mean, log_std)
         self._middle, self._half = (high + low) / 2, (high - low) / 2
 
     def rsample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> RecurrentTensor:
-        """A draw through which gradients flow into mean and log_std."""
+        """Draw a value through which gradients flow into mean and log_std."""
         return self._squash(self.normal.rsample(domain, stream, shared=shared))
 
     def rsample_and_log_prob(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
     ) -> tuple[RecurrentTensor, RecurrentTensor]:
-        """A draw as of `rsample`, and its log-density, exact also where tanh has saturated."""
+        """Draw a value as `rsample` does, and return it with its log-density, accurate even if tanh saturates."""
         drawn = self.normal.rsample(domain, stream, shared=shared)
         return self._squash(drawn), self._log_density(drawn)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
-        """The log-density of `a`, whose elements are one draw between the ends.
+        """Return the log-density of `a`, summed over its elements.
 
-        It finds the normal number again, which float32 only tells to some digits near the ends:
-        `rsample_and_log_prob` knows it.
+        It inverts tanh, which is inaccurate in float32 near the ends; `rsample_and_log_prob` does not.
         """
         unit = (expect_draw(a, self.normal.mean) - self._middle) / self._half
         return self._log_density(unit.clip(-INSIDE, INSIDE).arctanh())
@@ -118,33 +139,36 @@ class TanhNormal(_Reparametrised):
         return x.tanh() * self._half + self._middle
 
     def _log_density(self, x: RecurrentTensor) -> RecurrentTensor:
-        """Of the draw that the normal number `x` makes: log(1 - tanh(x)**2) without cancellation."""
+        """Return the log-density of the draw from `x`, with log(1 - tanh(x)**2) computed without cancellation."""
         slope = (x + (x * -2.0).softplus() - log(2)) * -2.0
         return (self.normal._log_density(x) - slope - log(self._half)).sum()
 
     def entropy(self) -> RecurrentTensor:
-        """It has no closed form.
+        """Raise an error: the entropy has no closed form.
 
         Raises:
-            ShapeError: always; with what to do instead.
+            ShapeError: always; the hint names an alternative.
         """
         raise self._unknown("entropy")
 
     def mode(self) -> RecurrentTensor:
-        """Where the mean goes: the median, by which one acts without chance."""
+        """Return the median, the image of the mean: the action of a deterministic policy."""
         return self._squash(self.normal.mean)
 
     def _kl(self, other: TanhNormal) -> RecurrentTensor:
         if (self._middle, self._half) != (other._middle, other._half):
-            raise ShapeError("two intervals with other ends do not compare.")
-        return self.normal.kl(other.normal)  # tanh is one to one
+            raise ShapeError(
+                "distributions on different intervals cannot be compared.",
+                hint="give both the same low and high.",
+            )
+        return self.normal.kl(other.normal)  # tanh is bijective
 
 
 def _in_deviations(distance: RecurrentTensor, log_std: RecurrentTensor) -> RecurrentTensor:
-    """Return the distance divided by the standard deviation, also where that is 0 or infinite.
+    """Return the distance divided by the standard deviation, also if that is 0 or infinite.
 
-    The distance is multiplied twice by the root of the inverse, which has half the exponent. A limit keeps the
-    root finite, since 0 times infinity is NaN. The gradient by `log_std` passes the limit through a factor of 1.
+    The distance is multiplied twice by the root of the inverse, which has half the exponent. A limit keeps the root finite,
+    since 0 times infinity is NaN. The gradient by `log_std` bypasses the limit through a factor of 1.
     """
     most = log(float(finfo(NUMPY[log_std.dtype]).max)) - 0.5
     root = (log_std * -0.5).clip(-most, most).detach().exp()

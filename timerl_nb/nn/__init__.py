@@ -1,4 +1,4 @@
-"""Neural networks in recurrent tensors (`trl.nn`)."""
+"""Neural networks of recurrent tensors (`trl.nn`): modules, layers, initialisers."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.nn.attention import Attention, MultiHeadAttention

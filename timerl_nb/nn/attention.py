@@ -15,12 +15,15 @@ from timerl_nb.nn.module import Module, free_name
 
 
 class _Heads(Module):
-    """What both kinds of attention share: four products, and how many parts attend apart."""
+    """Base of both kinds of attention: four linear maps and the number of heads."""
 
     def __init__(self, size: int, heads: int = 1, *, domain: Any = (), name: str = "") -> None:
         checked_sizes(size, heads)
         if size % heads:
-            raise ShapeError(f"{heads} heads do not divide an axis of {size}.")
+            raise ShapeError(
+                f"{heads} heads do not divide an axis of {size}.",
+                hint="choose a size that is a multiple of the number of heads.",
+            )
         self.size, self.heads = size, heads
         name = name or free_name("attention")
         parts = ("query", "key", "value", "out")
@@ -30,28 +33,41 @@ class _Heads(Module):
 
 
 class Attention(_Heads):
-    """Each point attends to itself and to the points before it along a dimension.
+    """Causal attention along a symbolic dimension: each point attends to itself and to earlier points.
 
-    Written `k[0:t + 1]`, its prefix is as long as t says: no mask, and one equation for acting
-    (where points come one by one) and for learning.
+    It reads `k[0:t + 1]`, a prefix of the right length, so it needs no mask. One equation serves acting, where points come
+    one by one, and learning.
 
     Args:
-        size: of the last axis, before and after.
-        heads: how many parts of it attend apart.
+        size: the size of the last axis of input and output.
+        heads: the number of heads.
         domain: the dimensions that the parameters vary over.
         name: the prefix of the parameters' names.
+
+    Raises:
+        ShapeError: the number of heads does not divide the size.
+
+    Example:
+        >>> attend = trl.nn.Attention(8, heads=2)
+        >>> x = trl.data(np.ones((5, 8), "f4"), domain=t)
+        >>> attend(x, over=t, window=3)
+        f32[8] @ (t)
     """
 
     def __call__(self, x: RecurrentTensor, over: Any, window: int | None = None) -> RecurrentTensor:
-        """What each point makes of x[0:t + 1], shape (size,).
+        """Return the result at each point, shape (size,).
 
         Args:
             x: shape (size,), varying over the dimension `over`.
-            window: attend to that many points at most, the current one included.
+            over: the dimension.
+            window: the greatest number of points to attend to, including the current one.
         """
         x = operand(self.query.weight.ctx, x)
         if x.shape != (self.size,):
-            raise ShapeError(f"{self.query.weight.name} takes {self.size} numbers, not {x.type}.")
+            raise ShapeError(
+                f"{self.query.weight.name} takes {self.size} numbers, not {x.type}.",
+                hint=f"give a tensor of shape ({self.size},) at each point.",
+            )
         if window is not None:
             checked_sizes(window)
         names = as_dims(x.ctx, x.ctx.space, over)
@@ -71,13 +87,21 @@ class Attention(_Heads):
 
 
 class MultiHeadAttention(_Heads):
-    """Rows attend to rows: each query takes a mean of the values, weighted by softmax of q · k.
+    """Attention between rows: each query returns a mean of the values, weighted by softmax of q · k.
 
     Args:
-        size: of the last axis, before and after.
-        heads: how many parts of it attend apart.
+        size: the size of the last axis of input and output.
+        heads: the number of heads.
         domain: the dimensions that the parameters vary over.
-        name: the prefix of the parameters' names; by default it tells layers apart.
+        name: the prefix of the parameters' names; unique by default.
+
+    Raises:
+        ShapeError: the number of heads does not divide the size.
+
+    Example:
+        >>> attend = trl.nn.MultiHeadAttention(8, heads=2)
+        >>> attend(trl.zeros((5, 8)))
+        f32[5,8] @ ()
     """
 
     def __call__(
@@ -87,14 +111,13 @@ class MultiHeadAttention(_Heads):
         value: RecurrentTensor | None = None,
         mask: RecurrentTensor | None = None,
     ) -> RecurrentTensor:
-        """What each query makes of the values, shape (n, size).
+        """Return the result of each query, shape (n, size).
 
         Args:
             query: shape (n, size).
-            key, value: shape (m, size), a row for each that can be attended to; by default the
-                queries, and the keys.
-            mask: booleans, shape (n, m) or broadcast to it: which query may attend to which key. One
-                that may attend to none finds the mean of all.
+            key, value: shape (m, size); by default the queries, and the keys.
+            mask: booleans that broadcast to shape (n, m): whether a query may attend to a key. A query without
+                such a key returns the mean of all values.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -103,7 +126,8 @@ class MultiHeadAttention(_Heads):
         for x in (query, key, value):
             if x.rank != 2 or x.shape[1] != self.size:
                 raise ShapeError(
-                    f"{self.query.weight.name} takes rows of {self.size}, not {x.type}."
+                    f"{self.query.weight.name} takes rows of {self.size}, not {x.type}.",
+                    hint=f"give a tensor of shape (n, {self.size}).",
                 )
         parts = (self.heads, self.size // self.heads)
         q, k, v = (

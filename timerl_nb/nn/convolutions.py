@@ -1,4 +1,4 @@
-"""Convolutions with a kernel of their own: `Conv1d` along one axis, `Conv2d` over images."""
+"""Convolution layers: `Conv1d` for sequences, `Conv2d` for images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timerl_nb.nn.module import Module, free_name
 
 
 class _Convolution(Module):
-    """A convolution over the last axes, plus a bias per output channel."""
+    """Convolution over the last axes, plus a bias per output channel."""
 
     _axes: ClassVar[tuple[str, ...]]
 
@@ -42,7 +42,7 @@ class _Convolution(Module):
             raise ShapeError(
                 f"no convolution from {inputs} to {outputs} channels in {groups} group(s) with a "
                 f"window of {window!r}.",
-                hint=f"give a {' and a '.join(self._axes)}; groups divide both numbers of channels.",
+                hint=f"give a {' and a '.join(self._axes)}; groups must divide both numbers of channels.",
             )
         shape = (outputs, inputs // groups, *given)
         std = number("the gain", gain) / sqrt(prod(shape[1:]))
@@ -54,7 +54,7 @@ class _Convolution(Module):
         self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        """x of shape (…, inputs, *space) to (…, outputs, *space')."""
+        """Map x of shape (…, inputs, *space) to shape (…, outputs, *space')."""
         y = conv(x, self.weight, **self._how)
         if self.bias is None:
             return y
@@ -62,26 +62,40 @@ class _Convolution(Module):
 
 
 class Conv1d(_Convolution):
-    """The convolution of sequences, shape (…, inputs, length), with a kernel, plus a bias.
+    """Convolution of sequences of shape (…, inputs, length), plus a bias.
 
     Args:
-        inputs, outputs: numbers of channels before and after.
+        inputs, outputs: the numbers of channels.
         window: the kernel's length.
         stride, padding, dilation, groups: as for `trl.conv`.
         domain, gain, bias, name: as for `Linear`.
+
+    Raises:
+        ShapeError: the groups do not divide the channels, or the window has another rank.
+
+    Example:
+        >>> trl.nn.Conv1d(4, 16, 3, padding="same")(trl.zeros((4, 100)))
+        f32[16,100] @ ()
     """
 
     _axes = ("length",)
 
 
 class Conv2d(_Convolution):
-    """The convolution of images, shape (…, inputs, height, width), with a kernel, plus a bias.
+    """Convolution of images of shape (…, inputs, height, width), plus a bias.
 
     Args:
-        inputs, outputs: numbers of channels before and after.
+        inputs, outputs: the numbers of channels.
         window: the kernel's height and width, or one number for both.
         stride, padding, dilation, groups: as for `trl.conv`.
         domain, gain, bias, name: as for `Linear`.
+
+    Raises:
+        ShapeError: the groups do not divide the channels, or the window has another rank.
+
+    Example:
+        >>> trl.nn.Conv2d(4, 32, 8, stride=4)(trl.zeros((4, 84, 84)))
+        f32[32,20,20] @ ()
     """
 
     _axes = ("height", "width")

@@ -1,4 +1,4 @@
-"""Layers: each a few equations over parameters that vary over a given domain."""
+"""Linear layers, multi-layer perceptrons, embeddings, and initialisers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,29 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, operan
 from timerl_nb.nn.module import Module, free_name
 
 Init = Callable[[tuple[int, ...]], RecurrentTensor]
-ScaledInit = Callable[[float], Init]  # given the gain
+ScaledInit = Callable[[float], Init]  # from the gain
 
 
 def scaled_normal(gain: float = 1.0) -> Init:
-    """Normal values of standard deviation gain / sqrt(inputs), drawn from the run's seed."""
+    """Return an initialiser: normal values of standard deviation gain / sqrt(inputs).
+
+    Args:
+        gain: the scale.
+
+    Returns:
+        a function from a shape, the inputs first, to a random tensor.
+
+    Example:
+        >>> trl.parameter((4, 2), init=trl.nn.scaled_normal(0.1))
+        f32[4,2] @ ()
+    """
     scale = number("the gain", gain)
 
     def draw(shape: tuple[int, ...]) -> RecurrentTensor:
         if not shape or not shape[0]:
             raise ShapeError(
-                f"scaled_normal divides by the inputs, the first size: {shape} has none."
+                f"scaled_normal divides by the number of inputs, the first size: {shape} has none.",
+                hint="give a shape with a positive first size.",
             )
         return random_normal(shape, std=scale / sqrt(shape[0]))
 
@@ -31,7 +43,20 @@ def scaled_normal(gain: float = 1.0) -> Init:
 
 
 def orthogonal(gain: float = 1.0) -> Init:
-    """A random matrix with orthonormal rows or columns (the fewer), times `gain` (Saxe 2014)."""
+    """Return an initialiser: random matrices with orthonormal rows or columns, times `gain`.
+
+    Source: Saxe et al. 2014.
+
+    Args:
+        gain: the scale.
+
+    Returns:
+        a function from the shape of a matrix to a random matrix.
+
+    Example:
+        >>> trl.parameter((4, 2), init=trl.nn.orthogonal(2**0.5))
+        f32[4,2] @ ()
+    """
 
     scale = number("the gain", gain)
 
@@ -49,36 +74,48 @@ def orthogonal(gain: float = 1.0) -> Init:
 
 
 def checked_sizes(*sizes: Any) -> None:
-    """Sizes of layers.
+    """Check the sizes of layers.
 
     Raises:
-        ShapeError: one is no positive integer.
+        ShapeError: a size is not a positive integer.
     """
     for size in sizes:
         integer("a layer's size", size, least=1)
 
 
 def expect_last(x: Any, parameter: RecurrentTensor) -> RecurrentTensor:
-    """What a layer is given as a tensor, whose last axis is as long as the parameter's first.
+    """Check and return a layer's input: its last axis has the size of the parameter's first.
 
     Raises:
-        ShapeError: it is no tensor, or its last axis is of another length.
+        ShapeError: it is not a tensor, or its last axis has another size.
     """
     x, size = operand(parameter.ctx, x), parameter.shape[0]
     if not x.rank or x.shape[-1] != size:
-        raise ShapeError(f"{parameter.name} takes a last axis of {size}, not {x.type}.")
+        raise ShapeError(
+            f"{parameter.name} takes a last axis of {size}, not {x.type}.",
+            hint="make the layer's input size that of the tensor, or reshape the tensor.",
+        )
     return x
 
 
 class Linear(Module):
-    """x @ weight + bias, on the last axis.
+    """Linear layer: x @ weight + bias, on the last axis.
 
     Args:
-        inputs, outputs: sizes of the last axis before and after.
+        inputs, outputs: the sizes of the last axis of input and output.
         domain: the dimensions that the parameters vary over.
-        gain: the scale of the first weights.
-        init: what draws them, given the gain: `scaled_normal` or `orthogonal`.
-        name: the prefix of the parameters' names; by default it tells layers apart.
+        gain: the scale of the initial weights.
+        init: the initialiser of the weights: a function of the gain, such as `scaled_normal` or `orthogonal`.
+        bias: whether to add a bias, initially 0.
+        name: the prefix of the parameters' names; unique by default.
+
+    Raises:
+        ShapeError: a size is not a positive integer.
+
+    Example:
+        >>> layer = trl.nn.Linear(4, 2, domain=i)
+        >>> layer(trl.zeros(4))
+        f32[2] @ (i)
     """
 
     def __init__(
@@ -105,11 +142,19 @@ class Linear(Module):
 
 
 class MLP(Module):
-    """Linear layers with tanh between them.
+    """Multi-layer perceptron: linear layers with tanh between them.
 
     Args:
         sizes: the sizes of the last axis, from the input to the output.
         domain, gain, init, name: as for `Linear`, the same for all layers.
+
+    Raises:
+        ShapeError: there are fewer than two sizes, or one is not a positive integer.
+
+    Example:
+        >>> network = trl.nn.MLP((4, 64, 2), domain=i)
+        >>> network(trl.zeros((16, 4)))
+        f32[16,2] @ (i)
     """
 
     def __init__(
@@ -122,7 +167,10 @@ class MLP(Module):
         name: str = "",
     ) -> None:
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
-            raise ShapeError(f"an MLP needs a list of at least two sizes, not {sizes!r}.")
+            raise ShapeError(
+                f"an MLP needs a list of at least two sizes, not {sizes!r}.",
+                hint="write trl.nn.MLP((4, 64, 2)).",
+            )
         name = name or free_name("mlp")
         self.layers = [
             Linear(a, b, domain=domain, gain=gain, init=init, name=f"{name}.{k}")
@@ -136,11 +184,19 @@ class MLP(Module):
 
 
 class Embedding(Module):
-    """A row of numbers for each of `count` things.
+    """Table of vectors, indexed by integers.
 
     Args:
-        count, size: how many rows, and their length.
-        domain, name: as for `Linear`.
+        count, size: the number of rows, and their length.
+        domain, gain, name: as for `Linear`.
+
+    Raises:
+        ShapeError: a size is not a positive integer.
+
+    Example:
+        >>> table = trl.nn.Embedding(10, 4)
+        >>> table(trl.arange(3))
+        f32[3,4] @ ()
     """
 
     def __init__(
@@ -156,5 +212,5 @@ class Embedding(Module):
         )
 
     def __call__(self, at: RecurrentTensor) -> RecurrentTensor:
-        """The rows at positions `at` (integers), shape (*at.shape, size); zeros beyond the last."""
+        """Return the rows at integer positions, shape (*at.shape, size); zeros for positions beyond the last."""
         return self.weight.take(operand(self.weight.ctx, at))

@@ -1,4 +1,4 @@
-"""Layers that scale what they are given to mean 0 and variance 1, or to a fixed size."""
+"""Normalisation layers: by layer, root mean square, group and batch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from timerl_nb.nn.module import Module, free_name
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + eps) along the last axis, scaled and shifted.
+    """Layer normalisation: (x - mean) / sqrt(variance + eps) along the last axis, scaled and shifted.
 
     Args:
-        size: of the last axis.
+        size: the size of the last axis.
         domain: the dimensions that the parameters vary over.
-        name: the prefix of the parameters' names; by default it tells layers apart.
+        eps: added to the variance.
+        name: the prefix of the parameters' names; unique by default.
+
+    Example:
+        >>> trl.nn.LayerNorm(4)(trl.zeros((3, 4)))
+        f32[3,4] @ ()
     """
 
     def __init__(self, size: int, *, domain: Any = (), eps: float = 1e-5, name: str = "") -> None:
@@ -36,9 +41,14 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x / sqrt(mean of squares + eps) along the last axis, scaled.
+    """Root-mean-square normalisation: x / sqrt(mean of squares + eps) along the last axis, scaled.
 
-    Args: as for `LayerNorm`.
+    Args:
+        size, domain, eps, name: as for `LayerNorm`.
+
+    Example:
+        >>> trl.nn.RMSNorm(4)(trl.zeros((3, 4)))
+        f32[3,4] @ ()
     """
 
     def __init__(self, size: int, *, domain: Any = (), eps: float = 1e-6, name: str = "") -> None:
@@ -53,12 +63,19 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """(x - mean) / sqrt(variance + eps) of each group of channels, scaled and shifted by channel.
+    """Group normalisation: (x - mean) / sqrt(variance + eps) per group of channels, scaled and shifted per channel.
 
     Args:
-        groups, channels: how many of each; groups divide the channels.
-        axis: that of the channels; what stands before it is normalised apart.
-        domain, name: as for `LayerNorm`.
+        groups, channels: the numbers of groups and channels; groups must divide channels.
+        axis: the axis of the channels; each position of the axes before it is normalised separately.
+        domain, eps, name: as for `LayerNorm`.
+
+    Raises:
+        ShapeError: the groups do not divide the channels.
+
+    Example:
+        >>> trl.nn.GroupNorm(2, 8)(trl.zeros((8, 5, 5)))
+        f32[8,5,5] @ ()
     """
 
     def __init__(
@@ -73,7 +90,10 @@ class GroupNorm(Module):
     ) -> None:
         checked_sizes(groups, channels)
         if channels % groups:
-            raise ShapeError(f"{groups} groups do not divide {channels} channels.")
+            raise ShapeError(
+                f"{groups} groups do not divide {channels} channels.",
+                hint="choose a number of channels that is a multiple of groups.",
+            )
         name = name or free_name("norm")
         self.groups, self.axis, self.eps = groups, axis, eps
         self.scale = parameter((channels,), domain=domain, init=ones, name=f"{name}.scale")
@@ -94,21 +114,26 @@ class GroupNorm(Module):
 
 
 class BatchNorm(Module):
-    """(x - mean) / sqrt(variance + eps) of each channel over a batch, scaled and shifted.
+    """Batch normalisation: (x - mean) / sqrt(variance + eps) per channel, scaled and shifted.
 
-    Called, it takes mean and variance of the batch, which also move the running ones that
-    `running(x)` takes: at the next iteration they are (1 - momentum) of themselves and momentum of
-    the batch's. They are saved with the parameters, and not trained.
+    A call uses the mean and variance of the batch and updates the running statistics: at the next iteration they are
+    (1 - momentum) times the old plus momentum times the batch's. `running(x)` uses the running statistics, for acting.
+    Checkpoints include them; they are not trained.
 
     Args:
-        channels: the length of `axis`.
-        over: the symbolic dimensions that the batch lies along, as in `over=(b, t)`; the other axes
-            of x belong to it as well.
-        axis: that of the channels, -3 for images.
-        domain: the dimensions that parameters and running statistics vary over; these change along
+        channels: the size of the axis of channels.
+        over: the symbolic dimensions of the batch, such as (b, t); the other axes of x belong to the batch, too.
+        axis: the axis of the channels, -3 for images.
+        domain: the dimensions that parameters and running statistics vary over; the statistics change along
             the last.
-        momentum: how far the running statistics move.
-        name: as for `LayerNorm`.
+        momentum: the weight of the batch in the running statistics.
+        eps, name: as for `LayerNorm`.
+
+    Example:
+        >>> norm = trl.nn.BatchNorm(4, over=(b, t), domain=i)
+        >>> x = trl.random.normal(4, domain=(b, i, t))
+        >>> norm(x)
+        f32[4] @ (b, i, t)
     """
 
     def __init__(
@@ -134,18 +159,18 @@ class BatchNorm(Module):
         self._seen: RecurrentTensor | None = None
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        """x normalised by its own batch.
+        """Normalise x by its own batch.
 
         Raises:
-            DomainError: the layer has normalised another batch.
+            DomainError: the layer has already normalised another batch.
         """
         x = operand(self.scale.ctx, x)
         k = _channels(x, self.axis, self.scale)
         if self._seen is not None and self._seen.read != x.read:
             raise DomainError(
-                f"{self.scale.name} has normalised another batch: two would move one mean.",
+                f"{self.scale.name} has already normalised another batch and has one running mean.",
                 others={"the first at": self._seen.op.origin},
-                hint="make a BatchNorm for each, or normalise by norm.running(x).",
+                hint="create a BatchNorm per batch, or call norm.running(x).",
             )
         axes = tuple(axis for axis in range(x.rank) if axis != k) or None
         mean = _batch_mean(x, self.over, axes)
@@ -157,7 +182,7 @@ class BatchNorm(Module):
         return self._normalize(x, k, mean, variance)
 
     def running(self, x: RecurrentTensor) -> RecurrentTensor:
-        """x normalised by the running mean and variance, as one acts."""
+        """Normalise x by the running mean and variance, for acting."""
         x = operand(self.scale.ctx, x)
         return self._normalize(x, _channels(x, self.axis, self.scale), self.mean, self.variance)
 
@@ -175,14 +200,15 @@ def _batch_mean(x: RecurrentTensor, over: Any, axes: tuple[int, ...] | None) -> 
 
 
 def _align_channels(values: RecurrentTensor, x: RecurrentTensor, k: int) -> RecurrentTensor:
-    """Values by channel, to be broadcast to `x`, whose axis `k` has the channels."""
+    """Reshape values per channel so that they broadcast to `x`, whose axis `k` has the channels."""
     return values.reshape((values.shape[0], *(1 for _ in range(x.rank - k - 1))))
 
 
 def _channels(x: RecurrentTensor, axis: int, scale: RecurrentTensor) -> int:
-    """The axis of the channels, counted from the front."""
+    """Return the axis of the channels, counted from the front."""
     if not is_whole(axis) or not -x.rank <= axis < x.rank or x.shape[axis] != scale.shape[0]:
         raise ShapeError(
-            f"{scale.name} takes {scale.shape[0]} channels along axis {axis}, not {x.type}."
+            f"{scale.name} takes {scale.shape[0]} channels along axis {axis}, not {x.type}.",
+            hint="choose axis= and the number of channels to match the tensor.",
         )
     return axis % x.rank

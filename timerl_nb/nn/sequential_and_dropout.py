@@ -1,4 +1,4 @@
-"""`Sequential`, which calls one after another, and `Dropout`, which leaves out by chance."""
+"""`Sequential`, a composition of layers, and `Dropout`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ Layer = Callable[[RecurrentTensor], RecurrentTensor]
 
 
 class Sequential(Module):
-    """Layers, and functions such as `trl.RecurrentTensor.relu`, each given what the last one made."""
+    """Composition of layers and of functions such as `trl.RecurrentTensor.relu`.
+
+    Args:
+        layers: functions of one tensor, applied in this order.
+
+    Raises:
+        ShapeError: a layer is not callable.
+
+    Example:
+        >>> network = trl.nn.Sequential(trl.nn.Linear(4, 8), trl.relu, trl.nn.Linear(8, 2))
+        >>> network(trl.zeros(4))
+        f32[2] @ ()
+    """
 
     def __init__(self, *layers: Layer) -> None:
         wrong = [layer for layer in layers if not callable(layer)]
@@ -32,23 +44,34 @@ class Sequential(Module):
 
 
 class Dropout(Module):
-    """Elements set to 0 with a probability, the others scaled so that the mean stays.
+    """Dropout: sets elements to 0 at random and scales the others so that the mean is unchanged.
 
     Args:
-        rate: the probability, from 0 to below 1.
+        rate: the probability of 0, at least 0 and below 1.
+
+    Raises:
+        ShapeError: the rate is outside this range.
+
+    Example:
+        >>> drop = trl.nn.Dropout(0.1)
+        >>> drop(trl.ones(8), domain=t)
+        f32[8] @ (t)
     """
 
     def __init__(self, rate: float = 0.5) -> None:
         self.rate = number("a rate of dropout", rate)
         if not 0 <= self.rate < 1:
-            raise ShapeError(f"a rate of dropout is from 0 to below 1, not {rate!r}.")
+            raise ShapeError(
+                f"a rate of dropout must be at least 0 and below 1, not {rate!r}.",
+                hint="write trl.nn.Dropout(0.1).",
+            )
 
     def __call__(
         self, x: RecurrentTensor, *, domain: Any = None, stream: int | str | None = None
     ) -> RecurrentTensor:
-        """x with elements left out, drawn anew at every point of `domain`, by default that of x.
+        """Return x with elements dropped, drawn independently at every point of `domain`, by default that of x.
 
-        Where one acts, call what comes before and after it without it.
+        A network that acts should be written without the dropout.
         """
         x = operand(None, x).floating()
         if not self.rate:

@@ -11,12 +11,12 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor
 def clip_gradients(
     grads: Sequence[RecurrentTensor], *, max_value: float | None, max_norm: float | None
 ) -> list[RecurrentTensor]:
-    """Clip every element to `max_value`, then scale all gradients to a common Euclidean norm of `max_norm`.
+    """Clip all elements to `max_value`, then scale all gradients to a common Euclidean norm of at most `max_norm`.
 
     Args:
         grads: one gradient per parameter.
-        max_value: bound of the absolute value of every element; None does not clip elements.
-        max_norm: bound of the norm of all gradients together; None does not scale them.
+        max_value: the greatest absolute value of an element; None for no limit.
+        max_norm: the greatest norm of all gradients together; None for no limit.
     """
     if max_value is not None:
         grads = [g.clip(-max_value, max_value) for g in grads]

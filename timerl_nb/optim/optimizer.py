@@ -1,7 +1,7 @@
-"""What optimisers share: parameters, a rate, what is done to gradients, and one step.
+"""Base class of optimisers: parameters, learning rate, gradient clipping, one step.
 
-Moments and step counts are recurrent tensors like any other; `step()` writes one update per
-parameter along the last dimension of its domain, or along several.
+Moments and step counts are recurrent tensors. `step()` writes one update per parameter along the last dimension of its
+domain, or along several.
 """
 
 from __future__ import annotations
@@ -30,15 +30,25 @@ Rate = float | RecurrentTensor
 
 
 class Optimizer(ABC):
-    """What optimisers share: the parameters, the rate, and one step per program.
+    """Base class of optimisers. Subclasses are `SGD`, `Adam`, `AdamW` and `RMSProp`.
 
     Args:
-        along: the dimensions that steps go along, the last one fastest; by default the last of the
+        params: a list of parameters, such as `dnn.params`.
+        lr: the learning rate: a number, or a tensor such as a schedule returns.
+        along: the dimensions of the steps, the last one fastest; by default the last dimension of the
             parameters' domain.
-        max_norm: the most that all gradients together may measure (their Euclidean norm); they are
-            scaled down to it.
-        max_value: the most that an element of a gradient may be, and its negative the least; clipped
-            before norms are measured.
+        max_norm: the greatest Euclidean norm of all gradients together; greater ones are scaled down.
+        max_value: the greatest absolute value of a gradient's element; clipped before norms are computed.
+
+    Raises:
+        ShapeError: `params` is not a list of parameters, or a number is out of range.
+
+    Example:
+        >>> w = trl.parameter((2,), domain=i, name="w")
+        >>> w.square().sum().backward()
+        gradients of 1 parameter
+        >>> opt: trl.optim.Optimizer = trl.optim.SGD([w], lr=0.1, max_norm=1.0)
+        >>> opt.step()
     """
 
     def __init_subclass__(cls) -> None:
@@ -73,10 +83,10 @@ class Optimizer(ABC):
         self._along = None if along is None else as_dims(ctx, ctx.space, along)
 
     def update_dims(self, p: Parameter) -> Domain:
-        """The dimensions that a parameter's steps go along.
+        """Return the dimensions of a parameter's steps.
 
         Raises:
-            DomainError: the parameter does not vary over one of them, or over none.
+            DomainError: the parameter does not vary over one of them, or over no dimension.
         """
         found = p.op.domain[-1:] if self._along is None else self._along
         extra = [d for d in found if d not in p.op.domain]
@@ -85,16 +95,22 @@ class Optimizer(ABC):
             raise DomainError(
                 f"{p.name} {lack} to change along.",
                 others={"it is made at": p.op.origin},
-                hint="make it with domain=(i,), i being the iterations.",
+                hint="create it with domain=(i,), where i counts the iterations.",
             )
         return found
 
     def step(self) -> None:
-        """Let every parameter's next value follow from its gradient.
+        """Define every parameter's next value from its gradient.
 
         Raises:
             GradientError: a parameter has no gradient.
-            DomainError: a parameter has an update already, or the list of parameters has changed.
+            DomainError: a parameter already has an update, or the list of parameters has changed.
+
+        Example:
+            >>> w = trl.parameter((2,), domain=i, name="w")
+            >>> w.square().sum().backward()
+            gradients of 1 parameter
+            >>> trl.optim.Adam([w], lr=1e-3).step()
         """
         self._check_unchanged()
         for p in self.params:
@@ -110,7 +126,7 @@ class Optimizer(ABC):
                 p.update(self._updated_value(p, g).cast(p.dtype), along=self.update_dims(p))
 
     def _check_unchanged(self) -> None:
-        """The list, or the module, that the parameters were taken from has the same ones still."""
+        """Raise an error if the list or module of parameters has changed since the optimiser was created."""
         given = self._given
         now = given.module.params if isinstance(given, Parameters) else given
         if not isinstance(now, list) or [*map(id, now)] == [*map(id, self.params)]:
@@ -122,34 +138,34 @@ class Optimizer(ABC):
             if isinstance(p, Parameter) and id(p) not in map(id, self.params)
         }
         raise DomainError(
-            "the parameters are others than those that the optimiser took.",
+            "the network's parameters have changed since the optimiser was created.",
             others=others,
-            hint="make the optimiser when the network is complete.",
+            hint="create the optimiser when the network is complete.",
         )
 
     @abstractmethod
     def _updated_value(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        """The parameter's next value, given its gradient; both are `full`, as moments are."""
+        """Return the parameter's next value; moments are computed in `full` precision."""
 
 
 def check_in_range(
     what: str, value: float, low: float, high: float, *, closed: bool = False
 ) -> float:
-    """A number between `low` and `high`, `low` itself if `closed`."""
+    """Check and return a number above `low` (or equal to it, if `closed`) and below `high`."""
     if not is_number(value) or not (low < value < high or (closed and value == low)):
         start = f"from {low:g}" if closed else f"above {low:g}"
         meant = "a positive number" if high == inf else f"a number {start} and below {high:g}"
-        raise ShapeError(f"{what} must be {meant}, not {value!r}.")
+        raise ShapeError(f"{what} must be {meant}, not {value!r}.", hint=f"give {meant}.")
     return float(value)
 
 
 def full(x: RecurrentTensor) -> RecurrentTensor:
-    """Halves as float32: what is far smaller than a parameter is lost in its own type."""
+    """Cast half precision to float32: small updates would be lost to rounding."""
     return x.cast("f32") if x.dtype in HALF else x
 
 
 def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
-    """A `full` tensor of the parameter's shape and domain, zero at the first step."""
+    """Create a state in `full` precision, of the parameter's shape and domain, zero at the first step."""
     dtype = "f32" if p.dtype in HALF else p.dtype
     made = tensor(p.shape, dtype, domain=p.op.domain).named(f"{p.name}.{name}")
     p.ctx.add_branch(made.read.source, initial_branch(zeros(p.shape, dtype), along))
@@ -157,7 +173,7 @@ def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
 
 
 def carry(x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
-    """Let the state `x` be `value` one step later."""
+    """Set the state `x` to `value` one step later."""
     after = value.settled().named_if_new(f"{x.name}'")
     for read in previous_branches(after, along):
         x.ctx.add_branch(x.read.source, read)

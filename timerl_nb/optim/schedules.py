@@ -1,8 +1,7 @@
-"""Learning rates that change over iterations: each a tensor over the dimension that is counted.
+"""Learning-rate schedules: tensors over the dimension of iterations.
 
-`trl.optim.Adam(dnn.params, lr=trl.optim.schedules.linear(i, 3e-4, 0.0))`. They are functions of the
-index alone; a rate that follows from what happens is a recurrence like any other,
-`lr[i + 1] = trl.where(worse, lr * 0.5, lr)`.
+Write `trl.optim.Adam(dnn.params, lr=trl.optim.schedules.linear(i, 3e-4, 0.0))`. Schedules are functions of the index
+alone. A rate that depends on results is a recurrence, such as `lr[i + 1] = trl.where(worse, lr * 0.5, lr)`.
 """
 
 from __future__ import annotations
@@ -20,34 +19,80 @@ from timerl_nb.compiler.language.recurrent_tensor import RecurrentTensor, consta
 
 
 def linear(i: Index, start: float, end: float, steps: Any = None) -> RecurrentTensor:
-    """From `start` at 0 to `end` at `steps` in equal parts, and `end` from there on.
+    """Interpolate linearly from `start` at 0 to `end` at `steps`; the rate is constant afterwards.
 
     Args:
-        i: what counts: a dimension's variable, or an index expression.
+        i: the variable of a dimension, or an index expression.
+        start, end: the first and the last rate.
         steps: an integer, or an index expression such as I // 2; by default the dimension's bound.
+
+    Example:
+        >>> trl.optim.schedules.linear(i, 3e-4, 0.0)
+        f32[] @ (i)
     """
     start, end = number("start", start), number("end", end)
     return _share(i, steps) * (end - start) + start
 
 
 def cosine(i: Index, start: float, end: float = 0.0, steps: Any = None) -> RecurrentTensor:
-    """From `start` at 0 to `end` at `steps` along half a period of the cosine."""
+    """Interpolate from `start` at 0 to `end` at `steps` along half a period of the cosine.
+
+    Args:
+        i: the variable of a dimension, or an index expression.
+        start, end: the first and the last rate.
+        steps: an integer, or an index expression; by default the dimension's bound.
+
+    Example:
+        >>> trl.optim.schedules.cosine(i, 3e-4)
+        f32[] @ (i)
+    """
     start, end = number("start", start), number("end", end)
     return ((_share(i, steps) * pi).cos() + 1.0) * ((start - end) / 2) + end
 
 
 def exponential(i: Index, start: float, factor: float, steps: int = 1) -> RecurrentTensor:
-    """`start`, times `factor` every `steps` (and its root between)."""
+    """Multiply the rate by `factor` over every `steps` steps, continuously.
+
+    Args:
+        i: the variable of a dimension, or an index expression.
+        start: the first rate.
+        factor: a positive number.
+        steps: the number of steps per factor.
+
+    Raises:
+        ShapeError: the factor is not positive.
+
+    Example:
+        >>> trl.optim.schedules.exponential(i, 3e-4, 0.5, steps=100)
+        f32[] @ (i)
+    """
     start, factor = number("start", start), number("factor", factor)
     if not factor > 0:
-        raise ShapeError(f"a rate is multiplied by a positive factor, not {factor!r}.")
+        raise ShapeError(
+            f"the factor of a rate must be positive, not {factor!r}.", hint="write factor=0.99."
+        )
     return (_count(i) * (log(factor) / integer("steps", steps, least=1))).exp() * start
 
 
 def piecewise(i: Index, start: float, changes: Mapping[int, float]) -> RecurrentTensor:
-    """`start`, and from each position in `changes` on the rate that is given there."""
+    """Change the rate at given positions.
+
+    Args:
+        i: the variable of a dimension, or an index expression.
+        start: the first rate.
+        changes: new rates by the position from which they apply.
+
+    Raises:
+        ShapeError: `changes` is not a mapping.
+
+    Example:
+        >>> trl.optim.schedules.piecewise(i, 1e-3, {100: 3e-4, 500: 1e-4})
+        f32[] @ (i)
+    """
     if not isinstance(changes, Mapping):
-        raise ShapeError(f"changes are rates by position, not {changes!r}.", hint="{100: 1e-4}")
+        raise ShapeError(
+            f"changes must map positions to rates, not {changes!r}.", hint="write {100: 1e-4}."
+        )
     rate = constant(current(), number("start", start), "f32")
     for at in sorted(integer("a position", at) for at in changes):
         rate = where(value(i) >= at, changes[at], rate)
@@ -55,26 +100,36 @@ def piecewise(i: Index, start: float, changes: Mapping[int, float]) -> Recurrent
 
 
 def warmup(i: Index, rate: float | RecurrentTensor, steps: Any) -> RecurrentTensor:
-    """`rate`, which may be another schedule, grown from 0 in equal parts over the first `steps`."""
+    """Increase the rate linearly from 0 over the first `steps` steps.
+
+    Args:
+        i: the variable of a dimension, or an index expression.
+        rate: the rate afterwards, a number or another schedule.
+        steps: an integer, or an index expression.
+
+    Example:
+        >>> trl.optim.schedules.warmup(i, trl.optim.schedules.cosine(i, 3e-4), 100)
+        f32[] @ (i)
+    """
     return _share(i, steps) * rate
 
 
 def _count(i: Any) -> RecurrentTensor:
     if not isinstance(i, Index):
         raise ShapeError(
-            f"a schedule counts an index such as the variable of a dimension, not {i!r}.",
+            f"a schedule needs an index, such as the variable of a dimension, not {i!r}.",
             hint="write (i, I) = ctx.dims[0], and schedules.linear(i, 3e-4, 0.0).",
         )
     return value(i).cast("f32")
 
 
 def _share(i: Index, steps: Any) -> RecurrentTensor:
-    """Which part of `steps` has passed, from 0 to 1."""
+    """Return the fraction of `steps` that has passed, from 0 to 1."""
     count = _count(i)
     if steps is None:
         names = count.domain
         if len(names) != 1:
-            raise DomainError(f"how many steps {i} makes is not said.", hint="give steps=.")
+            raise DomainError(f"the number of steps of {i} is unknown.", hint="give steps=.")
         whole = value_of(count.ctx, count.ctx.space[names[0]].size).cast("f32")
     elif isinstance(steps, Index):
         whole = value(steps).cast("f32")

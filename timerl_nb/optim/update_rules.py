@@ -1,4 +1,4 @@
-"""The rules by which parameters follow their gradients, as recurrence equations."""
+"""Update rules of the optimisers, as recurrence equations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ from timerl_nb.optim.optimizer import Optimizer, Rate, carry, check_in_range, fu
 
 
 class SGD(Optimizer):
-    """w - lr * m, where m = momentum * m + g."""
+    """Stochastic gradient descent: w - lr * m with m = momentum * m + g.
+
+    Args:
+        params, lr: as for `Optimizer`.
+        momentum: the momentum, at least 0 and below 1.
+        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+
+    Example:
+        >>> w = trl.parameter((2,), domain=i, name="w")
+        >>> w.square().sum().backward()
+        gradients of 1 parameter
+        >>> trl.optim.SGD([w], lr=0.1, momentum=0.9).step()
+    """
 
     def __init__(
         self,
@@ -32,7 +44,20 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015) with bias correction."""
+    """Adam with bias correction. Source: Kingma and Ba 2015.
+
+    Args:
+        params, lr: as for `Optimizer`.
+        betas: the decay rates of the first and second moment.
+        eps: added to the root of the second moment.
+        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+
+    Example:
+        >>> w = trl.parameter((2,), domain=i, name="w")
+        >>> w.square().sum().backward()
+        gradients of 1 parameter
+        >>> trl.optim.Adam([w], lr=trl.optim.schedules.linear(i, 1e-3, 0.0)).step()
+    """
 
     def __init__(
         self,
@@ -44,7 +69,9 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(params, lr, **options)
         if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ShapeError(f"there are two betas, not {betas!r}.", hint="betas=(0.9, 0.999)")
+            raise ShapeError(
+                f"betas must be two numbers, not {betas!r}.", hint="write betas=(0.9, 0.999)."
+            )
         self.betas = tuple(check_in_range("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
         self.eps = check_in_range("eps", eps, 0.0, inf)
 
@@ -63,9 +90,20 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with weights that decay apart from it: w * (1 - lr * weight_decay) before its step.
+    """Adam with decoupled weight decay: w * (1 - lr * weight_decay) before Adam's step.
 
-    (Loshchilov and Hutter 2019.)
+    Source: Loshchilov and Hutter 2019.
+
+    Args:
+        params, lr, betas, eps: as for `Adam`.
+        weight_decay: the decay, at least 0.
+        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+
+    Example:
+        >>> w = trl.parameter((2,), domain=i, name="w")
+        >>> w.square().sum().backward()
+        gradients of 1 parameter
+        >>> trl.optim.AdamW([w], weight_decay=0.1).step()
     """
 
     def __init__(
@@ -85,7 +123,21 @@ class AdamW(Adam):
 
 
 class RMSProp(Optimizer):
-    """w - lr * m, where s = alpha * s + (1 - alpha) * g**2 and m = momentum * m + g / (sqrt(s) + eps)."""
+    """RMSProp: w - lr * m with s = alpha * s + (1 - alpha) * g**2 and m = momentum * m + g / (sqrt(s) + eps).
+
+    Args:
+        params, lr: as for `Optimizer`.
+        alpha: the decay rate of the squares.
+        eps: added to the root of the squares.
+        momentum: the momentum, at least 0 and below 1.
+        options: `along`, `max_norm`, `max_value`, as for `Optimizer`.
+
+    Example:
+        >>> w = trl.parameter((2,), domain=i, name="w")
+        >>> w.square().sum().backward()
+        gradients of 1 parameter
+        >>> trl.optim.RMSProp([w]).step()
+    """
 
     def __init__(
         self,
@@ -113,7 +165,7 @@ class RMSProp(Optimizer):
 def accumulate_momentum(
     p: Parameter, g: RecurrentTensor, momentum: float, along: Domain
 ) -> RecurrentTensor:
-    """momentum * m + g, where m is that of the step before."""
+    """Return momentum * m + g, with m of the previous step."""
     if not momentum:
         return g
     m = state(p, "momentum", along)
