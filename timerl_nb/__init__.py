@@ -1,6 +1,6 @@
-"""TimeRL-nb: deep reinforcement learning as recurrence equations, compiled and looked into.
+"""TimeRL-nb: a compiler for deep reinforcement learning written as recurrence equations.
 
-`import timerl_nb as trl`. This module only re-exports; `docs/` describes each part.
+Use it as `import timerl_nb as trl`. This module only re-exports; `docs/` contains guides and the reference.
 """
 
 from timerl_nb import algorithms, distributions, env, logs, nn, optim, random, show
@@ -106,7 +106,7 @@ __all__ = [
 ]
 __all__ += _functions.__all__
 
-# Systems of their own, which most programs do without.
+# Companion systems, imported at first use.
 _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",

@@ -1,4 +1,4 @@
-"""Environments (`trl.env`): `make`, `register`, spaces, our own, Gymnasium, gymnax, Brax and EnvPool."""
+"""Environments (`trl.env`): `make`, `register`, spaces, built-in environments, Gymnasium, gymnax, Brax and EnvPool."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ __all__ = [
     "register",
 ]
 
-# What runs JAX functions of others, which most programs do without.
+# Wrappers of other JAX libraries, imported at first use.
 _LATER = {
     "BraxEnvironment": "timerl_nb.env.brax:BraxEnvironment",
     "GymnaxEnvironment": "timerl_nb.env.gymnax:GymnaxEnvironment",

@@ -1,4 +1,4 @@
-"""Brax's environments: `make("brax.inverted_pendulum")`, part of the program."""
+"""Brax environments, compiled as part of the program: `make("brax.inverted_pendulum")`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ EVERYWHERE = float("inf")
 
 
 class BraxEnvironment(JaxEnvironment):
-    """An environment of Brax's, by its name there, without the wrappers that Brax puts around it.
+    """Environment of Brax, without Brax's wrappers.
 
     Args:
-        name: as for `brax.envs.get_environment`.
-        autoreset, max_steps, differentiable: as for `Environment`; episodes are truncated after 1,000
-            steps by default, as by `brax.envs.create`.
-        options: go to `brax.envs.get_environment`, as `backend="spring"`.
+        name: the name, as for `brax.envs.get_environment`.
+        autoreset, max_steps, differentiable: as for `Environment`. By default episodes are truncated after 1,000
+            steps, as by `brax.envs.create`.
+        options: passed to `brax.envs.get_environment`, such as `backend="spring"`.
+
+    Raises:
+        EnvError: Brax is not installed, or has no environment of this name.
+
+    Example:
+        >>> env = trl.env.make("brax.inverted_pendulum")  # doctest: +SKIP
     """
 
     max_steps = 1000
@@ -42,7 +48,7 @@ class BraxEnvironment(JaxEnvironment):
             raise EnvError(f"Brax has no environment {name!r}.", hint=one_of(str(name), known))
         try:
             self._brax = envs.get_environment(name, **options)
-        except Exception as error:  # of others' code
+        except Exception as error:  # Brax may raise anything
             raise EnvError(f"{self.made_as}: {type(error).__name__}: {error}") from error
         self.act_space = Box(-1.0, 1.0, (int(self._brax.action_size),))
         seen = self._layout.seen

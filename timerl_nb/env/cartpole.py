@@ -1,4 +1,4 @@
-"""CartPole-v1: the equations of motion of Barto, Sutton and Anderson (1983), as Gymnasium's."""
+"""CartPole-v1, with Gymnasium's constants. Source: Barto, Sutton and Anderson 1983."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ ANGLE_LIMIT = 12 * pi / 180
 
 
 class CartPole(Environment):
-    """Balance a pole on a cart by pushing left (0) or right (1).
+    """Balance a pole on a cart by pushing it left (0) or right (1).
 
-    The state, and the observation: position (m), velocity, angle (rad), angular velocity. The reward
-    is 1 per step; an episode terminates beyond ±2.4 m or ±12° and is truncated after 500 steps.
+    State and observation: position (m), velocity (m/s), angle (rad), angular velocity (rad/s). The reward is 1 per step. An
+    episode terminates beyond ±2.4 m or ±12° and is truncated after 500 steps.
+
+    Example:
+        >>> trl.env.make("CartPole-v1").act_space
+        Discrete(n=2, shape=(), dtype='i32')
     """
 
     obs_space = Box(-float("inf"), float("inf"), (4,))

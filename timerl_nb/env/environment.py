@@ -1,11 +1,11 @@
 """Environments as recurrence equations.
 
-An environment's state is a recurrent tensor: the reset gives it at time 0, the transition at t + 1.
-The time dimension is the one that `step` has and `reset` lacks; along several, the last one fastest,
-episodes go on: those of `reset(domain=(b,))` from iteration to iteration. In the default
-episode-mask mode an episode that is done stands still: its state is frozen, its rewards are 0,
-`alive` is false (semantics.md §8); with `autoreset` a new episode begins, at the next step or at the
-same one, as in Gymnasium's modes of these names.
+The state of an environment is a recurrent tensor: `reset` defines it at time 0, the transition at t + 1. The time
+dimension is the one that `step` has and `reset` does not. With several such dimensions the last one is fastest, and
+episodes continue: those of `reset(domain=(b,))` from iteration to iteration.
+
+By default (episode mask) a finished episode stands still: its state is frozen, its rewards are 0 and `alive` is
+false. With `autoreset` a new episode begins, at the next step or in the same one, as in Gymnasium.
 """
 
 from __future__ import annotations
@@ -38,19 +38,33 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.compiler.symbolic.index_expressions import Lin, ge, sym
 
 Tensor = RecurrentTensor
-State = Any  # a tensor, or a tuple of them
+State = Any  # a tensor, or a tuple of tensors
 Autoreset = Literal["next_step", "same_step"]
-# names of a step's tensors; a tensor with several names gets the first
+# Names of a step's tensors; a tensor with several names gets the first one.
 _SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step returns; it unpacks to observation, reward and done.
+    """Result of `env.step`; it unpacks to observation, reward and done.
 
-    `alive` says whether the step was part of an episode, `final_obs` is the observation that the
-    transition led to even where `obs` already belongs to the next episode. `endless` episodes end
-    with the time dimension alone: nothing need be masked.
+    Attributes:
+        obs: the next observation; after an automatic reset it belongs to the next episode.
+        reward: the reward, 0 after the end of an episode.
+        terminated: whether the episode reached a terminal state.
+        truncated: whether the episode reached its step limit.
+        alive: whether the step belongs to an episode.
+        final_obs: the observation after the transition, of the same episode in any case.
+        endless: whether episodes end only with the time dimension, so that nothing needs a mask.
+
+    Example:
+        >>> env = trl.env.make("CartPole-v1")
+        >>> o = trl.like(env.obs_space, domain=(b, t))
+        >>> o[b, 0] = env.reset(domain=b)
+        >>> step = env.step(trl.random.randint(2, domain=(b, t)))
+        >>> o[b, t + 1], reward, done = step
+        >>> step.mean(reward, over=(b, t))  # over the steps inside episodes
+        f32[] @ ()
     """
 
     obs: Tensor
@@ -63,39 +77,48 @@ class Step:
 
     @property
     def done(self) -> Tensor:
+        """Whether the episode has ended, by termination or truncation."""
         return self.terminated | self.truncated
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.obs, self.reward, self.done))
 
     def masked(self, x: Tensor) -> Tensor:
-        """`x` where the step is part of an episode, 0 elsewhere."""
+        """Return `x` at steps inside an episode, and 0 at the others."""
         return x if self.endless else where(self.alive, x, 0.0)
 
     def mean(self, x: Tensor, over: Any) -> Tensor:
-        """Return the mean of `x` over the steps that are part of an episode, 0 if there are none."""
+        """Return the mean of `x` over the steps inside episodes; 0 if there are none."""
         if self.endless:
             return x.mean(over=over)
         count = self.alive.sum(over=over).maximum(1)
         return self.masked(x).sum(over=over) / count.cast(x.dtype)
 
     def then(self, x: Tensor) -> Tensor:
-        """`x`, which belongs to the next step, where the episode goes on; 0 where it is over."""
+        """Return `x`, a value of the next step, if the episode continues, and 0 otherwise."""
         return x if self.endless else where(self.done, 0.0, x)
 
 
 class Simulation(ABC):
-    """What environments share: spaces, modes, one reset and one step equation.
+    """Base class of all environments: spaces, modes, one reset and one step equation.
 
     Args:
         autoreset: None (episode mask), "next_step" or "same_step".
-        max_steps: the length after which an episode is truncated; the environment's own by default.
+        max_steps: the number of steps after which an episode is truncated; by default the environment's own.
+
+    Raises:
+        EnvError: an argument is invalid.
+
+    Example:
+        >>> env: trl.env.Simulation = trl.env.make("CartPole-v1", max_steps=200, autoreset="same_step")
+        >>> env.max_steps
+        200
     """
 
     obs_space: Any
     act_space: Any
     max_steps: int | None = None
-    axes: tuple[Domain, Domain] | None = None  # of environments and steps, once it is stepped
+    axes: tuple[Domain, Domain] | None = None  # dimensions of environments and steps, set by `step`
     _arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
@@ -104,7 +127,7 @@ class Simulation(ABC):
         return made
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments by which the environment was made; they tell it from others of its class."""
+        """Return the constructor's arguments, which distinguish environments of one class."""
         return self._arguments
 
     def __init__(
@@ -123,18 +146,18 @@ class Simulation(ABC):
         if max_steps is not None and not (is_whole(max_steps) and max_steps >= 1):
             raise EnvError(
                 f"max_steps must be an integer of at least 1, not {max_steps!r}.",
-                hint="max_steps=500; None for the environment's own.",
+                hint="write max_steps=500, or None for the environment's own limit.",
             )
         self.autoreset = autoreset
         self.max_steps = max_steps or type(self).max_steps
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
-        self._shown: dict[str, Any] = {}  # by the reset
-        self._inside = range(0)  # the reset's operations
+        self._shown: dict[str, Any] = {}  # outputs of the reset by name
+        self._inside = range(0)  # operations of the reset
 
     @property
     def made_as(self) -> str:
-        """The name that `make` knows it by, or else its class's."""
+        """The name registered with `make`, or the class name."""
         known = (name for name, made in _FACTORIES.items() if made is type(self))
         return next(known, type(self).__name__)
 
@@ -144,10 +167,10 @@ class Simulation(ABC):
         return f"Environment({self.made_as}: {spaces}, {modes})"
 
     def unstarted(self, *, max_steps: int | None = None) -> Self:
-        """The same environment, neither reset nor stepped, whose episodes end once each.
+        """Return a copy that is neither reset nor stepped, with one episode per instance.
 
         Args:
-            max_steps: another length after which they are truncated.
+            max_steps: the number of steps after which episodes are truncated; by default unchanged.
         """
         twin = copy(self)
         twin.autoreset, twin._reset, twin._stepped = None, None, None
@@ -156,24 +179,32 @@ class Simulation(ABC):
 
     @abstractmethod
     def begin(self, domain: Domain) -> Tensor:
-        """The first observation of every episode."""
+        """Return the first observation of every episode."""
 
     @abstractmethod
     def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
-        """One step along the dimensions `time`; `first` is what `begin` returned."""
+        """Return one step along the dimensions `time`; `first` is the result of `begin`."""
 
     def reset(self, *, domain: Any) -> Tensor:
-        """The first observation of every episode, over `domain` (environments, iterations).
+        """Return the first observation of every episode.
+
+        Args:
+            domain: the dimensions of the episodes, such as environments and iterations.
 
         Raises:
-            EnvError: the environment has been reset already.
+            EnvError: the environment has already been reset.
+
+        Example:
+            >>> env = trl.env.make("CartPole-v1")
+            >>> env.reset(domain=(b, i))
+            f32[4] @ (b, i)
         """
         ctx = current()
         if self._reset is not None:
             raise EnvError(
                 "this environment has been reset already.",
                 others={"first at": self._reset[2]},
-                hint="make another environment for another set of episodes.",
+                hint="create another environment for another set of episodes.",
             )
         names = as_dims(ctx, ctx.space, domain)
         with ctx.region("reset"):
@@ -186,23 +217,37 @@ class Simulation(ABC):
             return first
 
     def _public(self) -> dict[str, Tensor]:
-        """Tensors among the environment's attributes, such as a mask of actions."""
+        """Return tensors among the environment's public attributes, such as a mask of actions."""
         own = {n: x for n, x in vars(self).items() if isinstance(x, RecurrentTensor)}
         return {name: x for name, x in own.items() if not name.startswith("_")}
 
     def step(self, action: Tensor) -> Step:
-        """Take one action per environment and time.
+        """Return the result of one action per environment and time step.
+
+        Args:
+            action: the actions, over the dimensions of the reset and at least one time dimension.
 
         Raises:
-            EnvError: before `reset`, a second time, or with actions that do not fit.
+            EnvError: the environment has not been reset, has already been stepped, or the actions do not match its space.
+            DomainError: the actions do not vary over the dimensions of the reset and one more.
+
+        Example:
+            >>> env = trl.env.make("CartPole-v1")
+            >>> o = trl.like(env.obs_space, domain=(b, t))
+            >>> o[b, 0] = env.reset(domain=b)
+            >>> o[b, t + 1], reward, done = env.step(trl.random.randint(2, domain=(b, t)))
+            >>> reward
+            f32[] @ (b, t)
         """
         if self._reset is None:
-            raise EnvError("step comes before reset.", hint="call env.reset(domain=(b, i)) first.")
+            raise EnvError(
+                "step is called before reset.", hint="call env.reset(domain=(b, i)) first."
+            )
         if self._stepped is not None:
             raise EnvError(
                 "this environment has been stepped already.",
                 others={"first at": self._stepped},
-                hint="an environment has one step equation; make another environment.",
+                hint="an environment has one step equation; create another environment.",
             )
         domain, first, _ = self._reset
         self._check_action(action)
@@ -210,14 +255,13 @@ class Simulation(ABC):
         if not time or set(domain) - set(action.domain):
             raise DomainError(
                 f"actions vary over ({', '.join(action.domain)}) and resets over "
-                f"({', '.join(domain)}): the time dimension is the one that actions have and "
-                "resets lack.",
+                f"({', '.join(domain)}): there is no time dimension, which only actions have.",
                 hint="let actions vary over the resets' dimensions and one more.",
             )
         if len(time) > 1 and self.autoreset is None:
             raise EnvError(
-                f"episodes go on along {', '.join(time)}, but no new ones begin.",
-                hint="make the environment with autoreset='same_step', or reset it at each "
+                f"episodes continue along {', '.join(time)}, but no new ones begin.",
+                hint="create the environment with autoreset='same_step', or reset it at each "
                 f"{' and '.join(time[:-1])}.",
             )
         self._stepped, self.axes = user_origin(), (domain[:-1] or domain, time[-1:])
@@ -250,13 +294,13 @@ class Simulation(ABC):
         space = self.act_space
         if action.shape != space.shape or action.dtype != space.dtype:
             raise EnvError(
-                f"an action is {space.dtype}{list(space.shape)}, not {action.type}.",
-                hint=f"the action space is {space}.",
+                f"an action must be {space.dtype}{list(space.shape)}, not {action.type}.",
+                hint=f"give actions of the space {space}.",
             )
 
 
 def _at_each(x: Tensor, domain: Domain) -> Tensor:
-    """Return a tensor broadcast over a domain."""
+    """Broadcast a tensor over a domain."""
     if set(domain) <= set(x.domain):
         return x
     made = x.ctx.open_merge(x.type, domain)
@@ -265,16 +309,27 @@ def _at_each(x: Tensor, domain: Domain) -> Tensor:
 
 
 class Environment(Simulation):
-    """An environment written in recurrent tensors.
+    """Environment written with tensors.
 
-    Subclasses say what a first state, a transition and an observation are; episodes, truncation and
-    masks are the same for all. A state is a tensor, or a tuple of tensors.
+    Subclasses define the first state, the transition and the observation; this class adds episodes, truncation and masks. A
+    state is a tensor or a tuple of tensors. Set the class attribute `terminates` to False if no state ends an episode:
+    without `max_steps` no masks are needed then.
 
     Args:
         autoreset, max_steps: as for `Simulation`.
-        differentiable: let gradients flow through transitions into the actions.
+        differentiable: whether gradients flow through transitions into the actions.
 
-    `terminates` is False where no state ends an episode: without `max_steps` nothing is masked then.
+    Example:
+        >>> class Walk(trl.env.Environment):
+        ...     obs_space, act_space = trl.env.Box(-1.0, 1.0), trl.env.Discrete(2)
+        ...     def first_state(self, domain):
+        ...         return trl.random.uniform((), -1.0, 1.0, domain=domain)
+        ...     def transition(self, state, action):
+        ...         after = state + trl.where(action == 1, 0.1, -0.1)
+        ...         return after, -abs(after), abs(after) > 1.0
+        >>> env = Walk(max_steps=100)
+        >>> env.reset(domain=(b, i))
+        f32[] @ (b, i)
     """
 
     terminates = True
@@ -292,14 +347,14 @@ class Environment(Simulation):
 
     @abstractmethod
     def first_state(self, domain: Domain) -> State:
-        """A state to start from, drawn independently over the domain."""
+        """Return a random first state, drawn independently over the domain."""
 
     @abstractmethod
     def transition(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
-        """The next state, the reward, and whether the episode has terminated."""
+        """Return the next state, the reward, and whether the episode has terminated."""
 
     def observe(self, state: State) -> Tensor:
-        """What is seen of a state; all of it by default."""
+        """Return the observation of a state; by default the state."""
         return state
 
     def begin(self, domain: Domain) -> Tensor:
@@ -318,7 +373,7 @@ class Environment(Simulation):
         after, reward, ended = self.transition(state, action)
         if (was := _count(state)) != (now := _count(after)):
             raise EnvError(
-                f"{self.made_as}: a state of {was} becomes one of {now}.",
+                f"{self.made_as}: the first state has {was}, but the transition returns {now}.",
                 hint="let `transition` return as many tensors as `first_state`.",
             )
         return after, reward, ended
@@ -363,7 +418,7 @@ class Environment(Simulation):
         state_next = _select_state(done, self.first_state(action.domain), after)
         episode.carry(state, state_next)
         episode.carry(steps, where(done, 0, steps + 1))
-        alive = steps >= 0  # every step belongs to an episode
+        alive = steps >= 0  # always true: every step belongs to an episode
         reward = where(alive, reward, 0.0)
         return Step(
             self.observe(state_next), reward, terminated, truncated, alive, self.observe(after)
@@ -372,7 +427,7 @@ class Environment(Simulation):
     _steps = {None: _masked_step, "next_step": _next_step, "same_step": _same_step}
 
     def _is_truncated(self, steps: Any, episode: _Episode) -> Tensor:
-        """Whether an episode of `steps` steps (an index expression or a tensor) is cut off."""
+        """Test whether an episode is truncated after `steps` steps, an index expression or a tensor."""
         ctx = episode.ctx
         if self.max_steps is None:
             return constant(ctx, False)
@@ -386,14 +441,14 @@ def _count(state: State) -> str:
 
 
 def _select_state(condition: Tensor, x: State, y: State) -> State:
-    """One state where the condition holds, another elsewhere."""
+    """Return state `x` where the condition is true, `y` elsewhere."""
     if isinstance(x, tuple):
         return tuple(where(condition, a, b) for a, b in zip(x, y, strict=True))
     return where(condition, x, y)
 
 
 class _Episode:
-    """The recurrent tensors of one environment's episodes: state, flags and counters over time."""
+    """Recurrent tensors of one environment's episodes: state, flags and counters over time."""
 
     def __init__(self, action: Tensor, time: Domain, first: State) -> None:
         self.ctx, self.time, self.domain = action.ctx, time, action.domain
@@ -403,7 +458,7 @@ class _Episode:
             self.state = self.recurrent("state", first)
 
     def recurrent(self, name: str, first: Tensor) -> Tensor:
-        """A tensor that is `first` at time 0; `carry` gives its value later on."""
+        """Create a tensor that is `first` at time 0; `carry` defines its later values."""
         x = tensor(first.shape, first.dtype, domain=self.domain).named(name)
         self.ctx.add_branch(x.read.source, initial_branch(first, self.time))
         return x
@@ -415,17 +470,17 @@ class _Episode:
         return self.recurrent("steps", constant(self.ctx, 0, "i32"))
 
     def always_false(self) -> Tensor:
-        """False at every point."""
+        """Return a tensor that is false at every point."""
         x = tensor((), "bool", domain=self.domain)
         self.ctx.add_branch(x.read.source, constant(self.ctx, False).read)
         return x
 
     def elapsed_at_time(self) -> Lin:
-        """The steps taken before the current time where no episode restarts."""
+        """Return the number of earlier steps, if no episode restarts."""
         return sym(self.time[-1])
 
     def carry(self, x: State, value: State) -> None:
-        """Let `x` be `value` one step later."""
+        """Set `x` to `value` one step later."""
         if isinstance(x, tuple):
             for one, its_value in zip(x, value, strict=True):
                 self.carry(one, its_value)
@@ -440,7 +495,20 @@ _FAMILIES: dict[str, Callable[..., Simulation]] = {}
 
 
 def register(name: str, factory: Callable[..., Simulation]) -> None:
-    """Let `make(name, …)` call `factory(…)`; for a name `family.*`, `factory(rest, …)`."""
+    """Register an environment for `make`.
+
+    Args:
+        name: the name, or `family.*` for all names that begin with `family.`.
+        factory: the function that `make` calls with its options; for a family, the rest of the name comes first.
+
+    Raises:
+        DomainError: `name` is not a printable string.
+
+    Example:
+        >>> trl.env.register("ShortCartPole", lambda **options: trl.env.CartPole(max_steps=50, **options))
+        >>> trl.env.make("ShortCartPole").max_steps
+        50
+    """
     if checked_name(name, "an environment's name").endswith(".*"):
         _FAMILIES[name[:-2]] = factory
     else:
@@ -448,12 +516,21 @@ def register(name: str, factory: Callable[..., Simulation]) -> None:
 
 
 def make(name: str, **options: Any) -> Simulation:
-    """The environment of that name; options go to its class.
+    """Create an environment by its name.
+
+    Args:
+        name: a built-in name such as "CartPole-v1", or "gym.…", "gymnax.…", "brax.…" and "envpool.…" with a name of
+            that library.
+        options: arguments of the environment's class, such as `autoreset` and `max_steps`.
 
     Raises:
-        EnvError: there is no environment of that name, or an option that it does not take.
+        EnvError: there is no such environment, or it does not accept an option.
+
+    Example:
+        >>> trl.env.make("CartPole-v1").obs_space.shape
+        (4,)
     """
-    expect_type(name, str, "the name of an environment", 'trl.env.make("CartPole-v1").')
+    expect_type(name, str, "the name of an environment", 'write trl.env.make("CartPole-v1").')
     family, dot, rest = str(name).partition(".")
     if dot and family in _FAMILIES:
         return _FAMILIES[family](rest, **options)
@@ -464,18 +541,18 @@ def make(name: str, **options: Any) -> Simulation:
     try:
         return _FACTORIES[name](**options)
     except TypeError as error:
-        raise EnvError(f"{name}: {error}.") from None
+        raise EnvError(f"{name}: {error}.", hint="leave out the option.") from None
 
 
 def made(env: Simulation | str, **options: Any) -> Simulation:
-    """Return an environment that is given, or make it by its name with options.
+    """Return a given environment, or create it by its name with options.
 
     Raises:
-        CallError: it is neither.
-        EnvError: there is no environment of that name.
+        CallError: the argument is neither.
+        EnvError: there is no environment of this name.
     """
     if isinstance(env, str):
         return make(env, **options)
     return expect_type(
-        env, Simulation, "an environment", 'trl.env.make("CartPole-v1"), or its name.'
+        env, Simulation, "an environment", 'give trl.env.make("CartPole-v1"), or a name.'
     )

@@ -1,6 +1,7 @@
-"""A share of many environments, stepped by a process of its own.
+"""Shard of many Gymnasium environments, stepped by a separate process.
 
-Processes are given this file's text, and that of `numbered`: they import nothing of ours, and so not JAX.
+Worker processes execute the text of this file and of `indexed_environment`; they import no other module of this
+package, and therefore not JAX.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from timerl_nb.env.indexed_environment import Numbered
 
 
 class Share:
-    """Some of many environments, which a process takes for a single one whose arrays have an axis more.
+    """Several environments behind the interface of a single one, with one more axis in its arrays.
 
-    They are made as it is reset: it is made in other processes as well, for its spaces.
+    They are created by `reset`: other processes create the object only for its spaces.
 
     Args:
-        spec, spaces: of one, as Gymnasium has them.
-        width: how many there are in the greatest share; what is behind these is 0.
-        file: where each share writes the number of the one that is at play.
-        place: of the share among all.
-        numbers: which they are.
-        seeds: theirs.
+        spec, spaces: those of one environment, as Gymnasium's objects.
+        width: the number of environments in the largest shard; rows beyond this shard's are 0.
+        file: the file in which each shard writes the number of its current environment.
+        place: the position of the shard.
+        numbers: the numbers of its environments.
+        seeds: their seeds.
     """
 
     metadata: dict[str, Any] = {}
@@ -48,7 +49,7 @@ class Share:
         self._file, self._place = file, place
         self._envs: Any = None
         self._rest = width - len(numbers)
-        self._is_infinite = False  # whether a finite number of an observation has become infinite
+        self._is_infinite = False  # whether a conversion has made a finite observation infinite
 
     def reset(self, **_: Any) -> Any:
         try:
@@ -60,7 +61,7 @@ class Share:
         import gymnasium
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks for steps is interrupted
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles interrupts
         self._at = np.memmap(self._file, np.int64, "r+")[self._place :]
 
         def make(number: int) -> Any:
@@ -86,7 +87,7 @@ class Share:
         return self._pad_rows(obs), *map(self._pad_rows, flags), last
 
     def _pad_rows(self, x: Any) -> Any:
-        """An array of as many rows as all shares have."""
+        """Pad an array to the number of rows of the largest shard."""
         if x is None:
             space: Any = self.observation_space
             return np.zeros(space.shape, space.dtype)

@@ -1,4 +1,4 @@
-"""EnvPool's environments: `make("envpool.Pong-v5")`. They are stepped by `trl.collect` alone."""
+"""EnvPool environments, for `trl.collect` only: `make("envpool.Pong-v5")`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Simulation, Step, Tensor
 from timerl_nb.env.gymnasium import ours
 
-HINT = "install the extra, where there is a build of it: pip install 'timerl-nb[envpool]'."
+HINT = "install the extra, if EnvPool supports this platform: pip install 'timerl-nb[envpool]'."
 
 
 class PoolEnvironment(Simulation):
-    """An environment of EnvPool's, by its name there.
+    """Environment of EnvPool, for use with `trl.collect`.
 
     Args:
-        name: as for `envpool.make`.
-        max_steps: the length after which an episode is truncated; the environment's own by default.
-        options: go to `envpool.make`.
+        name: the name, as for `envpool.make`.
+        max_steps: the number of steps after which an episode is truncated; by default the environment's own.
+        options: passed to `envpool.make`.
+
+    Raises:
+        EnvError: EnvPool is not installed, or has no environment of this name.
+
+    Example:
+        >>> env = trl.env.make("envpool.Pong-v5")  # doctest: +SKIP
     """
 
     def __init__(self, name: str, *, max_steps: int | None = None, **options: Any) -> None:
@@ -33,9 +39,12 @@ class PoolEnvironment(Simulation):
                 "environments named envpool.… need EnvPool, which is not installed.", hint=HINT
             )
         if name not in pool.list_all_envs():
-            raise EnvError(f"EnvPool has no environment {name!r}.", hint="envpool.list_all_envs().")
+            raise EnvError(
+                f"EnvPool has no environment {name!r}.",
+                hint="list the names by envpool.list_all_envs().",
+            )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the precision of its spaces' bounds
+            warnings.simplefilter("ignore")  # about the precision of the spaces' bounds
             try:
                 spec = pool.make_spec(name, **self.options)
             except (TypeError, AssertionError) as error:
@@ -49,7 +58,7 @@ class PoolEnvironment(Simulation):
         return f"envpool.{self.name}"
 
     def pool(self, count: int, seed: int, threads: int) -> Any:
-        """So many of them, as EnvPool has them: seeded with `seed`, `seed` + 1, …"""
+        """Return an EnvPool of `count` environments, seeded with `seed`, `seed` + 1, …."""
         pool = library()
         assert pool is not None
         with warnings.catch_warnings():
@@ -63,13 +72,13 @@ class PoolEnvironment(Simulation):
                 max_episode_steps=self.max_steps,
                 **self.options,
             )
-            made.reset()  # which makes its spaces
+            made.reset()  # creates the spaces
         return made
 
     def begin(self, domain: Domain) -> Tensor:
         raise EnvError(
-            f"{self.made_as} is no part of a program.",
-            hint=f'trl.collect("{self.made_as}", policy).',
+            f"{self.made_as} cannot be part of a program.",
+            hint=f'use it with trl.collect("{self.made_as}", policy).',
         )
 
     def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
@@ -77,7 +86,7 @@ class PoolEnvironment(Simulation):
 
 
 def library() -> ModuleType | None:
-    """EnvPool, if it is installed."""
+    """Return EnvPool, or None if it is not installed."""
     try:
         return importlib.import_module("envpool")
     except ImportError:

@@ -1,7 +1,7 @@
-"""Gymnasium's environments, on the host: `make("gym.CartPole-v1")`.
+"""Gymnasium environments, stepped on the host: `make("gym.CartPole-v1")`.
 
-One Gymnasium environment per instance, stepped by host functions in the order that tokens prescribe
-(semantics.md §7, §8). With all instances in one axis (the default) one call steps them all.
+Each instance has one Gymnasium environment; tokens order its resets and steps. By default one call steps all
+instances.
 """
 
 from __future__ import annotations
@@ -31,20 +31,28 @@ _F32 = np.dtype(np.float32)
 
 
 class GymEnvironment(Simulation):
-    """An environment of Gymnasium's, by its name there.
+    """Environment of Gymnasium, stepped on the host.
+
+    Each instance is seeded once, at its first reset, from the run's seed and its position.
 
     Args:
-        name: as for `gymnasium.make`.
-        instances: the dimensions over which there is an environment each; by default all of the
-            reset's but the last (the iterations), or its only one.
-        options: go to `gymnasium.make`.
-
-    Each environment is seeded once, at its first reset, from the run's seed and its position.
+        name: the name, as for `gymnasium.make`.
+        autoreset, max_steps: as for `Simulation`.
+        instances: the dimensions with one environment per point. By default all dimensions of the reset but the last
+            (the iterations); if there is only one, that one.
+        options: passed to `gymnasium.make`.
 
     Attributes:
-        spec: by which Gymnasium makes more of them.
-        spaces: of observations and actions, as Gymnasium has them.
-        kinds: the classes of one, from its outermost wrapper to the environment itself.
+        spec: Gymnasium's specification, from which more environments can be created.
+        spaces: the spaces of observations and actions, as Gymnasium's objects.
+        kinds: the classes of the environment, from the outermost wrapper to the innermost environment.
+
+    Raises:
+        EnvError: Gymnasium is not installed, has no such environment, or a space is not supported.
+
+    Example:
+        >>> trl.env.make("gym.CartPole-v1").act_space
+        Discrete(n=2, shape=(), dtype='i32')
     """
 
     def __init__(
@@ -82,7 +90,7 @@ class GymEnvironment(Simulation):
 
     def unstarted(self, *, max_steps: int | None = None) -> Self:
         twin = super().unstarted(max_steps=max_steps)
-        twin._instances = twin._resource = None  # of dimensions of another program
+        twin._instances = twin._resource = None  # they belong to another program
         if max_steps is not None:
             twin._options = {**self._options, "max_episode_steps": max_steps}
         return twin
@@ -126,7 +134,7 @@ def _kinds(env: Any) -> Iterator[type[Any]]:
 
 
 def distinct_seeds(seed: int, count: int) -> list[int]:
-    """A seed of 32 bits for each of `count` environments, no two the same."""
+    """Return `count` different 32-bit seeds."""
     words = np.random.SeedSequence(seed % 2**64)
     found: dict[int, None] = {}
     asked = count
@@ -137,7 +145,7 @@ def distinct_seeds(seed: int, count: int) -> list[int]:
 
 
 class _Instances:
-    """The environments of one run: the state that the host functions share."""
+    """Environments of one run: the state shared by the host functions."""
 
     def __init__(
         self, env: GymEnvironment, name: str, make: Any, shape: tuple[int, ...], seed: int
@@ -168,7 +176,7 @@ class _Instances:
         self._over[k] = False
 
     def step(self, at: At, action: Array) -> tuple[Array, ...]:
-        """Step the environments at `at`: what `env.core.Step` holds, as arrays."""
+        """Step the environments at `at`; return the fields of a `Step` as arrays."""
         ids = self._ids[at]
         flat = np.ravel(ids)
         obs, final = (np.zeros((len(flat), *self._obs.shape[1:]), self._obs.dtype) for _ in "of")
@@ -189,7 +197,7 @@ class _Instances:
         return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
 
     def _step_one(self, k: int, action: Array) -> tuple[float, bool, bool]:
-        """Step one environment: reward, terminated, truncated."""
+        """Step one environment; return reward, terminated, truncated."""
         begun = self._begun[k]
         if begun is not None:
             begun.actions.append(np.array(action))
@@ -198,25 +206,25 @@ class _Instances:
         return number_of(reward), bool(ended), bool(cut and not ended)
 
     def _convert_observation(self, obs: Any) -> Array:
-        """Return an observation in the element type of the program.
+        """Convert an observation to the element type of the program.
 
         Raises:
-            EnvError: it holds integers out of range.
+            EnvError: it contains integers out of range.
         """
         return convert_array(
             f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError
         )
 
     def _convert_action(self, action: Array) -> Any:
-        """An action as Gymnasium has it."""
+        """Convert an action to Gymnasium's form."""
         return int(action) if isinstance(self._spaces[1], Discrete) else action
 
     def begin_saving(self) -> None:
-        """From here on keep what `save` returns, which takes memory for each step of an episode."""
+        """Record episodes from here on, so that `save` can return them; this takes memory for each step."""
         self._saves = True
 
     def save(self) -> dict[str, Array]:
-        """How each environment began its episode, and the actions since: simulators show no more."""
+        """Return the start of each episode and the actions since: Gymnasium exposes no other state."""
         begun = [one and [one.seed, one.generator] for one in self._begun]
         actions = [one.actions if one else [] for one in self._begun]
         kind = self._spaces[1]
@@ -231,10 +239,10 @@ class _Instances:
         }
 
     def load(self, saved: Mapping[str, Array]) -> None:
-        """Begin each episode as it began, and act as was acted.
+        """Restart each episode and repeat its actions.
 
-        Where an environment shows no generator, or does not come to the same observation, it is
-        warned of that what follows is not what would have been.
+        An environment without an accessible generator, or with a different final observation, causes a warning: the
+        run then continues differently.
         """
         self._seeds, begun = json.loads(saved["begun"].tobytes())
         ends = np.cumsum(saved["counts"])
@@ -256,21 +264,20 @@ class _Instances:
                 other.append(k)
         if other:
             warn(
-                f"{len(other)} of {len(self._envs)} environments of {self._name} could not be brought to "
-                "where they were: they are in other states, and the run goes on otherwise than it would "
-                "have.",
-                hint="its simulator should draw from `np_random` alone.",
+                f"{len(other)} of {len(self._envs)} environments of {self._name} could not be restored: "
+                "they are in other states, so the run continues differently.",
+                hint="let the simulator draw random numbers from `np_random` only.",
             )
 
     def close(self) -> None:
-        with ExitStack() as closing:  # all, even where one fails
+        with ExitStack() as closing:  # closes all, even if one fails
             for env in self._envs:
                 closing.callback(env.close)
 
 
 @dataclass
 class _Begun:
-    """How an episode began: by a seed, or the state of a generator, if there is one; and what followed."""
+    """Start of an episode: a seed, or the state of a generator if there is one; and the actions since."""
 
     seed: int | None
     generator: Any
@@ -278,8 +285,8 @@ class _Begun:
 
 
 def _generator(env: Any) -> Any:
-    """The state of an environment's generator; None where it shows none."""
-    with suppress(Exception):  # environments are others' code
+    """Return the state of an environment's generator; None if it is not accessible."""
+    with suppress(Exception):  # environments may raise anything
         state = env.unwrapped.np_random.bit_generator.state
         json.dumps(state)
         return state
@@ -287,7 +294,7 @@ def _generator(env: Any) -> Any:
 
 
 def _set_generator(env: Any, state: Any) -> bool:
-    """Give an environment's generator a state; whether that could be."""
+    """Set the state of an environment's generator; return whether this succeeded."""
     with suppress(Exception):
         made = getattr(np.random, state["bit_generator"])()
         made.state = state
@@ -297,7 +304,7 @@ def _set_generator(env: Any, state: Any) -> bool:
 
 
 def gymnasium() -> Any:
-    """Gymnasium itself.
+    """Return the module Gymnasium.
 
     Raises:
         EnvError: it is not installed.
@@ -313,19 +320,19 @@ def gymnasium() -> Any:
 
 
 def ours(observations: Any, actions: Any) -> tuple[Any, Any]:
-    """Spaces of Gymnasium's as ours.
+    """Convert Gymnasium's spaces to those of this package.
 
     Raises:
-        EnvError: they are of several arrays, or of numbers that do not begin at 0.
+        EnvError: a space has several arrays, or integers that do not start at 0.
     """
     return _space(observations, "observations", _FLAT), _space(actions, "actions", _ONE)
 
 
 _FLAT = (
-    "gymnasium.wrappers.FlattenObservation makes one Box of them: trl.collect takes "
+    "convert them to one Box with gymnasium.wrappers.FlattenObservation; trl.collect accepts "
     "gymnasium.make_vec(name, n, wrappers=[FlattenObservation])."
 )
-_ONE = "gymnasium.wrappers.TransformAction makes them of a Box, a Discrete or a flat MultiDiscrete."
+_ONE = "convert them to a Box, a Discrete or a flat MultiDiscrete with gymnasium.wrappers.TransformAction."
 
 
 def _space(space: Any, what: str, hint: str) -> Any:

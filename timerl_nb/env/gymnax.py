@@ -1,4 +1,4 @@
-"""gymnax's environments: `make("gymnax.CartPole-v1")`, part of the program."""
+"""gymnax environments, compiled as part of the program: `make("gymnax.CartPole-v1")`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ NEVER = 2**31 - 1  # steps
 
 
 class GymnaxEnvironment(JaxEnvironment):
-    """An environment of gymnax's, by its name there.
+    """Environment of gymnax.
 
-    gymnax ends episodes by one flag. Here they are truncated by the limit of its parameters
-    (`max_steps_in_episode`), or `max_steps`, and terminated where they would end without one.
+    gymnax reports the end of an episode by one flag. This class separates it: episodes are truncated at the limit in its
+    parameters (`max_steps_in_episode`) or at `max_steps`, and terminated if they would end without a limit.
 
     Args:
-        name: as for `gymnax.make`.
+        name: the name, as for `gymnax.make`.
         autoreset, max_steps, differentiable: as for `Environment`. New episodes begin by `reset_env`.
-        options: fields of its parameters (`gravity=3.7`); all others go to `gymnax.make`.
+        options: fields of gymnax's parameters, such as `gravity=3.7`; all others are passed to `gymnax.make`.
+
+    Raises:
+        EnvError: gymnax is not installed, has no such environment, or a space is not supported.
+
+    Example:
+        >>> env = trl.env.make("gymnax.CartPole-v1")  # doctest: +SKIP
     """
 
     def __init__(
@@ -64,7 +70,7 @@ class GymnaxEnvironment(JaxEnvironment):
             made, params = gymnax.make(
                 self._name, **{n: x for n, x in options.items() if n not in names}
             )
-        except Exception as error:  # of others' code
+        except Exception as error:  # gymnax may raise anything
             raise EnvError(f"{self.made_as}: {type(error).__name__}: {error}") from error
         return made, params.replace(**ours)
 
@@ -74,7 +80,10 @@ class GymnaxEnvironment(JaxEnvironment):
             return Discrete(int(space.n))
         if kind == "Box":
             return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape))
-        raise EnvError(f"{self.made_as}: {what} in a {kind} are not supported.")
+        raise EnvError(
+            f"{self.made_as}: {what} in a {kind} are not supported.",
+            hint="use an environment with a Box or Discrete space.",
+        )
 
     def first(self, key: Any) -> tuple[Any, Any]:
         seen, state = self._gymnax.reset_env(key, self._params_with_limit(self.max_steps))
@@ -89,5 +98,5 @@ class GymnaxEnvironment(JaxEnvironment):
         return after, seen, reward, ended
 
     def _params_with_limit(self, steps: int | None) -> Any:
-        """Its parameters with a limit of so many steps."""
+        """Return gymnax's parameters with another step limit."""
         return self._params.replace(max_steps_in_episode=steps)

@@ -1,6 +1,6 @@
-"""One environment of many, as vectors of Gymnasium's step it.
+"""Wrapper of one environment inside Gymnasium's vector environments.
 
-Processes of environments are given this file's text alone, and import nothing else of ours.
+Worker processes execute the text of this file and import no other module of this package.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import numpy as np
 
 
 class Numbered:
-    """One environment of many; it writes its number as it steps: it may raise, or end its process.
+    """One environment of many, which records its number before each call, to identify failures.
 
-    The last observation of an episode is copied: a vector resets the environment before it reads it, and
-    many environments return the same array each time, overwritten by the reset.
-
-    Observations are converted to the type of the space. A vector would cut off the upper bits of int64 for an
-    int32 space, and refuse int64 for a uint8 space. It would take the reward None for NaN.
+    The last observation of an episode is copied: the vector environment resets before it reads it, and many environments
+    return the same array each time. Observations are converted to the type of the space: the vector environment would
+    truncate int64 for an int32 space, and reject int64 for a uint8 space. It would accept the reward None as NaN.
 
     Args:
-        at: at 0, where the number of the one that is at play is written.
-        tell: is called where a finite number of an observation becomes infinite.
+        at: an array; element 0 is the number of the current environment.
+        tell: called if a conversion makes a finite number infinite.
     """
 
     def __init__(self, env: Any, number: int, at: Any, tell: Callable[[], object]) -> None:
@@ -68,7 +66,7 @@ def number_of(reward: Any) -> float:
     """Return a reward as a number.
 
     Raises:
-        TypeError: it is None, or anything else that is no number.
+        TypeError: it is not a number.
     """
     try:
         if reward.__class__ is np.ndarray and reward.size == 1:
@@ -80,10 +78,10 @@ def number_of(reward: Any) -> float:
 
 
 def _as_integers(obs: Any, array: Any, kind: Any) -> Any:
-    """Return an observation in the integer type of its space; other types than integers stay as they are.
+    """Convert an observation to the integer type of its space; other types are unchanged.
 
     Raises:
-        ValueError: it holds integers out of range.
+        ValueError: it contains integers out of range.
     """
     if array.dtype.kind not in "iu" or array.dtype == kind:
         return obs

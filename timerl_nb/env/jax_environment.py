@@ -1,4 +1,4 @@
-"""Environments that others wrote as functions of JAX: part of the program, by `trl.jaxed`."""
+"""Environments given as JAX functions, compiled as part of the program by `trl.jaxed`."""
 
 from __future__ import annotations
 
@@ -24,24 +24,39 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Environment, Tensor
 
 Type = jax.ShapeDtypeStruct
-BITS = Type((2,), jnp.uint32)  # of which functions get a key
+BITS = Type((2,), jnp.uint32)  # random bits of a key
 
 
 class JaxEnvironment(Environment):
-    """An environment of two pure functions of JAX, for one environment at one time.
+    """Environment defined by two pure JAX functions, for one environment at one time step.
 
-    What it remembers is a tree of arrays. Its leaves are tensors of their own, in their element types;
-    those on which no later observation, reward or end depends are not kept. Subclasses set
-    `obs_space` and `act_space`, as those of `Environment`.
+    Its state is a tree of arrays. Each leaf is a tensor; leaves that no later observation, reward or end depends on are not
+    stored. Subclasses set `obs_space` and `act_space`, and define `first` and `after`.
+
+    Args:
+        autoreset, max_steps, differentiable: as for `Environment`.
+
+    Example:
+        >>> import jax
+        >>> class Walk(trl.env.JaxEnvironment):
+        ...     obs_space, act_space = trl.env.Box(-2.0, 2.0), trl.env.Discrete(2)
+        ...     def first(self, key):
+        ...         state = jax.random.uniform(key, (), minval=-1.0, maxval=1.0)
+        ...         return state, state
+        ...     def after(self, key, state, action):
+        ...         state = state + 0.2 * action - 0.1
+        ...         return state, state, -abs(state), abs(state) > 1.0
+        >>> Walk().reset(domain=(b, i))
+        f32[] @ (b, i)
     """
 
     @abstractmethod
     def first(self, key: Any) -> tuple[Any, Any]:
-        """The state that an episode begins with, from a random key, and the observation of it."""
+        """Return the state and observation at the start of an episode, from a random key."""
 
     @abstractmethod
     def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
-        """The state after an action, the observation, the reward, and whether the episode has terminated."""
+        """Return the state after an action, the observation, the reward, and whether the episode has terminated."""
 
     def first_state(self, domain: Domain) -> tuple[Tensor, ...]:
         begin = partial(self._reset_leaves, self._layout)
@@ -80,7 +95,7 @@ class JaxEnvironment(Environment):
         """Check the number of a function's results.
 
         Raises:
-            EnvError: it is not as many values as environments return.
+            EnvError: the function returns another number of values.
         """
         wanted = _RETURNED[name]
         if isinstance(made, tuple | list) and len(made) == len(wanted):
@@ -89,13 +104,14 @@ class JaxEnvironment(Environment):
         raise EnvError(
             f"{self.made_as}: {name} returns {what}, not ({', '.join(wanted)}).",
             origin=_written_at(getattr(self, name)),
+            hint=f"return {', '.join(wanted)}.",
         )
 
     def _check_call(self, name: str, wanted: tuple[str, ...]) -> None:
-        """Refuse a function with other arguments, or with the same ones in another order.
+        """Check the arguments of a function, by their number and names.
 
         Raises:
-            EnvError: its arguments' names say so, or their number does.
+            EnvError: there are other arguments, or in another order.
         """
         function = getattr(self, name)
         try:
@@ -108,7 +124,7 @@ class JaxEnvironment(Environment):
         is_open = any(p.kind is p.VAR_POSITIONAL for p in takes)
         fits = len(needed) <= len(wanted) and (is_open or len(names) >= len(wanted))
         roles = [_ROLES.get(n.strip("_"), "") for n in names[: len(wanted)]]
-        # names of known roles must stand in the order of the call
+        # Names with a known role must be in the order of the call.
         known = [(role, here) for role, here in zip(roles, wanted, strict=False) if role]
         if fits and (
             all(role == here for role, here in known) or len({*roles} - {""}) < len(known)
@@ -116,18 +132,18 @@ class JaxEnvironment(Environment):
             return
         others = [p.name for p in takes if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
         raise EnvError(
-            f"{self.made_as}: {name} takes ({', '.join([*names, *others])}), and is called as "
+            f"{self.made_as}: {name} takes ({', '.join([*names, *others])}), but is called as "
             f"{name}({', '.join(wanted)}).",
             origin=_written_at(function),
-            hint=f"def {name}(self, {', '.join(wanted)}): arguments are given by their places.",
+            hint=f"write def {name}(self, {', '.join(wanted)}): arguments are positional.",
         )
 
     @cached_property
     def _layout(self) -> _Layout:
-        """What a state is like.
+        """Type of the observation and layout of the state.
 
         Raises:
-            EnvError: the functions raise, or states or observations are not what programs have.
+            EnvError: a function raises, or the types of states or observations are unsuitable.
         """
         for name, wanted in _CALLED.items():
             self._check_call(name, wanted)
@@ -146,30 +162,31 @@ class JaxEnvironment(Environment):
             )
         except EnvError:
             raise
-        except Exception as error:  # of others' code
+        except Exception as error:  # the user's functions may raise anything
             raise EnvError(
                 f"{self.made_as}: {type(error).__name__}: {error}",
                 origin=_raised_at(error),
-                hint="it is called as first(key) and after(key, state, action), for one environment.",
+                hint="write first(key) and after(key, state, action) for one environment.",
             ) from error
         if not isinstance(seen, Type):
             raise EnvError(
                 f"{self.made_as}: observations are a {type(seen).__name__}, not one array.",
-                hint="derive from trl.env.JaxEnvironment, whose functions put them into one.",
+                hint="concatenate them into one array in a subclass of trl.env.JaxEnvironment.",
             )
         before, after = [seen, *leaves], found[2:]
         for name, was, now in zip(("observation", *every.names), before, after, strict=True):
             if (was.shape, was.dtype) != (now.shape, now.dtype):
                 raise EnvError(
-                    f"{self.made_as}: {name} is {was.dtype}{[*was.shape]} at first, and "
-                    f"{now.dtype}{[*now.shape]} after a step."
+                    f"{self.made_as}: {name} is {was.dtype}{[*was.shape]} at first, but "
+                    f"{now.dtype}{[*now.shape]} after a step.",
+                    hint="return the same shapes and types from first and after.",
                 )
         return replace(every, looked_at=_looked_at(step.jaxpr, len(leaves)))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The type of an observation, and of a state: its leaves, and at which of them later steps look."""
+    """Type of an observation, and leaves of a state with a mark for those that later steps read."""
 
     seen: Type
     structure: Any
@@ -181,14 +198,14 @@ class _Layout:
         return [x for x, looked_at in zip(leaves, self.looked_at, strict=True) if looked_at]
 
     def restore_state(self, kept: Sequence[Any]) -> Any:
-        """A state, with 0 where nobody looks."""
+        """Return a state, with zeros for leaves that are not stored."""
         known = iter(kept)
         pairs = zip(self.leaves, self.looked_at, strict=True)
         filled = [next(known) if kept else jnp.zeros(x.shape, x.dtype) for x, kept in pairs]
         return jax.tree.unflatten(self.structure, filled)
 
 
-# Arguments and results of an environment's functions, and other common names of the arguments.
+# Arguments and results of an environment's functions, and common synonyms of the arguments.
 _CALLED: Final = {"first": ("key",), "after": ("key", "state", "action")}
 _RETURNED: Final = {
     "first": ("state", "observation"),
@@ -202,7 +219,7 @@ _ROLES: Final = {
 
 
 def import_library(module: str, name: str, extra: str) -> Any:
-    """The module of a library of environments.
+    """Import a library of environments.
 
     Raises:
         EnvError: it cannot be imported.
@@ -217,13 +234,13 @@ def import_library(module: str, name: str, extra: str) -> Any:
 
 
 def _written_at(function: Any) -> Origin | None:
-    """The line of a function's definition."""
+    """Return the line of a function's definition."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     return None if code is None else Origin(code.co_filename, code.co_firstlineno)
 
 
 def _raised_at(error: Exception) -> Origin | None:
-    """The innermost line of the user's code in an error's traceback."""
+    """Return the innermost line of the user's code in an error's traceback."""
     libraries = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
     inside = extract_tb(error.__traceback__)
     own = [f for f in inside if not f.filename.startswith(libraries) and f.lineno is not None]
@@ -235,7 +252,7 @@ def _key(bits: Any) -> Any:
 
 
 def _looked_at(step: Any, count: int) -> tuple[bool, ...]:
-    """Which leaves make rewards, ends and observations, or leaves that do."""
+    """Return for each leaf whether rewards, ends or observations depend on it, directly or through later leaves."""
     found = [False] * count
     while True:
         _, used = dce_jaxpr(step, [True] * 3 + found)

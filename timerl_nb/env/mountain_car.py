@@ -1,7 +1,6 @@
-"""A car in a valley that is too weak to drive straight out of it (Moore 1990), in two forms.
+"""MountainCar-v0 and MountainCarContinuous-v0, with Gymnasium's constants. Source: Moore 1990.
 
-With the constants of Gymnasium's MountainCar-v0 and MountainCarContinuous-v0, whose velocity is
-changed first and then moves the car.
+The velocity changes first, then it moves the car.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box, Discrete
 
 LEFT, RIGHT = -1.2, 0.6  # the ends of the track; the hill is sin(3 x)
-FASTEST = 0.07  # a step
+FASTEST = 0.07  # greatest change of the position per step
 GRAVITY = 0.0025
 
 
 class _Valley(Environment):
-    """What both forms share. The state, and the observation: position, and velocity per step."""
+    """Base of both variants. State and observation: position, and velocity per step."""
 
     obs_space = Box(LEFT, RIGHT, (2,))
     goal: float
@@ -27,20 +26,24 @@ class _Valley(Environment):
         return stack([start, start * 0.0])
 
     def push_car(self, state: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
-        """The state after a push, and whether the goal is reached."""
+        """Return the state after a push, and whether the goal is reached."""
         x, velocity = state.unstack(-1)
         velocity = velocity + push - GRAVITY * (3.0 * x).cos()
         velocity = velocity.clip(-FASTEST, FASTEST)
         x = (x + velocity).clip(LEFT, RIGHT)
-        stopped = (x <= LEFT) & (velocity < 0.0)  # at the left end there is a wall
+        stopped = (x <= LEFT) & (velocity < 0.0)  # a wall at the left end
         velocity = where(stopped, 0.0, velocity)
         return stack([x, velocity], -1), (x >= self.goal) & (velocity >= 0.0)
 
 
 class MountainCar(_Valley):
-    """Push left (0), not at all (1) or right (2), to reach 0.5.
+    """Drive a weak car out of a valley by pushing left (0), not at all (1) or right (2); the goal is 0.5.
 
-    The reward is -1 per step; an episode is truncated after 200 steps.
+    State and observation: position, and velocity per step. The reward is -1 per step. An episode is truncated after 200 steps.
+
+    Example:
+        >>> trl.env.make("MountainCar-v0").act_space
+        Discrete(n=3, shape=(), dtype='i32')
     """
 
     act_space = Discrete(3)
@@ -53,10 +56,14 @@ class MountainCar(_Valley):
 
 
 class MountainCarContinuous(_Valley):
-    """Push with a force of -1 to 1, to reach 0.45.
+    """Drive a weak car out of a valley by a force of -1 to 1; the goal is 0.45.
 
-    The reward is 100 there, less 0.1 times the squared action at each step; an episode is truncated
-    after 999 steps.
+    State and observation: position, and velocity per step. The reward is 100 at the goal, minus 0.1 times the squared action
+    at each step. An episode is truncated after 999 steps.
+
+    Example:
+        >>> trl.env.make("MountainCarContinuous-v0").act_space.shape
+        (1,)
     """
 
     act_space = Box(-1.0, 1.0, (1,))

@@ -1,4 +1,4 @@
-"""A pendulum to be swung up and held, with the constants and the integration of Gymnasium's Pendulum-v1."""
+"""Pendulum-v1, with Gymnasium's constants and integration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box
 
 GRAVITY = 10.0  # m/s²
-MASS, LENGTH = 1.0, 1.0  # kg, m: a rod
-TORQUE = 2.0  # N m, at most
-SPIN = 8.0  # rad/s, at most
+MASS, LENGTH = 1.0, 1.0  # kg, m
+TORQUE = 2.0  # N m, maximum
+SPIN = 8.0  # rad/s, maximum
 TICK = 0.05  # s
 
 
 class Pendulum(Environment):
-    """Apply a torque of -2 to 2 at the joint; an angle of 0 is upright.
+    """Swing up a pendulum by a torque of -2 to 2 at the joint; an angle of 0 is upright.
 
-    The observation: cosine and sine of the angle, and the angular velocity. The reward is
-    -(angle² + 0.1 spin² + 0.001 torque²), with the angle from -π to π; an episode is truncated after 200
-    steps, and never terminates.
+    The observation contains cosine and sine of the angle, and the angular velocity. The reward is
+    -(angle² + 0.1 spin² + 0.001 torque²), with the angle from -π to π. An episode never terminates; it is truncated after 200
+    steps.
+
+    Example:
+        >>> trl.env.make("Pendulum-v1").obs_space.shape
+        (3,)
     """
 
     obs_space = Box(-SPIN, SPIN, (3,))

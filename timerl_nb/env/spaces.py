@@ -1,4 +1,4 @@
-"""What observations and actions look like."""
+"""Spaces of observations and actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ from timerl_nb.compiler.language.argument_checks import element_type, number
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of numbers between two bounds, kept in their element type: frames as "u8"."""
+    """Arrays of numbers between two bounds, in an element type such as "f32", or "u8" for frames.
+
+    Args:
+        low, high: the bounds of all elements.
+        shape: the shape.
+        dtype: the element type.
+
+    Raises:
+        ShapeError: a bound is not a number, or there is no such element type.
+
+    Example:
+        >>> trl.env.Box(0, 255, (84, 84), "u8")
+        Box(low=0, high=255, shape=(84, 84), dtype='u8')
+    """
 
     low: float
     high: float
@@ -25,7 +38,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of the integers 0 to n - 1."""
+    """One integer from 0 to n - 1.
+
+    Args:
+        n: the number of values.
+
+    Example:
+        >>> trl.env.Discrete(2).n
+        2
+    """
 
     n: int
     shape: tuple[int, ...] = ()
@@ -34,7 +55,15 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several integers at once, each from 0 to a size of its own less 1."""
+    """Several integers, each from 0 to its size - 1.
+
+    Args:
+        sizes: the number of values of each integer.
+
+    Example:
+        >>> trl.env.MultiDiscrete((3, 2)).shape
+        (2,)
+    """
 
     sizes: tuple[int, ...]
     dtype: str = "i32"

@@ -1,4 +1,4 @@
-"""A synthetic environment, whose cost is that of its observations' size: for measurements."""
+"""Synthetic environment for measurements, with a cost set by the size of its observations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from timerl_nb.compiler.symbolic.dimensions import Domain
 from timerl_nb.env.environment import Environment, Tensor
 from timerl_nb.env.spaces import Box
 
-STRIDE = 0.05  # how far the greatest action goes
+STRIDE = 0.05  # distance per step of the greatest action
 
 
 class Synthetic(Environment):
-    """Walk to 0 on the line from -1 to 1, by an action of -1 to 1 at a time.
+    """Walk to 0 on the line from -1 to 1, with actions from -1 to 1.
 
-    The observation is the state, repeated to the shape `obs_shape`; the reward is minus the distance
-    from 0 after the step. Episodes end with the time dimension alone.
+    The observation is the position, repeated to a shape. The reward is minus the distance from 0 after the step. Episodes
+    end only with the time dimension.
 
     Args:
-        obs_shape: of observations, as that of images: (3, 4, 4) by default.
+        obs_shape: the shape of observations.
         options: as for `Environment`.
+
+    Raises:
+        EnvError: the shape is invalid.
+
+    Example:
+        >>> trl.env.make("synthetic", obs_shape=(3, 84, 84)).obs_space.shape
+        (3, 84, 84)
     """
 
     act_space = Box(-1.0, 1.0, (1,))
@@ -35,7 +42,7 @@ class Synthetic(Environment):
             isinstance(s, int) and not isinstance(s, bool) and s > 0 for s in obs_shape
         ):
             raise EnvError(
-                f"obs_shape={obs_shape!r} is no shape.", hint="give positive sizes: (3, 4, 4)."
+                f"obs_shape={obs_shape!r} is not a shape.", hint="give positive sizes: (3, 4, 4)."
             )
         self.obs_space = Box(-1.0, 1.0, tuple(obs_shape))
 

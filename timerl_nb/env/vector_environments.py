@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium's, whose three ways of beginning anew become two."""
+"""Gymnasium's vector environments, with their three autoreset modes reduced to two."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from timerl_nb.base.errors import EnvError
 
 
 class VectorStepping:
-    """A vector environment of Gymnasium's.
+    """Wrapper of a Gymnasium vector environment.
 
     Args:
         env: the vector environment.
-        seed: what it is reset with: of all, or of each.
-        is_given: it belongs to somebody else, and is not closed.
+        seed: the seed of its reset: one for all environments, or one for each.
+        is_given: whether the caller owns it, so that it is not closed here.
     """
 
     def __init__(self, env: Any, seed: int | list[int], *, is_given: bool) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode is None:
             raise EnvError(
-                f"{env!r} does not say how it begins anew.",
+                f"{env!r} does not declare its autoreset mode.",
                 hint='set its metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode.',
             )
         self.space = env.single_action_space
@@ -53,7 +53,7 @@ class VectorStepping:
     def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
         said, trace = f"{type(error).__name__}: {error}", error.__traceback__
         numbers = {id(one): k for k, one in enumerate(getattr(self._env.unwrapped, "envs", ()))}
-        while trace is not None:  # one of them is whose method was called on the way to the error
+        while trace is not None:  # find a frame of a method of one of the environments
             known = numbers.get(id(trace.tb_frame.f_locals.get("self")))
             if known is not None:
                 return [known], said

@@ -1,4 +1,4 @@
-"""External loggers of runs (`trl.logs`): TensorBoard and Weights & Biases, where installed."""
+"""Loggers of runs (`trl.logs`) for TensorBoard and Weights & Biases."""
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names
 from timerl_nb.execution.logging.run_logger import Logger

@@ -1,4 +1,4 @@
-"""Optional packages, found when they are asked for."""
+"""Import of optional packages at first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timerl_nb.base.errors import MissingPartError
 
 
 def part(module: str, extra: str) -> Any:
-    """A module of a package that an extra of ours installs.
+    """Import a module that one of our extras installs.
 
     Raises:
         MissingPartError: it cannot be imported.
@@ -19,5 +19,5 @@ def part(module: str, extra: str) -> Any:
     except ImportError as error:
         raise MissingPartError(
             f"trl.logs.{extra} needs the package {extra}, which cannot be imported: {error}.",
-            hint=f"pip install 'timerl-nb[{extra}]'; log=folder needs nothing.",
+            hint=f"install it: pip install 'timerl-nb[{extra}]'; log=folder needs no package.",
         ) from error

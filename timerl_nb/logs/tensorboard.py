@@ -1,4 +1,4 @@
-"""Rows as TensorBoard reads them: scalars in event files, written by TensorBoard's own writer."""
+"""Event files for TensorBoard, written by TensorBoard's own writer."""
 
 from __future__ import annotations
 
@@ -17,21 +17,30 @@ _EVENTS: Final = "tfevents"
 
 
 def tensorboard(folder: str | os.PathLike[str]) -> EventFiles:
-    """A logger for `execute(log=…)`: event files in a folder, a scalar per output and turn.
+    """Return a logger for `execute(log=…)` that writes TensorBoard event files.
 
-    `tensorboard --logdir` of the folder, or of the one around it, shows the curves. One run is in a folder; a run
-    that is resumed goes on there, and what it makes again replaces what it had made.
+    The files contain one scalar per output and iteration. Show them by `tensorboard --logdir FOLDER`, also for a folder of
+    several runs. A resumed run continues in its folder; repeated iterations replace the earlier ones.
+
+    Args:
+        folder: the folder, one per run.
 
     Raises:
-        MissingPartError: TensorBoard is not installed; TensorFlow need not be.
+        MissingPartError: TensorBoard is not installed. TensorFlow is not needed.
+        CallError: `folder` is not a path.
+
+    Example:
+        >>> program.execute(log=trl.logs.tensorboard("runs/first"))  # doctest: +SKIP
     """
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise CallError(f"{folder!r} is no folder.", hint='trl.logs.tensorboard("runs/first").')
+        raise CallError(
+            f"{folder!r} is not a folder.", hint='write trl.logs.tensorboard("runs/first").'
+        )
     return EventFiles(user_path(folder))
 
 
 class EventFiles:
-    """Writes event files; see `trl.logs.Logger`."""
+    """Writer of event files; see `trl.logs.Logger`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,22 +55,22 @@ class EventFiles:
         return f"trl.logs.tensorboard({os.fspath(self.path)!r})"
 
     def begin(self, about: Mapping[str, Any], reached: int) -> None:
-        """Begin a file; what earlier ones have from there on counts no more.
+        """Begin a file; later events in earlier files become invalid.
 
         Raises:
-            ExecutionError: another run's events are there, or none can be written.
+            ExecutionError: the folder contains another run, or cannot be written.
         """
         suffix = f".{about['run']}"
         with explain_os_errors(
             f"the run cannot write its events in {self.path}",
-            hint="choose a folder that exists or can be made, with space left.",
+            hint="choose a writable folder with enough space.",
         ):
             self.path.mkdir(parents=True, exist_ok=True)
             others = [path.name for path in self.path.iterdir() if _EVENTS in path.name]
             if any(not name.endswith(suffix) for name in others):
                 raise ExecutionError(
-                    f"there are the events of another run in {self.path}.",
-                    hint="give this run a folder of its own; TensorBoard compares the folders within one.",
+                    f"{self.path} contains the events of another run.",
+                    hint="use one folder per run; TensorBoard compares the folders inside a folder.",
                 )
             self._writer = self._writing.EventFileWriter(
                 os.fspath(self.path), filename_suffix=suffix

@@ -1,4 +1,4 @@
-"""Rows for Weights & Biases: kept in a folder of this machine, unless the mode says otherwise."""
+"""Logging to Weights & Biases, offline by default."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from timerl_nb.logs.optional_packages import part
 
 
 def wandb(project: str | None = None, *, mode: str = "offline", **options: Any) -> WandbRun:
-    """A logger for `execute(log=…)`: a run of Weights & Biases.
+    """Return a logger for `execute(log=…)` that records a run of Weights & Biases.
 
-    Offline nothing leaves the machine; `wandb sync` of the run's folder sends it when that is wanted. A run that
-    is resumed has the same id, and the server knows the steps that were made again by their number.
+    Offline, no data leaves the machine; `wandb sync` uploads the run's folder later. A resumed run has the same id; the server
+    recognises repeated steps by their number.
 
     Args:
-        project: what it belongs to.
-        mode: as of `wandb.init`.
-        options: others of `wandb.init`, such as `dir`, `name` and `tags`.
+        project: the project's name.
+        mode: as for `wandb.init`.
+        options: other arguments of `wandb.init`, such as `dir`, `name` and `tags`.
 
     Raises:
         MissingPartError: wandb is not installed.
+
+    Example:
+        >>> program.execute(log=trl.logs.wandb("cartpole"))  # doctest: +SKIP
     """
     return WandbRun({"project": project, "mode": mode, **options})
 
 
 class WandbRun:
-    """Writes a run of Weights & Biases; see `trl.logs.Logger`."""
+    """Writer of a run of Weights & Biases; see `trl.logs.Logger`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
@@ -52,7 +55,7 @@ class WandbRun:
     def end(self, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         if self._run is None:
             return
-        for row in late:  # steps of wandb's own rise; curves are over the metric
+        for row in late:  # wandb's own step must increase; curves use the metric
             self._run.log(dict(row))
         self._run.summary.update({"ended": last["ended"], **last.get("outputs", {})})
         self._run.finish(exit_code=1 if last["ended"] == "failed" else 0)

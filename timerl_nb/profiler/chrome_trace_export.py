@@ -1,4 +1,4 @@
-"""A run as a Chrome trace."""
+"""Export of a profile as a Chrome trace."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from timerl_nb.profiler.event_listener import Recording
 from timerl_nb.runtime.interpreter.swap_transfers import Copy
 
 _TRACKS: Final = {"kernels": 1, "host functions": 2, "transfers": 3}
-_PARTS: Final = 64  # that a turn's predicted bytes are drawn in
+_PARTS: Final = 64  # samples of predicted live bytes per iteration
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All that is drawn.
+    """Contents of a Chrome trace.
 
     Attributes:
-        names: by name of what ran, its sort and its operations.
-        tensors: by name, the operations that make them.
-        copies: with when each began.
-        begun, ended: the run.
-        predicted: what live bytes are taken from where the interpreter does not count them.
+        names: the sort and the operations of each kernel, call or function, by name.
+        tensors: the operations that compute each tensor, by name.
+        copies: copies between device and host, with their start times.
+        begun, ended: start and end of the run.
+        predicted: the source of predicted live bytes, if the interpreter does not count them.
     """
 
     recording: Recording
@@ -38,7 +38,7 @@ class Trace:
     predicted: Watched | None
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The trace's events: names of tracks first, then by track."""
+        """Yield the trace's events: names of tracks first, then by track."""
         yield from lanes(1, "TimeRL", _TRACKS)
         for first, turn, begun, ended in self._turns():
             name = f"turn {first}" if turn == first + 1 else f"turns {first} to {turn - 1}"
@@ -60,10 +60,7 @@ class Trace:
             yield _event("C", name, 0, time, args={"bytes": live})
 
     def _turns(self) -> Iterator[tuple[int, int, float, float]]:
-        """(the first turn, the one after the last, when it began, when it ended) of what is drawn as one.
-
-        The first begins with the run.
-        """
+        """Yield (first iteration, end, start time, end time) of iterations drawn together, from the start of the run."""
         before, done = self.begun, 0
         for time, turn in self.recording.turns:
             yield done, turn, before, time

@@ -1,4 +1,4 @@
-"""Listens to a run, and keeps when everything ran."""
+"""Listener that records the times of a run's events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timerl_nb.base.runtime_events import Event
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that ran: when it began, in seconds since the run was made, and how long it took."""
+    """Execution of a kernel, call or function: its start, in seconds since the creation of the run, and its duration."""
 
     name: str
     point: tuple[int, ...]
@@ -19,15 +19,15 @@ class Slice:
 
 @dataclass
 class Recording:
-    """A recorder of events.
+    """Recorder of events.
 
     Attributes:
         slices: kernels, calls and host functions, in order.
-        launches: how often each ran, those that take no time of their own among them.
-        written: by statement, the bytes that it added to what is live.
-        freed: values that were let go of, as slices without length.
-        live: live bytes on the device whenever they changed, as (time, bytes).
-        turns: when each turn of the outermost loop ended, and how many are done then.
+        launches: the number of executions by name, including those without a measured time.
+        written: the live bytes added by each statement.
+        freed: freed values, as slices of duration 0.
+        live: live bytes on the device after each change, as (time, bytes).
+        turns: the time of each end of an iteration of the outermost loop, and the number of iterations completed.
     """
 
     slices: list[Slice] = field(default_factory=list)
@@ -53,5 +53,5 @@ class Recording:
             self.live.append((event.time, self.live[-1][1] + event.nbytes))
 
     def on_turn(self, time: float, count: int) -> None:
-        """So many turns more are done."""
+        """Record the end of `count` more iterations."""
         self.turns.append((time, count + (self.turns[-1][1] if self.turns else 0)))

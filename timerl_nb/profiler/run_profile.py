@@ -1,4 +1,4 @@
-"""A run, measured statement by statement, or where XLA runs the loop nest, call by call."""
+"""Measurement of a run: per statement with the interpreter, per call with XLA."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from timerl_nb.streams.run_report import Report
 
 @dataclass(frozen=True)
 class Row:
-    """What one statement, or one call to XLA, came to.
+    """Measurements of one statement, or of one call to XLA.
 
     Attributes:
-        name: of the statement; `call 2` as `program.executable` counts them.
-        sort: a kernel; a call; or something on the host.
-        op_ids: the operations that it runs, those inside kernels among them.
-        count: how often it ran.
-        seconds: in all, each waited for.
-        first: of these, the first time, in which it is compiled unless it was before.
-        nbytes: the live bytes that it added in all; None of a call, whose buffers stay.
+        name: the statement's name; `call 2` is numbered as in `program.executable`.
+        sort: kernel, call or host.
+        op_ids: its operations, including those inside kernels.
+        count: the number of executions.
+        seconds: the total time; each execution is waited for.
+        first: the time of the first execution, which may include compilation.
+        nbytes: the total of live bytes added; None for a call, whose buffers persist.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """Seconds, of all times but the first; of that one where there is no other."""
+        """Mean seconds per execution, without the first one if there are several."""
         return (self.seconds - self.first) / (self.count - 1) if self.count > 1 else self.first
 
     def to_json(self) -> dict[str, Any]:
@@ -60,15 +60,23 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Where the time of a run went.
+    """Time per statement or call of a run, returned by `trl.profile`.
+
+    Printing it shows a table. Notebooks display it.
 
     Attributes:
-        executor: `interpret`, whose rows are statements, or `xla`, whose rows are calls as the host
-            sees them: what is inside of one is XLA's own.
-        rows: the one that took longest first.
-        seconds: the run took, measuring included.
-        turns: of the outermost loop were made.
-        copies: between device and host, where values are swapped.
+        executor: "interpret", with one row per statement, or "xla", with one row per call as the host sees it.
+        rows: the measurements, the longest first.
+        seconds: the duration of the run, measurement included.
+        turns: the number of iterations of the outermost loop.
+        copies: copies between device and host by swapping.
+
+    Example:
+        >>> x = trl.data(np.ones(8, "f4"), domain=t)
+        >>> ctx.output("y", x.exp().sum(over=t))
+        >>> profile = trl.profile(ctx.compile({B: 1, I: 1, T: 8}))
+        >>> 0.0 < profile.busy <= 1.0
+        True
     """
 
     executor: Literal["interpret", "xla"]
@@ -80,12 +88,12 @@ class Profile:
 
     @property
     def busy(self) -> float:
-        """The fraction of the time that was spent inside kernels or calls."""
+        """The fraction of the time spent inside kernels or calls."""
         return sum(row.seconds for row in self.rows if row.sort != "host") / self.seconds
 
     @property
     def by_op(self) -> dict[int, float]:
-        """By operation, the seconds of the kernels or calls that it is in."""
+        """Seconds by operation, of the kernels or calls that contain it."""
         found: dict[int, float] = {}
         for row in self.rows:
             for op_id in row.op_ids:
@@ -93,14 +101,18 @@ class Profile:
         return found
 
     def chrome_trace(self, path: str | os.PathLike[str], *streams: Report) -> Path:
-        """Write what ran when, for chrome://tracing or Perfetto; returns the file.
+        """Write a trace for chrome://tracing or Perfetto.
 
-        Tracks: turns and what ran in them; host functions; copies. Counters: live bytes, measured, or
-        where XLA runs the nest predicted for its turns. Every item's `args` say `op_ids` and `point`.
+        Tracks: iterations and their kernels, host functions, copies. Counters: live bytes, measured by the interpreter or
+        predicted for XLA. The `args` of every item contain `op_ids` and `point`.
 
         Args:
-            streams: runs of streams (`trl.streams`), each a process beside it, with a track for each stream:
-                those of the program, recorded, have its `op_ids`. All begin at 0.
+            path: the file.
+            streams: reports of streams (`trl.streams`), shown as further processes with one track per stream. All
+                begin at 0.
+
+        Returns:
+            the file's path.
 
         Raises:
             ExecutionError: the file cannot be written.
@@ -144,19 +156,30 @@ class Profile:
 
 
 def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Profile:
-    """Run a program, and measure all that runs.
+    """Run a program and measure each kernel or call.
 
-    Each kernel, or call to XLA, is waited for before the next; the interpreter also reports every
-    read and write. So it takes longer than `execute`; what is measured of single kernels holds. Run a
-    program once before for times without compiling.
+    Each kernel, or call to XLA, is waited for before the next one, and the interpreter reports every read and write.
+    Therefore the run takes longer than `execute`; the times of single kernels are valid. Run the program once before to
+    exclude compilation.
 
     Args:
-        seed: of all random streams.
-        turns: stop after so many turns of the outermost loop; all by default.
+        program: the program.
+        seed: the seed of all random streams.
+        turns: the number of iterations of the outermost loop; all by default.
+
+    Returns:
+        a `Profile`.
 
     Raises:
-        OptionError: `turns` is no positive number.
-        BoundsError, BudgetError: as `program.start`.
+        OptionError: `turns` is not a positive number.
+        BoundsError, BudgetError: as for `program.start`.
+
+    Example:
+        >>> x = trl.data(np.ones(8, "f4"), domain=t)
+        >>> ctx.output("y", x.exp().sum(over=t))
+        >>> program = ctx.compile({B: 1, I: 1, T: 8})
+        >>> len(trl.profile(program).rows) > 0
+        True
     """
     recording = Recording()
 

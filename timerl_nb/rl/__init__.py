@@ -1,4 +1,4 @@
-"""Reinforcement-learning parts: policy networks, exported policies, replay windows, target networks."""
+"""Reinforcement-learning components: policy networks, exported policies, replay windows, target networks."""
 
 from timerl_nb.rl.evaluation import evaluated
 from timerl_nb.rl.exported_policy import Episodes, LearntPolicy

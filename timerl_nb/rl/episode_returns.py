@@ -1,4 +1,4 @@
-"""What episodes that end now have come to, where they go on without an end."""
+"""Returns of episodes in programs with continuing episodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from timerl_nb.env.environment import Step
 
 
 def episode_returns(step: Step, over: Any, along: Any) -> tuple[RecurrentTensor, RecurrentTensor]:
-    """The mean return of the episodes that end at a step (0 if none does), and how many these are.
+    """Return the mean return of the episodes that end at each step (0 if none ends), and their number.
 
     Args:
-        step: of environments `over` a dimension, one after the other along another, both as indices.
+        step: the result of `env.step`.
+        over: the index of the dimension of environments.
+        along: the index of the time dimension.
     """
     total = tensor((), domain=(over, along)).named("total")
     sofar = total + step.reward

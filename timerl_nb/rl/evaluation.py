@@ -1,4 +1,4 @@
-"""Episodes that are played inside a program, now and then, by what it has learnt until then."""
+"""Evaluation episodes inside a program, played by the current network at regular iterations."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def evaluated(
     explore: bool,
     max_steps: int | None,
 ) -> RecurrentTensor:
-    """The returns of episodes; see `Context.evaluate`."""
+    """Return the returns of evaluation episodes; see `Context.evaluate`."""
     if current() is not ctx:
         raise DomainError(
             "another context is open.", hint="write `with ctx:` around ctx.evaluate(…)."
         )
     count = integer("the number of episodes", episodes, least=1)
-    often = integer("every", every, least=1, hint="every=5 is after every fifth iteration.")
+    often = integer("every", every, least=1, hint="write every=5 for every fifth iteration.")
     policy = policy_of(ctx)
     graphs = graphs_of(policy)
     found = graphs["explore" if explore else "sample" if sample else "mode"]
@@ -43,9 +43,9 @@ def evaluated(
     if len(ways) != 1:
         what = "is not trained yet" if not ways else "changes along different dimensions"
         raise OptionError(
-            f"the network that acts {what}: there is no iteration to evaluate it after.",
+            f"the policy's network {what}: there is no iteration to evaluate it after.",
             others={"it acts at": policy.origin},
-            hint="evaluate after the optimiser's step() is written.",
+            hint="call ctx.evaluate after the optimiser's step().",
         )
     ((outer, *inner),) = ways
     sim = fresh(env, policy, max_steps)
@@ -68,7 +68,7 @@ def evaluated(
         step = sim.step(acted.made["action"])
         o[*over, n, s + 1] = step.obs
         acted.goes_on(step, restarts=False)
-        ctx.played.pop()  # the program itself acts as before
+        ctx.played.pop()  # evaluation does not change the program's policy
         returns = step.masked(step.reward).sum(over=s)[*over, 0:N]
         if often == 1:
             return returns

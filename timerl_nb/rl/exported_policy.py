@@ -1,7 +1,7 @@
-"""The policy of a run, to be used outside of it: `result.policy()` is a function from observations to actions.
+"""Policy of a run, for use outside of its program: `result.policy()`.
 
-It holds the slice of the program between the observation and the action (`frontend.acting`), and the
-weights. It is called on arrays, or written into a program of its own to play episodes.
+It contains the slice of the program between observation and action, and the weights. It is called with arrays, or
+written into another program to play episodes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from timerl_nb.runtime.state.checkpoint_reader import WrittenCheckpoint, load
 
 @dataclass(frozen=True)
 class Episodes:
-    """What episodes came to.
+    """Returns and lengths of evaluation episodes.
 
     Attributes:
-        returns: the sum of rewards of each.
-        lengths: its number of steps.
+        returns: the sum of rewards of each episode.
+        lengths: the number of steps of each episode.
     """
 
     returns: Array
@@ -75,18 +75,17 @@ Graphs = Mapping[How, PolicyGraph | TimeRLError]
 
 @all_asked
 class LearntPolicy:
-    """A policy with the weights that a run has learnt, outside of its program.
+    """Policy with the weights of a run, usable outside of its program.
 
-    It acts as the program did, by the same operations between an observation and the action. The
-    program's exploration (random actions, noise) is left out unless `explore=True`. A policy with
-    memory is recurrent: it takes and returns its state.
+    It computes actions by the same operations as the program. The program's exploration (random actions, noise) is left out
+    unless `explore=True`. A recurrent policy takes and returns its state.
 
     Attributes:
         weights: arrays by name.
-        frozen: other values of the last iteration that it acts by, such as running statistics.
-        name: the point of the run that they belong to.
+        frozen: other values of the last iteration that it needs, such as running statistics.
+        name: the point of the run from which the weights are taken.
         shape, dtype: the type of an observation.
-        graphs: the policy as a graph without dimensions, in each way of acting.
+        graphs: the policy as a graph without dimensions, per mode.
     """
 
     def __init__(
@@ -113,42 +112,42 @@ class LearntPolicy:
         explore: bool = False,
         **beside: Any,
     ) -> Any:
-        """The action for an observation, or for each of many.
+        """Return the action for an observation, or one action per observation of a batch.
 
-        Without a seed the most likely action, the mean where it is a number; with one an action
-        drawn by it: the same for the same seed and place in the batch. A NumPy generator gives
-        another seed at each call.
+        Without a seed the action is the most likely one, or the mean if actions are numbers. With a seed the action is
+        drawn; it depends on the seed and the position in the batch. A NumPy generator gives a different seed in each
+        call.
 
         Args:
-            observation: an array of the policy's shape, or of any axes before that; of NumPy, JAX or
-                whoever exchanges arrays by DLPack, as PyTorch does. Actions are arrays of the same.
-            state: of a recurrent policy, what its last call returned; None begins an episode.
+            observation: an array of the policy's shape, with any batch axes before it: of NumPy, JAX, or any library
+                with DLPack, such as PyTorch. Actions have the same array type.
+            state: for a recurrent policy, the state returned by the last call; None begins an episode.
             seed: an integer, or a NumPy generator.
-            explore: act as the program did while it learnt, with random actions and noise.
-            beside: what else the policy reads, by name, such as a mask of actions.
+            explore: act as the program did during training, with random actions and noise.
+            beside: other inputs of the policy, by name, such as a mask of actions.
 
         Returns:
-            the action; of a recurrent policy the action and the next state, arrays by name.
+            the action; for a recurrent policy the action and the next state, arrays by name.
 
         Raises:
-            ShapeError: it has another shape or element type; what is expected is said.
-            OptionError: the actions of this policy are drawn, and no seed is given; or something that
-                the policy reads is missing.
+            ShapeError: an array has an unsuitable shape or element type.
+            OptionError: the policy needs a seed, or an input is missing.
         """
         check_process()
         try:
             given = graph.import_array(observation)
         except (TypeError, ValueError, BufferError) as error:
             raise ShapeError(
-                f"an observation is {self._observation_text}, and this is no array: {error}."
+                f"an observation must be {self._observation_text}, but this is not an array: {error}.",
+                hint="give an array of NumPy, JAX or PyTorch.",
             ) from None
         rows, batch = self._rows(given, isinstance(observation, list | tuple | int | float))
         how = self._choose_how(sample=seed is not None, explore=explore)
         found = self.graph(how)
         if found.draws and seed is None:
             raise OptionError(
-                "the program says how actions are drawn, not which is the most likely.",
-                others={"it does so at": found.unlikely or found.origin},
+                "the program draws its actions and has no most likely action.",
+                others={"it draws at": found.unlikely or found.origin},
                 hint="give a seed: policy(observation, seed=0); or let ctx.policy's act return a "
                 "distribution.",
             )
@@ -169,11 +168,11 @@ class LearntPolicy:
     def initial_state(
         self, *batch: int, sample: bool = False, explore: bool = False
     ) -> dict[str, Any]:
-        """The state of a recurrent policy at the beginning of an episode, for each of a batch.
+        """Return the state of a recurrent policy at the start of an episode.
 
         Args:
-            batch: the axes before those of the state.
-            sample, explore: the way of acting that the state is for.
+            batch: batch axes before those of the state.
+            sample, explore: the mode of acting, as for `evaluate`.
         """
         found = self.graph(self._choose_how(sample=sample, explore=explore))
         if not found.state:
@@ -186,10 +185,10 @@ class LearntPolicy:
         }
 
     def graph(self, how: How) -> PolicyGraph:
-        """The policy as a graph without dimensions.
+        """Return the policy as a graph without dimensions.
 
         Raises:
-            TimeRLError: the program has no policy of that kind; its line is named.
+            TimeRLError: the program has no policy in this mode; the error names the line.
         """
         found = self.graphs[how]
         if isinstance(found, TimeRLError):
@@ -206,19 +205,18 @@ class LearntPolicy:
         explore: bool = False,
         max_steps: int | None = None,
     ) -> Episodes:
-        """Play episodes to their end, all side by side.
+        """Play complete episodes in parallel and return their returns.
 
         Args:
-            env: a name, or what `trl.env.make` returns, which stays as it is.
-            episodes: how many.
-            seed: of first states, of chance in the environment, and of actions that are drawn.
-            sample: draw actions, as the program did; the most likely ones otherwise.
-            explore: act with random actions and noise, as the program did while it learnt.
-            max_steps: the longest that an episode may be; the environment's own by default.
+            env: a name, or an environment from `trl.env.make`, which is not changed.
+            episodes: the number of episodes.
+            seed: the seed of first states, of the environment, and of drawn actions.
+            sample: draw actions; by default the most likely ones are used.
+            explore: act with random actions and noise, as during training.
+            max_steps: the greatest number of steps per episode; by default the environment's own.
 
         Raises:
-            EnvError: the environment shows something else than the policy sees, takes other
-                actions, or its episodes have no end.
+            EnvError: observations or actions do not match the policy, or the episodes have no step limit.
         """
         count = integer("the number of episodes", episodes, least=1)
         found = self.graph(self._choose_how(sample=sample, explore=explore))
@@ -271,17 +269,19 @@ class LearntPolicy:
         return "explore" if explore else "sample" if sample else "mode"
 
     def _rows(self, given: Any, plain: bool) -> tuple[Any, tuple[int, ...]]:
-        """The observations one after the other, and the axes that they were laid out in."""
+        """Return the observations as rows, and their batch axes."""
         shape, dtype = self.shape, self.dtype
         batch = given.shape[: given.ndim - len(shape)]
         if given.ndim < len(shape) or given.shape[len(batch) :] != shape:
             raise ShapeError(
-                f"an observation is {self._observation_text}, not {given.dtype}{list(given.shape)}.",
-                hint=f"give {list(shape)}, or several at once: {['n', *shape]}.".replace("'", ""),
+                f"an observation must be {self._observation_text}, not {given.dtype}{list(given.shape)}.",
+                hint=f"give the shape {list(shape)}, or {['n', *shape]} for a batch.".replace(
+                    "'", ""
+                ),
             )
         if not _fits(given, dtype, plain=plain):
             raise ShapeError(
-                f"an observation is {self._observation_text}, not {given.dtype}{list(given.shape)}.",
+                f"an observation must be {self._observation_text}, not {given.dtype}{list(given.shape)}.",
                 hint=f"convert it as the program's environment does: x.astype({NUMPY[dtype].name!r}).",
             )
         rows = narrow_array("an observation", given, NUMPY[dtype])
@@ -290,12 +290,14 @@ class LearntPolicy:
     def _extra_inputs(
         self, found: PolicyGraph, given: Mapping[str, Any], batch: tuple[int, ...]
     ) -> dict[str, Any]:
-        """The policy's inputs besides the observation, by name."""
+        """Return the policy's inputs besides the observation, by name."""
         reads = {name: k for name, k in found.inputs.items() if name != "obs"}
         unknown = [name for name in given if name not in reads]
         if unknown:
-            known = f"it reads {', '.join(reads)}." if reads else "it reads the observation alone."
-            raise OptionError(f"the policy reads no {unknown[0]!r}.", hint=known)
+            known = (
+                f"its inputs are {', '.join(reads)}." if reads else "it reads only the observation."
+            )
+            raise OptionError(f"the policy has no input {unknown[0]!r}.", hint=known)
         return {name: self._input_of(found, name, k, given, batch) for name, k in reads.items()}
 
     def _given_state(
@@ -306,10 +308,10 @@ class LearntPolicy:
             state = self.initial_state(*batch, sample=how == "sample", explore=how == "explore")
         if not isinstance(state, Mapping | None) or set(state or ()) != set(found.state):
             raise OptionError(
-                f"the state is {', '.join(found.state)}, and {state!r:.60} is something else."
+                f"the state must contain {', '.join(found.state)}, not {state!r:.60}."
                 if found.state
                 else "this policy has no state.",
-                hint="give what the last call returned, made in the same way (seed, explore).",
+                hint="give the state returned by the last call with the same mode (seed, explore).",
             )
         return {
             f"state {name}": self._input_of(found, name, one.op_id, state or {}, batch)
@@ -329,16 +331,17 @@ class LearntPolicy:
         if name not in given:
             if name not in _ENDED:
                 raise OptionError(
-                    f"the policy also reads {name!r}, which is missing.",
+                    f"the policy's input {name!r} is missing.",
                     origin=found.pdg[op_id].origin,
-                    hint=f"policy(observation, {name}=…), {kind} for each observation.",
+                    hint=f"write policy(observation, {name}=…), with {kind} for each observation.",
                 )
             x: Any = np.zeros(shape, NUMPY[kind.dtype])
         else:
             x = graph.import_array(given[name])
         if x.shape != shape or not _fits(x, kind.dtype, plain=True):
             raise ShapeError(
-                f"{name} is {NUMPY[kind.dtype].name}{list(shape)} here, not {x.dtype}{list(x.shape)}."
+                f"{name} must be {NUMPY[kind.dtype].name}{list(shape)}, not {x.dtype}{list(x.shape)}.",
+                hint="give one value per observation.",
             )
         return x.astype(NUMPY[kind.dtype]).reshape((prod(batch), *found.shape_of(op_id)))
 
@@ -351,16 +354,16 @@ class LearntPolicy:
         kind = graph.without_rule(found.pdg, wanted)
         if kind is not None:
             raise ExecutionError(
-                f"the policy cannot be called outside of its program: it needs {kind!r}.",
+                f"the policy cannot be called with arrays: it needs the operation {kind!r}.",
                 origin=found.origin,
-                hint="policy.evaluate(env, episodes) writes a program of it.",
+                hint="use policy.evaluate(env, episodes), which compiles a program.",
             )
         rows = {**found.inputs, **{f"state {name}": s.op_id for name, s in found.state.items()}}
         self._functions[how] = graph.by_rows(found.pdg, wanted, rows, found.given)
         return self._functions[how]
 
 
-# may be missing: here a new state begins an episode
+# Optional inputs: a new state begins an episode.
 _ENDED: Final = ("terminated", "truncated")
 
 
@@ -373,7 +376,7 @@ def _seed(seed: Any) -> int:
 
 
 def _fits(given: Any, dtype: str, *, plain: bool) -> bool:
-    """Whether numbers mean the same as another element type: fractions stay fractions."""
+    """Test whether numbers keep their meaning in another element type: fractions are not integers."""
     kind = np.dtype(given.dtype).kind if given.dtype != NUMPY["bf16"] else "f"
     if is_float(dtype):
         return kind == "f" or (plain and kind in "iu")
@@ -384,7 +387,7 @@ def _fits(given: Any, dtype: str, *, plain: bool) -> bool:
 
 
 def _trace_policy(actor: Actor, how: How) -> PolicyGraph:
-    """The policy of `ctx.policy`, or a network, as a graph without dimensions."""
+    """Return the policy of `ctx.policy`, or a network, as a graph without dimensions."""
     with Frontend() as ctx:
         o = data(np.zeros(actor.shape, NUMPY[actor.dtype]), dtype=actor.dtype).named("obs")
         weights: dict[str, RecurrentTensor] = {}
@@ -400,11 +403,11 @@ def _trace_policy(actor: Actor, how: How) -> PolicyGraph:
             made = actor.act(map_parameters(actor.network, value), o)
         except IndexExpressionError as error:
             raise ExecutionError(
-                "the policy uses more of its program than its network and the observation.",
+                "the policy uses tensors of its program besides its network and the observation.",
                 origin=actor.origin,
                 evidence=error.what,
-                hint="put all modules and parameters that act uses into the network, and take them "
-                'from there: ctx.policy({"q": q, "scale": scale}, o, lambda net, o: '
+                hint="put all modules and parameters of act into the network: "
+                'ctx.policy({"q": q, "scale": scale}, o, lambda net, o: '
                 'net["q"](o * net["scale"])).',
             ) from error
         acted = _policy_outputs(actor, made, how)
@@ -436,9 +439,9 @@ def _policy_outputs(actor: Actor, made: Any, how: How) -> dict[str, RecurrentTen
         return {"action": action, "log_prob": made.log_prob(action)}
     if not isinstance(made, RecurrentTensor):
         raise ExecutionError(
-            f"the policy makes {made!r}, which is neither a distribution nor an action.",
+            f"the policy returns {made!r}, which is neither a distribution nor an action.",
             origin=actor.origin,
-            hint="ctx.policy(network, o, act): act takes the network and an observation, and returns "
+            hint="in ctx.policy(network, o, act), let act(network, o) return "
             "a distribution or a tensor.",
         )
     return {"action": made}
@@ -448,7 +451,7 @@ HOWS: Final[tuple[How, ...]] = ("mode", "sample", "explore")
 
 
 def graphs_of(policy: Slicer | Actor) -> dict[How, PolicyGraph | TimeRLError]:
-    """A policy in each way of acting, or why it does not act so."""
+    """Return a policy in each mode, or the error if it has no such mode."""
 
     def make_graph(how: How) -> PolicyGraph | TimeRLError:
         try:
@@ -460,31 +463,33 @@ def graphs_of(policy: Slicer | Actor) -> dict[How, PolicyGraph | TimeRLError]:
 
 
 def fresh(env: Any, policy: Any, max_steps: int | None) -> Simulation:
-    """An environment as another one, neither reset nor stepped, whose episodes end once.
+    """Return a copy of an environment, neither reset nor stepped, with one episode per instance.
 
     Raises:
-        EnvError: it is none, or shows something else than the policy sees, or its episodes have no end.
+        EnvError: it is not an environment, its observations do not match the policy, or its episodes have no limit.
     """
     if isinstance(env, str):
         env = make(env, **({} if max_steps is None else {"max_steps": max_steps}))
     if not isinstance(env, Simulation):
         raise EnvError(
-            f"{env!r} is no environment.", hint='give a name, or trl.env.make("CartPole-v1").'
+            f"{env!r} is not an environment.", hint='give a name, or trl.env.make("CartPole-v1").'
         )
     sim = env.unstarted(max_steps=max_steps)
     if sim.max_steps is None:
-        raise EnvError(f"episodes of {sim!r} may have no end.", hint="give max_steps=1000, say.")
+        raise EnvError(
+            f"episodes of {sim!r} may have no end.", hint="set a limit, such as max_steps=1000."
+        )
     seen = tuple(sim.obs_space.shape), sim.obs_space.dtype
     if seen != (policy.shape, policy.dtype):
         raise EnvError(
-            f"the policy sees {policy.dtype}{list(policy.shape)}, and the environment shows "
+            f"the policy's observations are {policy.dtype}{list(policy.shape)}, but the environment returns "
             f"{seen[1]}{list(seen[0])}.",
-            hint="give an environment like the one that it learnt in.",
+            hint="give an environment with the same observation space as in training.",
         )
     return sim
 
 
-# --- of a result ---------------------------------------------------------------------------------
+# --- policy of a result ---------------------------------------------------------------------------
 
 
 def learnt(
@@ -495,7 +500,7 @@ def learnt(
     kept: Sequence[WrittenCheckpoint],
     step: int | Mapping[str, int] | None,
 ) -> LearntPolicy:
-    """The policy of a run; see `Result.policy`."""
+    """Return the policy of a run; see `Result.policy`."""
     policy = policy_of(ctx)
     graphs = graphs_of(policy)
     there = [one for one in graphs.values() if isinstance(one, PolicyGraph)]
@@ -508,7 +513,7 @@ def learnt(
         if lost:
             raise ExecutionError(
                 f"the run has no last value of {', '.join(lost)}.",
-                hint="result.policy(step=…) is that of a checkpoint that was kept.",
+                hint="use a checkpoint: result.policy(step=…).",
             )
     else:
         chosen = _select_checkpoint([one for one in kept if set(named) <= set(one.names)], step)
@@ -516,9 +521,9 @@ def learnt(
     several = [n for n, shape in named.items() if values[n].shape != shape]
     if several:
         raise ExecutionError(
-            f"there are several values of {', '.join(several[:3])}: "
-            f"{list(values[several[0]].shape)} where the network takes {list(named[several[0]])}.",
-            hint="checkpoint one of them, as in dnn[k == 0].checkpoint(folder), and give its step.",
+            f"the run has several values of {', '.join(several[:3])}: "
+            f"the shape is {list(values[several[0]].shape)}, but the network takes {list(named[several[0]])}.",
+            hint="save one of them, as in dnn[k == 0].checkpoint(folder), and pass step=.",
         )
     others = {n: one for one in there for n in one.frozen}
     if step is not None:
@@ -527,8 +532,8 @@ def learnt(
     if lost:
         raise ExecutionError(
             f"{'the run' if step is None else 'the checkpoint'} has no value of {', '.join(lost)}, "
-            "by which the policy acts, too.",
-            hint="" if step is None else "result.policy() is that of the last iteration.",
+            "which the policy needs.",
+            hint="" if step is None else "use the last iteration: result.policy().",
         )
     last = {n: frozen[n] for n in others} | indices(ctx, bounds, there)
     return LearntPolicy(
@@ -539,14 +544,14 @@ def learnt(
 def indices(
     ctx: Frontend, bounds: Mapping[str, int], graphs: Sequence[PolicyGraph]
 ) -> dict[str, Array]:
-    """Dimensions at their last points, and bounds, as far as policies read them."""
+    """Return the dimensions at their last points, and the bounds, that policies read."""
     known = {d.name: bounds[d.bound] - 1 for d in ctx.space if d.bound in bounds}
     known |= {name: int(value) for name, value in bounds.items()}
     return {n: np.array(known[n], np.int32) for one in graphs for n in one.indices}
 
 
 def _select_checkpoint(kept: Sequence[WrittenCheckpoint], step: Any) -> WrittenCheckpoint:
-    """The kept checkpoint of a step: the last one at that point of the first dimension."""
+    """Return the checkpoint of a step: the last one at that point of the first dimension."""
     if isinstance(step, Mapping):
         found = [one for one in kept if dict(one.point) == dict(step)]
     else:
@@ -556,14 +561,14 @@ def _select_checkpoint(kept: Sequence[WrittenCheckpoint], step: Any) -> WrittenC
         return max(found, key=lambda one: tuple(one.point.values()))
     if not kept:
         raise OptionError(
-            f"there is no step {step!r}: the run has kept no checkpoint of the policy's weights.",
-            hint="dnn[(i + 1) % 10 == 0].checkpoint(folder) keeps one every ten iterations; "
-            "result.policy() is the last.",
+            f"there is no step {step!r}: the run has no checkpoint of the policy's weights.",
+            hint="write dnn[(i + 1) % 10 == 0].checkpoint(folder) to save one every ten iterations; "
+            "result.policy() returns the last policy.",
         )
     steps = sorted({next(iter(one.point.values()), 0) for one in kept})
     shown = [str(n) for n in steps]
     shown = shown if len(shown) < 13 else [*shown[:6], "…", *shown[-3:], f"({len(steps)} in all)"]
     raise OptionError(
-        f"no checkpoint was kept of step {step!r}.",
-        hint=f"there are the steps {', '.join(shown)}; without one it is the last.",
+        f"there is no checkpoint of step {step!r}.",
+        hint=f"saved steps: {', '.join(shown)}; omit step= for the last policy.",
     )

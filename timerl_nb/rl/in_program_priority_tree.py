@@ -1,11 +1,9 @@
-"""A sum tree in a program: priorities that are drawn in proportion, as recurrent tensors.
+"""Sum tree of priorities as recurrent tensors, for prioritised replay inside a program. Source: 003_bc3f8b946743a61e §4.1.
 
-Levels of groups of `fanout` (003_bc3f8b946743a61e, section 4.1). A sum is computed anew from its children,
-never changed by a difference: a tree is a function of its leaves alone. Each level of a draw takes random
-bits of its own: an offset in float32 carried from the root down has too few of them for a million leaves.
-
-What a draw says of a leaf is taken from the group that it was found in. So whatever depends on the draw
-comes behind all that the draw reads, and XLA can put new leaves into the memory of the old ones.
+Levels consist of groups of `fanout` elements. Each sum is recomputed from its children, so a tree is a function of its
+leaves alone. Each level of a draw uses separate random bits: one float32 offset for all levels would have too few bits
+for a million leaves. The drawn priority is read from the group in which the leaf was found; so all uses of a draw come
+after its reads, and XLA can write new leaves into the same memory.
 """
 
 from __future__ import annotations
@@ -34,12 +32,18 @@ Tensor = RecurrentTensor
 
 @dataclass(frozen=True)
 class Draws:
-    """Leaves that were drawn, in proportion to their priorities.
+    """Leaves drawn in proportion to their priorities.
 
     Attributes:
-        index: i32 [count].
-        priority: f32 [count].
-        probability: of each, the share of its priority in all of them.
+        index: the leaves, i32 [count].
+        priority: their priorities, f32 [count].
+        probability: their priorities as fractions of the total, f32 [count].
+
+    Example:
+        >>> tree = trl.replay.device_tree(8).with_leaves([0, 3], 1.0)
+        >>> drawn = tree.draw(4, domain=t)
+        >>> drawn.index, drawn.weight(0.4)
+        (i32[4] @ (t), f32[4] @ (t))
     """
 
     index: Tensor
@@ -47,7 +51,7 @@ class Draws:
     probability: Tensor
 
     def weight(self, beta: Any) -> Tensor:
-        """(p / the least of those drawn) ** -beta, 1 at most; 0 where there was nothing to draw."""
+        """Return importance weights (p / smallest drawn p)**-beta, at most 1; 0 if all priorities are 0."""
         there = self.priority > 0
         ratio = where(there, self.priority, 1.0) / where(there, self.priority.min(axis=0), 1.0)
         return where(there, ratio ** -operand(None, beta), 0.0)
@@ -55,23 +59,34 @@ class Draws:
 
 @dataclass(frozen=True)
 class DeviceTree:
-    """Priorities of `size` leaves, at a point; `levels` are sums from the root's children to the leaves."""
+    """Sum tree of priorities at a point, created by `device_tree`.
+
+    Attributes:
+        size: the number of leaves.
+        fanout: the number of elements per group.
+        levels: the sums, from the root's children to the leaves.
+
+    Example:
+        >>> tree = trl.replay.device_tree(8)
+        >>> tree.with_leaves([0, 3], 1.0).total
+        f32[] @ ()
+    """
 
     size: int
     fanout: int
     levels: tuple[Tensor, ...]
 
     def __getitem__(self, index: Any) -> DeviceTree:
-        """The tree at another point: `tree[t + 1]`."""
+        """Return the tree at another point: `tree[t + 1]`."""
         return DeviceTree(self.size, self.fanout, tuple(level[index] for level in self.levels))
 
     def __setitem__(self, index: Any, other: DeviceTree) -> None:
-        """What the tree is there: `tree[t + 1] = tree.with_leaves(at, p)`."""
+        """Define the tree at other points: `tree[t + 1] = tree.with_leaves(at, p)`."""
         if (other.size, other.fanout) != (self.size, self.fanout):
             raise ShapeError(
-                f"a tree of {other.size} leaves by {other.fanout} is no tree of {self.size} by "
-                f"{self.fanout}.",
-                hint="make both with the same size and fanout.",
+                f"a tree of {other.size} leaves with fanout {other.fanout} is assigned to one of "
+                f"{self.size} leaves with fanout {self.fanout}.",
+                hint="create both with the same size and fanout.",
             )
         for mine, theirs in zip(self.levels, other.levels, strict=True):
             mine[index] = theirs
@@ -83,28 +98,31 @@ class DeviceTree:
 
     @property
     def total(self) -> Tensor:
-        """Their sum, as draws have it."""
+        """Sum of all priorities, as used by draws."""
         return self.levels[0].cumsum(ordered=True).take(self.fanout - 1)
 
     def with_leaves(self, at: Any, priority: Any) -> DeviceTree:
-        """The tree with other priorities at some leaves; of one that is named twice the last counts.
+        """Return the tree with other priorities at some leaves.
 
         Args:
-            at: i32 [count]; those that are no leaves are left out.
-            priority: f32 [count], or one for all. What is no positive number counts as 0.
+            at: leaves, i32 [count]; numbers outside the tree are ignored, and the last of repeated ones wins.
+            priority: priorities, f32 [count], or one for all; negative numbers and NaN count as 0.
+
+        Raises:
+            ShapeError: the leaves are not integers, or the shapes do not match.
         """
         ctx = self.levels[0].ctx
         at, priority = operand(ctx, at), operand(ctx, priority).cast("f32")
         if not is_integer(at.dtype):
             raise ShapeError(
-                f"leaves are integers, not {at.type}.",
-                hint="x.floor().cast('i32') makes integers of fractions.",
+                f"leaves must be integers, not {at.type}.",
+                hint="convert fractions by x.floor().cast('i32').",
             )
         at = at.cast("i32")
         if at.rank != 1 or priority.shape not in ((), at.shape):
             raise ShapeError(
-                f"priorities {priority.type} do not go with leaves {at.type}.",
-                hint="give an axis of leaves, and as many priorities or one.",
+                f"priorities {priority.type} do not match leaves {at.type}.",
+                hint="give a vector of leaves, and as many priorities or one.",
             )
         at = where((at >= 0) & (at < self.size), at, -1)
         levels = [self.levels[-1].put(at, where(priority > 0, priority, 0.0))]
@@ -114,14 +132,13 @@ class DeviceTree:
         return DeviceTree(self.size, self.fanout, tuple(reversed(levels)))
 
     def draw(self, count: int, *, domain: Any = None) -> Draws:
-        """Leaves in proportion to their priorities, stratified: the k-th is of the k-th part of all.
+        """Draw leaves in proportion to their priorities, stratified: draw k lies in part k of the total.
 
-        A leaf with priority 0 is never drawn while there is another one; without any, what is drawn has
-        priority 0.
+        A leaf of priority 0 is drawn only if all priorities are 0.
 
         Args:
-            count: how many.
-            domain: over which dimensions draws are independent; those of the tree by default.
+            count: the number of draws.
+            domain: the dimensions over which draws are independent; by default those of the tree.
         """
         count = integer("the number of draws", count, least=1)
         over = self.levels[0].domain if domain is None else domain
@@ -142,46 +159,59 @@ class DeviceTree:
         return Draws(group, priority, priority / maximum(total, np.float32(1e-38)))
 
     def _children(self, level: Tensor, group: Tensor) -> Tensor:
-        """The groups of a level: [count, fanout]; zeros for one that is none."""
+        """Return the groups of a level: [count, fanout]; zeros outside the level."""
         return level.reshape(-1, self.fanout).take(group)
 
 
 def chosen(sums: Tensor, share: Tensor, size: int) -> Tensor:
-    """The child of each group at a share of the group's sum: the first that goes beyond it.
+    """Return the child of each group at a fraction of the group's sum: the first whose running sum exceeds it.
 
-    Sums that are added up in order grow only where there is a priority, so that the child has one; at the end, where
-    a share may be rounded to the whole sum, it is the first that reaches that. It is the first of all where none has any.
+    Sums added in order increase only at positive priorities, so the child has one. If the fraction is rounded up to the whole
+    sum, the child is the first that reaches the sum. If all priorities are 0, it is the first child.
 
     Args:
-        sums: of a group's children, running: [count, size].
-        share: [count].
+        sums: the running sums of each group's children: [count, size].
+        share: the fractions: [count].
     """
     whole = sums.take(size - 1, 1)
     below = (sums <= (share * whole).unsqueeze(-1)) & (sums < whole.unsqueeze(-1))
-    # XLA adds up several at once, and takes minima one by one
+    # A sum, not a minimum: XLA vectorises sums
     return below.cast("i32").sum(axis=-1)
 
 
 def device_tree(size: int, fanout: int = 8, *, domain: Any = None) -> DeviceTree:
-    """A sum tree of `size` leaves for prioritised replay inside a program.
+    """Create a sum tree of priorities, for prioritised replay inside a program.
 
-    Without a domain all its priorities are 0. With one it is a recurrent tree, whose equations follow::
+    Without a domain all priorities are 0. With a domain it is a recurrent tree, to be defined by branches::
 
         tree = trl.replay.device_tree(N, domain=(t,))
         tree[0] = trl.replay.device_tree(N)
         drawn = tree.draw(256)
         tree[t + 1] = tree.with_leaves(drawn.index, error ** 0.6)
 
-    Each level is one array of float32, written in place: 4 · size · (1 + 1 / (fanout - 1)) bytes.
+    Each level is one float32 array, updated in place: 4 · size · (1 + 1 / (fanout - 1)) bytes in all.
 
     Args:
-        size: how many leaves, at least 1.
-        fanout: of each group, at least 2.
+        size: the number of leaves, from 1 to 2**30.
+        fanout: the number of elements per group, at least 2.
+        domain: the dimensions that the tree varies over.
+
+    Raises:
+        ShapeError: an argument is out of range.
+
+    Example:
+        >>> tree = trl.replay.device_tree(100, domain=t)
+        >>> tree[0] = trl.replay.device_tree(100)
+        >>> tree[t + 1] = tree.with_leaves([3], 1.0)
+        >>> tree.draw(4).index
+        i32[4] @ (t)
     """
     size = integer("the size of a tree", size, least=1)
     fanout = integer("fanout", fanout, least=2)
     if size > 2**30:
-        raise ShapeError(f"a tree has at most 2**30 leaves, not {size:,}.")
+        raise ShapeError(
+            f"a tree has at most 2**30 leaves, not {size:,}.", hint="use a smaller size."
+        )
     counts = [size]
     while counts[-1] > fanout:
         counts.append(-(-counts[-1] // fanout))

@@ -1,4 +1,4 @@
-"""Actor and actor-critic networks from an environment's spaces."""
+"""Actor and actor-critic networks, sized by an environment's spaces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Actions = Categorical | MultiCategorical | Normal
 
 @dataclass(frozen=True)
 class Design:
-    """What a network looks like: widths of the tanh layers, which critic, first weights."""
+    """Structure of a network: widths of the tanh layers, kind of critic, initialisation."""
 
     hidden: tuple[int, ...]
     critic: Critic
@@ -34,22 +34,24 @@ class Design:
 
 
 class Policy(Module):
-    """A tanh network from observations to a distribution over actions, and perhaps to a value.
+    """Tanh network from observations to a distribution over actions, and optionally to a value.
 
-    Discrete actions are chosen by the softmax of the network's results, each by a part of them where
-    there are several; those of a `Box` are drawn around them, with standard deviations that are
-    parameters of their own.
+    Discrete actions have categorical distributions with the outputs as logits. Actions in a `Box` have normal
+    distributions with the outputs as means; the standard deviations are parameters.
     """
 
     def __init__(self, env: Simulation, design: Design, domain: Any, name: str) -> None:
         space = env.act_space
         if not isinstance(space, Discrete | MultiDiscrete | Box):
             raise EnvError(
-                f"policies choose discrete actions or numbers; {space} is not supported.",
+                f"policies choose discrete actions or numbers, but the action space is {space}.",
                 hint="use an environment whose action space is Discrete, MultiDiscrete or a Box.",
             )
         if isinstance(space, Box) and space.dtype != "f32":
-            raise EnvError(f"policies choose float32 numbers; {space} is not supported.")
+            raise EnvError(
+                f"policies choose float32 numbers, but the action space is {space}.",
+                hint='use an action space Box(low, high, shape, "f32").',
+            )
         self._inputs = prod(env.obs_space.shape)
         self._obs_shape = tuple(env.obs_space.shape)
         self._act_shape = tuple(space.shape)
@@ -62,7 +64,7 @@ class Policy(Module):
         self.trunk = (
             MLP(sizes, gain=design.gain, name=f"{name}trunk", **how) if design.hidden else None
         )
-        # small first weights: the first policy hardly depends on what it sees
+        # Small initial weights: the initial policy hardly depends on observations.
         self.actor = Linear(sizes[-1], outputs, gain=0.01, name=f"{name}actor", **how)
         self.log_std = (
             parameter(space.shape, domain=domain, name=f"{name}log_std")
@@ -87,7 +89,7 @@ class Policy(Module):
         return twin
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
-        """The last hidden layer, written once per observation: its gradients add up before it."""
+        """Return the last hidden layer, written once per observation so that its gradients are summed first."""
         if o.read not in self._seen:
             self._seen[o.read] = self._layers(o, self.trunk)
         return self._seen[o.read]
@@ -102,16 +104,17 @@ class Policy(Module):
         """Return the distribution over actions for the observation `o`.
 
         Args:
-            mask: the allowed actions, as for `trl.distributions.Categorical`. Its draws, modes,
-                log-probabilities and entropy are those of the allowed actions.
+            o: the observation.
+            mask: the allowed actions, as for `trl.distributions.Categorical`. Draws, modes, log-probabilities and
+                entropy are those of the allowed actions.
 
         Raises:
-            ShapeError: the mask does not fit, or actions are numbers and so have no mask.
+            ShapeError: the mask does not match, or the actions are numbers.
         """
         if mask is not None and self.log_std is not None:
             raise ShapeError(
                 "a mask is for discrete actions, but this policy's actions are numbers.",
-                hint="clip the actions, or give the space the ends that are allowed.",
+                hint="clip the actions, or narrow the bounds of the action space.",
             )
         made = self.actor(self._features(o))
         if self.critic is not None:
@@ -123,7 +126,7 @@ class Policy(Module):
         return Normal(made.reshape(self._act_shape).named("mean"), self.log_std)
 
     def value(self, o: RecurrentTensor) -> RecurrentTensor:
-        """The critic's value of the observation `o`, without axes."""
+        """Return the critic's value of the observation `o`, a scalar."""
         if self.critic is None:
             raise TimeRLError(
                 "this policy has no critic.", hint="build it with from_env(env, critic=True)."
@@ -132,12 +135,12 @@ class Policy(Module):
         return self.critic(seen).reshape(())
 
     def sample(self, o: RecurrentTensor, *, mask: Any = None, **options: Any) -> RecurrentTensor:
-        """Draw an action for the observation `o`; `log_prob` knows the distribution it came from.
+        """Draw an action for the observation `o`; `log_prob` of it uses the same distribution.
 
         Args:
-            mask: the allowed actions, as for a call. `log_prob` of the action applies it, too. For
-                an entropy, use the distribution: `dnn(o, mask).entropy()`.
-            options: passed on to the distribution's `sample`.
+            mask: the allowed actions, as for a call; `log_prob` of the action uses it, too. For the entropy, use the
+                distribution: `dnn(o, mask).entropy()`.
+            options: passed to the distribution's `sample`.
         """
         dist = self(o, mask)
         a = dist.sample(**options)
@@ -145,24 +148,34 @@ class Policy(Module):
         return a
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
-        """The log-probability of an action that `sample` returned.
+        """Return the log-probability of an action drawn by `sample`.
 
         Raises:
-            TimeRLError: the action is not one that this policy sampled.
+            TimeRLError: this policy has not drawn the action.
         """
         made = self._made.get(a.read.source) if isinstance(a, RecurrentTensor) else None
         if made is None or made[0].read != a.read:
             raise TimeRLError(
                 "log_prob(a) needs exactly the action that sample(o) returned.",
-                hint="dnn(o).log_prob(a) takes any observation and action.",
+                hint="for other actions, write dnn(o).log_prob(a).",
             )
         return made[1].log_prob(a)
 
 
 class DNNBuilder:
-    """Builds policies whose parameters vary over `domain` (the iterations).
+    """Builder of policy networks, sized by an environment's spaces.
 
-    `name` goes before the parameters' names; by default it tells several policies apart.
+    Args:
+        domain: the dimensions that the parameters vary over, usually the iterations.
+        name: the prefix of the parameters' names; unique by default.
+
+    Example:
+        >>> env = trl.env.make("CartPole-v1")
+        >>> dnn = trl.DNNBuilder(domain=i).from_env(env, (64, 64), critic=True).build()
+        >>> o = trl.like(env.obs_space, domain=(b, i, t))
+        >>> a = dnn.sample(o)
+        >>> a, dnn.log_prob(a), dnn.value(o)
+        (i32[] @ (b, i, t), f32[] @ (b, i, t), f32[] @ (b, i, t))
     """
 
     def __init__(self, domain: Any = (), name: str = "") -> None:
@@ -178,33 +191,63 @@ class DNNBuilder:
         init: ScaledInit = scaled_normal,
         gain: float = 1.0,
     ) -> Self:
-        """Take sizes from the environment.
+        """Set the sizes from an environment, and the structure of the network.
 
         Args:
+            env: the environment.
             hidden: the widths of the tanh layers.
-            critic: whether there is a value as well, from the same layers; "apart": from layers of
-                its own.
-            init: what draws the first weights, given their gain: `nn.scaled_normal` or
-                `nn.orthogonal`.
-            gain: that of the tanh layers; the actor's is 0.01, the critic's 1.
+            critic: whether the network has a value output, from the same layers; "apart" gives it separate layers.
+            init: the initialiser of the weights, a function of the gain: `nn.scaled_normal` or `nn.orthogonal`.
+            gain: the gain of the tanh layers; that of the actor's last layer is 0.01, that of the critic's 1.
+
+        Returns:
+            the builder.
+
+        Raises:
+            EnvError: `env` is not an environment.
+            TimeRLError, ShapeError: an argument is invalid.
+
+        Example:
+            >>> builder = trl.DNNBuilder(domain=i).from_env(trl.env.make("CartPole-v1"), (64, 64))
+            >>> len(builder.build().params)
+            6
         """
         if not isinstance(env, Simulation):
-            raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
+            raise EnvError(f"{env!r} is not an environment.", hint="pass trl.env.make(...).")
         if not isinstance(critic, bool) and critic != "apart":
-            raise TimeRLError(f"critic={critic!r} is none of False, True and 'apart'.")
+            raise TimeRLError(
+                f"critic={critic!r} is not a kind of critic.", hint="use False, True or 'apart'."
+            )
         if not callable(init):
             raise TimeRLError(
-                f"init={init!r} draws no weights.", hint="nn.scaled_normal or nn.orthogonal."
+                f"init={init!r} is not an initialiser.",
+                hint="use nn.scaled_normal or nn.orthogonal.",
             )
         if not isinstance(hidden, Sequence) or isinstance(hidden, str):
-            raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")
+            raise ShapeError(
+                f"hidden must be a list of widths, not {hidden!r}.", hint="write hidden=[32, 32]."
+            )
         self._given = env, Design(tuple(hidden), critic, init, gain)
         return self
 
     def build(self) -> Policy:
+        """Create the network's parameters in the open context, and return the network.
+
+        Returns:
+            a module: `dnn(o)` is a distribution over actions; `dnn.sample(o)`, `dnn.log_prob(a)`, `dnn.value(o)`.
+
+        Raises:
+            TimeRLError: `from_env` has not been called.
+            EnvError: the action space is not supported.
+
+        Example:
+            >>> dnn = trl.DNNBuilder(domain=i).from_env(trl.env.make("CartPole-v1")).build()
+            >>> dnn(trl.zeros(4)).entropy()
+            f32[] @ (i)
+        """
         if self._given is None:
             raise TimeRLError(
-                "there is nothing to build.", hint="call from_env(env) before build()."
+                "build() is called before from_env(env).", hint="call from_env(env) first."
             )
         return Policy(*self._given, self._domain, self._prefix())
 

@@ -1,7 +1,7 @@
-"""Replay without a buffer: the last points of a dimension, some of which are looked at again.
+"""Replay from a window of the program's own past, without a separate buffer.
 
-A program reads its own past (semantics.md, section 3). What it picks from a window of it is kept in a
-ring of the window's length, whatever the dimension's is, and looked up there.
+A program can read its earlier points. Values read from a window are stored in a ring buffer of the window's length,
+whatever the length of the dimension.
 """
 
 from __future__ import annotations
@@ -23,8 +23,15 @@ from timerl_nb.env.environment import Step
 class Window:
     """The last `length` transitions of `steps` points each that have ended by the current point.
 
-    Their positions count from the oldest, 0, to the one that ends now. Until the first has ended there
-    is one position, which stands for what is not there yet.
+    Positions count from the oldest transition, 0, to the one that ends at the current point. Before the first transition has
+    ended there is one position, with values of an incomplete transition.
+
+    Example:
+        >>> memory = trl.replay.window(1_000, over=t)
+        >>> at = memory.draw(8, domain=t)
+        >>> o = trl.data(np.zeros((5, 4), "f4"), domain=t)
+        >>> memory.starts(o, at)
+        f32[8,4] @ (t)
     """
 
     ctx: Any
@@ -34,52 +41,66 @@ class Window:
 
     @property
     def count(self) -> RecurrentTensor:
-        """How many there are, at least 1: i32 over the dimension."""
+        """Number of transitions in the window, at least 1: i32 over the dimension."""
         return value_of(self.ctx, self._end_points.length)
 
     def draw(self, count: int, *, domain: Any) -> RecurrentTensor:
-        """Positions of `count` transitions, each as likely as the others: i32 [count] over `domain`.
+        """Draw positions of transitions uniformly.
 
         Args:
-            domain: has the window's dimension; with those of environments each draws its own.
+            count: the number of draws.
+            domain: the dimensions of the draws, including the window's; add that of environments for a separate
+                draw per environment.
+
+        Returns:
+            positions, i32 [count] over `domain`.
 
         Raises:
-            DomainError: it lacks that dimension.
+            DomainError: the domain does not contain the window's dimension.
         """
         names = as_dims(self.ctx, self.ctx.space, domain)
         if self.along not in names:
             raise DomainError(
-                f"what is drawn from a window along {self.along} varies over it, not over "
-                f"({', '.join(names)}) alone.",
+                f"draws from a window along {self.along} vary over ({', '.join(names)}), but not over "
+                f"{self.along}.",
                 hint=f"add {self.along} to the domain.",
             )
         bits = random_bits((integer("the number of draws", count, least=1),), domain=names)
         return (bits % self.count.cast("u32")).cast("i32")
 
     def starts(self, x: RecurrentTensor, at: Any) -> RecurrentTensor:
-        """What a tensor was where the transitions at some positions began; no gradient flows there.
+        """Return a tensor's values at the points where transitions began; no gradient flows through them.
 
-        What does not vary over the dimension was the same everywhere.
+        Args:
+            x: the tensor; it may be constant along the window's dimension.
+            at: positions in the window.
 
         Returns:
-            the axes of `at` and then those of `x`, over the dimensions of both.
+            the axes of `at`, then those of `x`, over the dimensions of both.
         """
         back, now = self.steps - 1, sym(self.along)
         first, last = maximum(now - self.length + 1 - back, 0), maximum(now - back, 0)
         return self._gather_at(x, span(first, last + 1), at)
 
     def ends(self, x: RecurrentTensor, at: Any) -> RecurrentTensor:
-        """What a tensor was where the same transitions ended, such as the return of their rewards."""
+        """Return a tensor's values at the points where the same transitions ended, such as their returns."""
         return self._gather_at(x, self._end_points, at)
 
     def returns(
         self, step: Step, gamma: float
     ) -> tuple[RecurrentTensor, RecurrentTensor, RecurrentTensor]:
-        """Of the transition that ends now: the sum of its rewards, what it led to, and a value's worth there.
+        """Return the n-step return of the transition that ends at the current point, its final observation, and the discount there.
 
-        Rewards and values are worth less step by step by `gamma`. It stops where an episode does: what
-        it led to is that step's `final_obs`, where a value is worth nothing if the episode terminated, and
-        is still worth something if it was cut off. A target is `gain + worth * value(after)`.
+        Rewards are discounted by `gamma`. At the end of an episode the sum stops: the final observation is that step's
+        `final_obs`, and the discount is 0 if the episode terminated, but not if it was truncated. The target of a value
+        is `gain + worth * value(after)`.
+
+        Args:
+            step: the result of `env.step`.
+            gamma: the discount.
+
+        Returns:
+            (gain, after, worth): the sum of rewards, the final observation, and the discount of its value.
         """
 
         def read_back(x: RecurrentTensor, k: int) -> RecurrentTensor:
@@ -97,18 +118,18 @@ class Window:
 
     @property
     def leaf(self) -> RecurrentTensor:
-        """The leaf that the transition which ends now has in a tree of `length`: i32 [1], -1 if none ends."""
+        """Leaf of the transition that ends at the current point in a tree of `length`: i32 [1], -1 if none ends."""
         now = value_of(self.ctx, sym(self.along))
         return where(now >= self.steps - 1, now % self.length, -1).reshape((1,))
 
     def of_leaves(self, leaf: RecurrentTensor) -> RecurrentTensor:
-        """The positions of the transitions that leaves of such a tree stand for."""
+        """Return the positions of the transitions of such leaves."""
         now = value_of(self.ctx, sym(self.along))
         return now - (now - leaf) % self.length - value_of(self.ctx, self._end_points.lo)
 
     @property
     def _end_points(self) -> Slice:
-        """The points at which they ended."""
+        """The points at which the transitions ended."""
         now = sym(self.along)
         return span(maximum(now - self.length + 1, minimum(self.steps - 1, now)), now + 1)
 
@@ -120,24 +141,32 @@ class Window:
 
 
 def window(length: int, over: Any, *, steps: int = 1) -> Window:
-    """The last `length` transitions along a dimension, to be drawn from.
+    """Create a replay window over the last `length` transitions along a dimension.
 
-    `memory = trl.replay.window(100_000, over=t)`; `at = memory.draw(8, domain=(b, t))` are positions for
-    each environment and step; `memory.starts(o, at)` is what had been observed there. Of a tensor that is
-    read so the last `length` values are kept (`length + steps - 1` of what `starts` reads), in one ring.
+    `memory.draw(8, domain=(b, t))` draws positions for each environment and step; `memory.starts(o, at)` returns the
+    observations there. Each tensor read this way is stored in one ring buffer of `length` values (`length + steps - 1`
+    for `starts`).
 
     Args:
-        length: how many, at least 1.
+        length: the number of transitions, at least 1.
         over: one dimension.
-        steps: of a transition: it begins so many points, less one, before it ends.
+        steps: the number of points per transition.
+
+    Returns:
+        a `Window`.
 
     Raises:
-        ShapeError: `length` or `steps` is no integer of at least 1.
-        DomainError: there is no such dimension, or there are several.
+        ShapeError: `length` or `steps` is not an integer of at least 1.
+        DomainError: `over` is not one dimension.
+
+    Example:
+        >>> memory = trl.replay.window(100_000, over=t)
+        >>> memory.draw(8, domain=(b, t))
+        i32[8] @ (b, t)
     """
     ctx = current()
     names = as_dims(ctx, ctx.space, over)
     if len(names) != 1:
-        raise DomainError("a window goes back along one dimension.", hint="over=t, for example.")
+        raise DomainError("a window extends along one dimension.", hint="write over=t.")
     long = integer("the length of a window", length, least=1, most=2**31 - 1)
     return Window(ctx, long, names[0], integer("steps", steps, least=1))

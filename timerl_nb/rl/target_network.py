@@ -1,4 +1,4 @@
-"""Target networks: a network's parameters as they were, or were on average, some steps before (Mnih et al. 2015)."""
+"""Target networks: delayed or averaged parameters of another network. Source: Mnih et al. 2015."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ M = TypeVar("M", bound=Module)
 
 
 class Target(Generic[M]):
-    """A network beside another one, whose parameters begin as its and follow it.
+    """Copy of a network, with parameters that follow those of the original.
 
-    `take_over` or `approach` says how, once the optimiser's step is written.
+    Call `take_over` or `approach` after the optimiser's step.
 
     Attributes:
-        network: the same layers with parameters of their own; no gradient flows to those.
+        network: the same layers with separate parameters; no gradient flows to them.
     """
 
     def __init__(self, of: M) -> None:
@@ -30,8 +30,8 @@ class Target(Generic[M]):
             domain = p.op.domain
             if not domain:
                 raise DomainError(
-                    f"{p.name} has no dimension to change along, and a target none to follow it.",
-                    hint="make the network with domain=(t,), t being the steps.",
+                    f"{p.name} has no dimension to change along, so a target cannot follow it.",
+                    hint="create the network with domain=(t,), where t counts the steps.",
                 )
             own = tensor(p.shape, p.dtype, domain=domain).named(f"{p.name}.target")
             first = {domain[-1]: 0}
@@ -42,14 +42,14 @@ class Target(Generic[M]):
         self.network: M = of.with_values([own.detach() for _, own in self._pairs])
 
     def take_over(self, every: int) -> None:
-        """All parameters are taken over after each so many steps."""
+        """Copy all parameters after every `every` steps."""
         every = integer("every", every, least=1)
         for p, own in self._pairs:
             step = value(Index(p.ctx, sym(p.op.domain[-1]) + 1))
             self._update_target(p, own, where(step % every == 0, p.next, own))
 
     def approach(self, share: float) -> None:
-        """At each step the target moves so far towards the network (Lillicrap et al. 2016)."""
+        """Move the target by the fraction `share` towards the network at each step. Source: Lillicrap et al. 2016."""
         share = number("the share", share, least=0, most=1)
         for p, own in self._pairs:
             self._update_target(p, own, own + share * (p.next - own))

@@ -1,4 +1,4 @@
-"""Transitions that are drawn from a window of the past for one step of learning, all alike or by priority."""
+"""Sampling of transitions from a replay window, uniformly or by priority."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from timerl_nb.rl.replay_window import Window
 
 Tensor = RecurrentTensor
 
-_LEAST = 1e-3  # what is added to an error, so that no transition is never drawn again
+_LEAST = 1e-3  # added to errors: every transition can be drawn again
 
 
 class Remembered:
-    """Some of a window's transitions at every point of a domain.
+    """Transitions drawn from a window at every point of a domain.
 
-    With `alpha` they are drawn in proportion to (|error| + 0.001) ** alpha, as of when they were drawn
-    last; a new one has the greatest such priority so far (Schaul et al. 2016). `update` says what the errors were.
+    With `alpha` they are drawn in proportion to (|error| + 0.001)**alpha, with the error of their last draw; a new transition
+    has the greatest priority so far (Schaul et al. 2016). `update` sets the errors.
 
     Args:
-        count: how many.
-        domain: indices of dimensions, the window's last: `(b, t)` is a memory for each of `b`.
-        alpha: None for all alike.
-        beta: how far `weight` makes up for what is drawn more often.
+        count: the number of draws.
+        domain: indices of dimensions, the window's last: `(b, t)` draws for each environment.
+        alpha: the exponent of priorities; None for uniform draws.
+        beta: the exponent of the importance weights.
 
     Attributes:
         at: their positions in the window, i32 [count].
-        weight: f32 [count], 1 at most; or 1.0.
+        weight: importance weights, f32 [count], at most 1; or 1.0.
     """
 
     def __init__(
@@ -53,23 +53,23 @@ class Remembered:
         self._tree = device_tree(window.length, domain=domain)
         self._most = tensor((), domain=domain).named("most")
         self._tree[(*outer, 0)] = device_tree(window.length)
-        self._most[(*outer, 0)] = (1.0 + _LEAST) ** self._alpha  # of an error of 1, as in `Replay`
+        self._most[(*outer, 0)] = (1.0 + _LEAST) ** self._alpha  # for an error of 1, as in `Replay`
         self._full: DeviceTree = self._tree.with_leaves(window.leaf, self._most)
         self._drawn: Draws = self._full.draw(count)
         self.at, self.weight = window.of_leaves(self._drawn.index), self._drawn.weight(beta)
 
     def starts(self, x: Tensor) -> Tensor:
-        """What a tensor was where they began."""
+        """Return a tensor's values at the points where the transitions began."""
         return self._window.starts(x, self.at)
 
     def returns(self, step: Step, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Their rewards' sum, what they led to, and what a value there is worth (`Window.returns`)."""
+        """Return the transitions' n-step returns, final observations and discounts (`Window.returns`)."""
         gain, after, worth = self._window.returns(step, gamma)
         ends = self._window.ends
         return ends(gain, self.at), ends(after, self.at), ends(worth, self.at)
 
     def update(self, error: Tensor) -> None:
-        """How wrong they turned out to be, [count]: their priorities from the next step on."""
+        """Set the errors of the drawn transitions, [count]: their priorities from the next step on."""
         if self._alpha is None:
             return
         *outer, last = self._domain

@@ -494,9 +494,9 @@ def test_normal_distribution() -> None:
             trl.grad(drawn.sample().sum(), w)
         with pytest.raises(trl.errors.ShapeError, match="do not broadcast"):
             trl.distributions.Normal(w, np.zeros(3, np.float32))
-        with pytest.raises(trl.errors.ShapeError, match="does not go with"):
+        with pytest.raises(trl.errors.ShapeError, match="does not broadcast to"):
             trl.distributions.Normal(w, np.zeros((3, 2), np.float32))
-        with pytest.raises(trl.errors.ShapeError, match="a draw is"):
+        with pytest.raises(trl.errors.ShapeError, match="a draw must have the shape"):
             normal.log_prob(trl.zeros((3,)))
     result = ctx.compile({B: 5000}).execute(progress=False)
     scipy = jax.scipy.stats.norm

@@ -617,14 +617,14 @@ def two_steps(ctx, b, B, t, T):
     env.step(a)  # here
 
 
-@wrong(errors.DomainError, "the time dimension is the one that actions have")
+@wrong(errors.DomainError, "there is no time dimension, which only actions have")
 def actions_without_time(ctx, b, B, t, T):
     env = trl.env.make("CartPole-v1")
     env.reset(domain=(b,))
     env.step(trl.random.bits(domain=(b,)).cast("i32"))  # here
 
 
-@wrong(errors.EnvError, "an action is")
+@wrong(errors.EnvError, "an action must be")
 def action_of_another_type(ctx, b, B, t, T):
     env = trl.env.make("CartPole-v1")
     env.reset(domain=(b,))

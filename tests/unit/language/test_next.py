@@ -343,13 +343,13 @@ def test_a_module_is_saved_as_it_is_when_complete(tmp_path: Path) -> None:
         optimizer = trl.optim.SGD(net.params)
         net.head.weight.sum().backward()
         net.more = scalar(i, 1.0, "more")
-        with pytest.raises(TimeRLError, match="others than those that the optimiser took") as e:
+        with pytest.raises(TimeRLError, match="have changed since the optimiser was created") as e:
             optimizer.step()
         assert "more is made at" in str(e.value) and "trl.optim.SGD(net.params)" in str(e.value)
         given = [net.head.weight]
         optimizer = trl.optim.SGD(given)
         given.append(net.more)
-        with pytest.raises(DomainError, match="others than those that the optimiser took"):
+        with pytest.raises(DomainError, match="have changed since the optimiser was created"):
             optimizer.step()
     ctx.compile({I: 2}).execute()
     assert set(load(tmp_path / "net" / "i=1.safetensors")) == {

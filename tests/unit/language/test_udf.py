@@ -285,7 +285,7 @@ def test_functions_that_fail(function: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "kind", "message"),
     [
-        (lambda b, t, r: trl.udf(3, out="f32"), errors.ShapeError, "is no function"),
+        (lambda b, t, r: trl.udf(3, out="f32"), errors.ShapeError, "is not a function"),
         (lambda b, t, r: trl.udf(failing, out=7), errors.ShapeError, "does not declare an output"),
         (lambda b, t, r: trl.udf(failing, out="c64"), errors.ShapeError, "not an element type"),
         (

@@ -173,9 +173,9 @@ def test_a_window_has_its_transitions_at_every_point(length: int) -> None:
     ("wrong", "message"),
     [
         (lambda b, t: trl.replay.window(0, over=t), "must be an integer of at least 1"),
-        (lambda b, t: trl.replay.window(4, over=(b, t)), "goes back along one dimension"),
+        (lambda b, t: trl.replay.window(4, over=(b, t)), "extends along one dimension"),
         (lambda b, t: trl.replay.window(4, over=t, steps=1.5), "must be an integer"),
-        (lambda b, t: trl.replay.window(4, over=t).draw(3, domain=(b,)), "varies over it"),
+        (lambda b, t: trl.replay.window(4, over=t).draw(3, domain=(b,)), "but not over t"),
     ],
 )
 def test_windows_that_are_none(wrong: Any, message: str) -> None:

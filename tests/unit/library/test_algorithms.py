@@ -157,7 +157,7 @@ def test_synthetic_episodes_can_be_cut() -> None:
 def test_unknown_environments_and_networks() -> None:
     with pytest.raises(trl.errors.EnvError, match="there is no environment 'Walk'"):
         trl.algorithms.ppo("Walk")
-    with pytest.raises(trl.errors.ShapeError, match="hidden is a list"):
+    with pytest.raises(trl.errors.ShapeError, match="hidden must be a list"):
         trl.algorithms.reinforce(hidden=64)  # type: ignore[arg-type]
     env = trl.env.make("CartPole-v1")
     trl.algorithms.ppo(env)

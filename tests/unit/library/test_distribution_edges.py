@@ -381,9 +381,9 @@ def test_masks_that_allow_nothing_or_do_not_fit() -> None:
             (lambda: D.Categorical(trl.zeros((4,)), trl.data(none, domain=t)), r"row \(1,\)"),
             (lambda: D.MultiCategorical(x, (2, 3), [1, 1, 0, 0, 0]), "among 2 to 4"),
             (lambda: D.Categorical(x, trl.zeros((5,))), "boolean, or zeros and ones"),
-            (lambda: D.Categorical(x, [1, 0, -1, 1, 1]), "zeros and ones alone"),
-            (lambda: D.Categorical(x, [True] * 4), "does not go with logits"),
-            (lambda: D.Categorical(x, [[True] * 5]), "does not go with logits"),
+            (lambda: D.Categorical(x, [1, 0, -1, 1, 1]), "values other than 0 and 1"),
+            (lambda: D.Categorical(x, [True] * 4), "does not broadcast to logits"),
+            (lambda: D.Categorical(x, [[True] * 5]), "does not broadcast to logits"),
             (lambda: policy(trl.zeros((3,)), mask=[True]), "actions are numbers"),
         ):
             with pytest.raises(ShapeError, match=said) as raised:

@@ -276,14 +276,14 @@ def test_what_does_not_go_together_is_said() -> None:
             (lambda: D.MultiCategorical(logits, (2, 2)), r"choices of \(2, 2\)"),
             (lambda: D.MultiCategorical(logits, (2, -3)), "positions"),
             (lambda: D.Bernoulli(trl.constant(1)), "floating-point"),
-            (lambda: D.Beta(mean, trl.zeros((2, 3))), "does not go with"),
-            (lambda: D.Beta(mean, 1.0).log_prob(trl.zeros((2,))), "a draw is"),
+            (lambda: D.Beta(mean, trl.zeros((2, 3))), "does not broadcast to"),
+            (lambda: D.Beta(mean, 1.0).log_prob(trl.zeros((2,))), "a draw must have the shape"),
             (lambda: D.TanhNormal(mean, 0.0).entropy(), "no entropy in closed form"),
-            (lambda: D.TanhNormal(mean, 0.0, 1.0, 1.0), "low end"),
-            (lambda: D.TanhNormal(mean, 0.0).kl(D.TanhNormal(mean, 0.0, 0.0, 1.0)), "other ends"),
+            (lambda: D.TanhNormal(mean, 0.0, 1.0, 1.0), "low must be below high"),
+            (lambda: D.TanhNormal(mean, 0.0).kl(D.TanhNormal(mean, 0.0, 0.0, 1.0)), "on different intervals"),
             (lambda: D.Categorical(logits).log_prob(mean), "positions are integers"),
-            (lambda: D.Normal(mean, 0.0).kl(D.Normal(trl.zeros(()), 0.0)), "different shapes"),
-            (lambda: D.Bernoulli(mean).kl(D.Bernoulli(trl.zeros((2, 3)))), "different shapes"),
+            (lambda: D.Normal(mean, 0.0).kl(D.Normal(trl.zeros(()), 0.0)), "of one shape"),
+            (lambda: D.Bernoulli(mean).kl(D.Bernoulli(trl.zeros((2, 3)))), "of one shape"),
             (
                 lambda: D.MultiCategorical(logits, (2, 3)).kl(
                     D.MultiCategorical(logits.take(0), (2, 3))

@@ -166,7 +166,7 @@ def test_what_cannot_be_evaluated_is_said() -> None:
         env = trl.env.make("CartPole-v1")
         network = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
         other.policy(network)
-        with pytest.raises(OptionError, match="the network that acts is not trained yet"):
+        with pytest.raises(OptionError, match="the policy's network is not trained yet"):
             other.evaluate(env)
     with trl.Context("i") as none, pytest.raises(OptionError, match="steps no environment"):
         none.evaluate("CartPole-v1")

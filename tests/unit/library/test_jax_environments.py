@@ -158,7 +158,7 @@ class Wrong(Counter):
     [
         ("raises", "ValueError: no such thing"),
         ("tree", "observations are a dict"),
-        ("type", r"told is float32\[\] at first, and int32\[\] after a step"),
+        ("type", r"told is float32\[\] at first, but int32\[\] after a step"),
     ],
 )
 def test_functions_that_are_no_environment_are_refused(how: str, text: str) -> None:
@@ -209,9 +209,9 @@ def _more(self: Any, key: Any, state: Any, action: Any, scale: float = 1.0) -> A
 @pytest.mark.parametrize(
     ("after", "text", "line"),
     [
-        (_swapped, "after takes (state, action, key), and is called as after(key, state, act", 0),
-        (_action_first, "after takes (rng, action, state), and is called as after(key, st", 0),
-        (_without_key, "after takes (state, action), and is called as after(key, state", 0),
+        (_swapped, "after takes (state, action, key), but is called as after(key, state, act", 0),
+        (_action_first, "after takes (rng, action, state), but is called as after(key, st", 0),
+        (_without_key, "after takes (state, action), but is called as after(key, state", 0),
         (_five, "after returns 5 values, not (state, observation, reward, terminated)", 0),
         (_raises, "Too many indices", 1),
         (_other_names, "", 0),
@@ -264,7 +264,7 @@ def test_a_state_of_several_tensors() -> None:
     np.testing.assert_array_equal(found["terminated"], n >= 4)
     env = Pair()
     env.loses = True
-    with pytest.raises(EnvError, match="a state of 2 tensors becomes one of 1 tensor"):
+    with pytest.raises(EnvError, match="the first state has 2 tensors, but the transition returns 1 tensor"):
         played(env)
 
 

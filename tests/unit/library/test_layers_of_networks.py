@@ -324,7 +324,7 @@ def test_dropout_keeps_the_mean() -> None:
 
 WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "no window": (ShapeError, "does not fit", lambda x, t: trl.conv(x, np.ones((1, 2, 5, 1)))),
-    "channels": (ShapeError, "does not go with", lambda x, t: trl.conv(x, np.ones((1, 3, 1, 1)))),
+    "channels": (ShapeError, "does not match", lambda x, t: trl.conv(x, np.ones((1, 3, 1, 1)))),
     "groups": (
         ShapeError,
         "groups must divide",
@@ -352,7 +352,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "empty pool": (ShapeError, "leaves windows", lambda x, t: trl.max_pool(x, 2, padding=2)),
     "no pool": (ShapeError, "the window", lambda x, t: trl.avg_pool(x, "no")),
     "positions": (ShapeError, "must be integers", lambda x, t: x.take(x)),
-    "positions along": (ShapeError, "do not go with", lambda x, t: x.take_along([0, 1], 0)),
+    "positions along": (ShapeError, "do not fit", lambda x, t: x.take_along([0, 1], 0)),
     "values to put": (ShapeError, "cannot be added", lambda x, t: x.put_add([0, 1], np.ones(7))),
     "several put": (ShapeError, "does not replace", lambda x, t: x.put([0, 1], np.ones(7))),
     "put": (ShapeError, "does not replace", lambda x, t: x.put(0, np.ones(7))),
@@ -361,7 +361,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "no bits": (ShapeError, "needs booleans or integers", lambda x, t: x ^ x),
     "too many": (ShapeError, "elements along", lambda x, t: x.topk(9)),
     "no number": (ShapeError, "of at least 1", lambda x, t: x.topk(True)),
-    "factors": (ShapeError, "do not go with", lambda x, t: x.linear_scan(np.ones(7))),
+    "factors": (ShapeError, "do not broadcast", lambda x, t: x.linear_scan(np.ones(7))),
     "heads": (ShapeError, "do not divide", lambda x, t: nn.Attention(4, heads=3)),
     "attended": (DomainError, "one dimension", lambda x, t: nn.Attention(3)(trl.zeros(3), t)),
     "attended axis": (ShapeError, "takes 3 numbers", lambda x, t: nn.Attention(3)(x, t)),

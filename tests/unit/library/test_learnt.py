@@ -185,16 +185,16 @@ def test_arrays_that_are_exchanged_by_dlpack(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (np.zeros(5, np.float32), "an observation is float32[4], not float32[5]"),
-        (np.zeros((4, 2), np.float32), "an observation is float32[4], not float32[4, 2]"),
-        (np.float32(1), "give [4], or several at once: [n, 4]"),
-        (np.zeros(4, np.uint8), "an observation is float32[4], not uint8[4]"),
+        (np.zeros(5, np.float32), "an observation must be float32[4], not float32[5]"),
+        (np.zeros((4, 2), np.float32), "an observation must be float32[4], not float32[4, 2]"),
+        (np.float32(1), "give the shape [4], or [n, 4] for a batch"),
+        (np.zeros(4, np.uint8), "an observation must be float32[4], not uint8[4]"),
         (np.zeros(4, np.int64), "x.astype('float32')"),
         (np.zeros(4, bool), "not bool[4]"),
-        (np.array(["a"] * 4), "an observation is float32[4], not <U1[4]"),
-        ([[0.0], [1.0, 2.0]], "an observation is float32[4], and this is no array"),
-        (None, "an observation is float32[4], not object[]"),
-        (Ellipsis, "an observation is float32[4], not object[]"),
+        (np.array(["a"] * 4), "an observation must be float32[4], not <U1[4]"),
+        ([[0.0], [1.0, 2.0]], "an observation must be float32[4], but this is not an array"),
+        (None, "an observation must be float32[4], not object[]"),
+        (Ellipsis, "an observation must be float32[4], not object[]"),
     ],
     ids=str,
 )
@@ -216,7 +216,7 @@ def test_whole_numbers_that_are_seen() -> None:
         np.testing.assert_array_equal(policy(seen), want)
     assert policy(3) == want[3]
     for wrong, said in ((np.int64(2**40), "int64[]"), (1.0, "float64[]"), (np.arange(3.0), "[3]")):
-        with pytest.raises(ShapeError, match="an observation is int32") as failed:
+        with pytest.raises(ShapeError, match="an observation must be int32") as failed:
             policy(wrong)
         assert said in failed.value.what
 
@@ -273,9 +273,9 @@ def test_steps_are_those_of_kept_checkpoints(tmp_path: Path, executor: str) -> N
         last.weights["actor.weight"], result.policy(1).weights["actor.weight"]
     )
     for wrong in (0, 4, {"i": 0}):
-        with pytest.raises(OptionError, match="no checkpoint was kept of step") as failed:
+        with pytest.raises(OptionError, match="there is no checkpoint of step") as failed:
             result.policy(step=wrong)
-        assert "there are the steps 1, 3, 5; without one it is the last" in str(failed.value)
+        assert "saved steps: 1, 3, 5; omit step= for the last policy" in str(failed.value)
     with pytest.raises(ShapeError, match="the step must be an integer"):
         result.policy(step="last")
 
@@ -287,9 +287,9 @@ def test_a_run_that_was_stopped_has_what_it_kept(tmp_path: Path) -> None:
         run.stop()
         result = run.result()
     assert "at i = 1" in repr(result.policy(step=1))
-    with pytest.raises(OptionError, match="there are the steps 0, 1;|no checkpoint") as failed:
+    with pytest.raises(OptionError, match="saved steps: 0, 1;|no checkpoint") as failed:
         result.policy(step=4)
-    assert "there are the steps 0, 1;" in failed.value.hint
+    assert "saved steps: 0, 1;" in failed.value.hint
     np.testing.assert_array_equal(
         result.policy().weights["actor.bias"], result.policy(1).weights["actor.bias"]
     )
@@ -308,7 +308,7 @@ def test_a_checkpoint_that_is_damaged_since(tmp_path: Path) -> None:
 
 
 def test_no_checkpoints_of_a_policy() -> None:
-    with pytest.raises(OptionError, match="the run has kept no checkpoint of the policy's weights"):
+    with pytest.raises(OptionError, match="the run has no checkpoint of the policy's weights"):
         run_of("reinforce").policy(step=1)
 
 
@@ -389,14 +389,14 @@ def test_an_action_that_is_drawn_wants_a_seed() -> None:
         return (net(o) + 10.0 * trl.random.normal((2,), domain=o.domain)).argmax(-1)
 
     policy = acting_by(act)
-    with pytest.raises(OptionError, match="not which is the most likely"):
+    with pytest.raises(OptionError, match="has no most likely action"):
         policy(SEEN)
     assert set(policy(SEEN, seed=1).tolist()) == {0, 1}
     assert len(policy.evaluate("CartPole-v1", 3)) == 3
 
 
 def test_an_act_that_uses_more_than_it_is_given() -> None:
-    with pytest.raises(ExecutionError, match="uses more of its program than") as failed:
+    with pytest.raises(ExecutionError, match="uses tensors of its program besides") as failed:
         acting_by(lambda net, o, outside: net(o) + outside)
     assert failed.value.origin.text.startswith("ctx.policy(net, ")
     assert "belongs to another context" in str(failed.value)

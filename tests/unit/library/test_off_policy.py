@@ -187,9 +187,9 @@ def test_dqn_learns_to_balance() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: trl.algorithms.dqn("Pendulum-v1"), "one of some actions"),
-        (lambda: trl.algorithms.ddpg("CartPole-v1"), "numbers within bounds"),
-        (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "episodes go on"),
+        (lambda: trl.algorithms.dqn("Pendulum-v1"), "DQN needs discrete actions"),
+        (lambda: trl.algorithms.ddpg("CartPole-v1"), "DDPG needs actions in a Box"),
+        (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "resets in the same step"),
     ],
 )
 def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:

@@ -335,7 +335,7 @@ def test_dqn_acts_by_its_best_action_and_explores_where_asked() -> None:
     np.testing.assert_array_equal(policy(seen, seed=1), best)
     explored = policy(seen, seed=1, explore=True)
     assert 0.15 < (explored != best).mean() < 0.35  # half of 0.5: as at the last step
-    with pytest.raises(OptionError, match="not which is the most likely"):
+    with pytest.raises(OptionError, match="has no most likely action"):
         policy(seen, explore=True)
     assert len(policy.evaluate("CartPole-v1", 3, explore=True)) == 3
 

@@ -216,12 +216,12 @@ def test_differences_are_all_listed(tmp_path: Path) -> None:
     }
     with pytest.raises(ShapeError) as failed:
         following(None, values)
-    assert "what is given does not fit the network, in 4 of its parameters" in failed.value.what
+    assert "the mapping does not match 4 of the network's parameters" in failed.value.what
     assert failed.value.evidence == (
         "net.1.bias is missing",
-        "other is none of its parameters",
-        "net.0.weight is float64[3,5], and here f32[3,4]",
-        "net.1.weight is complex64[4,1], and here f32[4,1]",
+        "other is not a parameter of the network",
+        "net.0.weight is float64[3,5], but must be f32[3,4]",
+        "net.1.weight is complex64[4,1], but must be f32[4,1]",
     )
     path = write_checkpoint(str(tmp_path), {"i": 0}, {"x": np.zeros(2)})
     with pytest.raises(ShapeError, match=r"the checkpoint .*i=0.safetensors does not fit"):
@@ -338,10 +338,10 @@ def test_a_policy_with_other_values_acts_by_them() -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (lambda net: net.params[:1], "the network has 2 parameters, and 1 are given"),
+        (lambda net: net.params[:1], "the network has 2 parameters, but 1 are given"),
         (lambda net: {"net.weight": net.weight}, "net.bias is missing"),
-        (lambda net: [net.weight, net.weight], r"net.bias is f32\[2,1\], and here f32\[1\]"),
-        (lambda net: {"net.weight": 0.0, "net.bias": 0.0}, r"net.weight is f32\[\], and here"),
+        (lambda net: [net.weight, net.weight], r"net.bias is f32\[2,1\], but must be f32\[1\]"),
+        (lambda net: {"net.weight": 0.0, "net.bias": 0.0}, r"net.weight is f32\[\], but must be"),
         (lambda net: 3, "3 is not a network, a mapping by name or a list"),
     ],
 )
