@@ -62,7 +62,7 @@ class Row:
 class Profile:
     """Time per statement or call of a run, returned by `trl.profile`.
 
-    Printing it shows a table. Notebooks display it.
+    Printing it shows a table; notebooks display it.
 
     Attributes:
         executor: "interpret", with one row per statement, or "xla", with one row per call as the host sees it.
@@ -74,7 +74,7 @@ class Profile:
     Example:
         >>> x = trl.data(np.ones(8, "f4"), domain=t)
         >>> ctx.output("y", x.exp().sum(over=t))
-        >>> profile = trl.profile(ctx.compile({B: 1, I: 1, T: 8}))
+        >>> profile: trl.Profile = trl.profile(ctx.compile({B: 1, I: 1, T: 8}))
         >>> 0.0 < profile.busy <= 1.0
         True
     """

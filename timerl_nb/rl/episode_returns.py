@@ -1,4 +1,4 @@
-"""Returns of episodes in programs with continuing episodes."""
+"""Mean returns of the episodes that end at each step."""
 
 from __future__ import annotations
 

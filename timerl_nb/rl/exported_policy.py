@@ -86,6 +86,11 @@ class LearntPolicy:
         name: the point of the run from which the weights are taken.
         shape, dtype: the type of an observation.
         graphs: the policy as a graph without dimensions, per mode.
+
+    Example:
+        >>> policy = program.execute().policy()  # doctest: +SKIP
+        >>> action = policy(observation)  # doctest: +SKIP
+        >>> policy.evaluate("CartPole-v1", episodes=100)  # doctest: +SKIP
     """
 
     def __init__(

@@ -38,6 +38,13 @@ class Policy(Module):
 
     Discrete actions have categorical distributions with the outputs as logits. Actions in a `Box` have normal
     distributions with the outputs as means; the standard deviations are parameters.
+
+    Example:
+        >>> dnn = trl.DNNBuilder(domain=i).from_env(trl.env.make("CartPole-v1"), critic=True).build()
+        >>> o = trl.zeros(4)
+        >>> a = dnn.sample(o, domain=(b, i))
+        >>> a, dnn.log_prob(a), dnn(o).entropy(), dnn.value(o)
+        (i32[] @ (b, i), f32[] @ (b, i), f32[] @ (i), f32[] @ (i))
     """
 
     def __init__(self, env: Simulation, design: Design, domain: Any, name: str) -> None:
@@ -126,7 +133,14 @@ class Policy(Module):
         return Normal(made.reshape(self._act_shape).named("mean"), self.log_std)
 
     def value(self, o: RecurrentTensor) -> RecurrentTensor:
-        """Return the critic's value of the observation `o`, a scalar."""
+        """Return the critic's value of the observation `o`, a scalar.
+
+        Args:
+            o: the observation.
+
+        Raises:
+            TimeRLError: the network has no critic.
+        """
         if self.critic is None:
             raise TimeRLError(
                 "this policy has no critic.", hint="build it with from_env(env, critic=True)."

@@ -1,7 +1,7 @@
 """Replay from a window of the program's own past, without a separate buffer.
 
 A program can read its earlier points. Values read from a window are stored in a ring buffer of the window's length,
-whatever the length of the dimension.
+for any length of the dimension.
 """
 
 from __future__ import annotations

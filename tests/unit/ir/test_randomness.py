@@ -180,7 +180,7 @@ def test_a_stream_is_one_draws_unless_all_share_it(first: int | str, second: int
             assert "uniform(" in lines[0].text
             # what failed has taken no name
             trl.random.gumbel(domain=(t,), stream="another")
-    with pytest.raises(trl.errors.DomainError, match="has a name"), ctx:
+    with pytest.raises(trl.errors.DomainError, match="needs a name"), ctx:
         trl.random.bits(shared=True)
 
 

@@ -167,7 +167,7 @@ def test_wrong_rules_are_said() -> None:
         r"returns f32\[2\] for 1": rule(lambda kept, g: g),
         r"gives f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
         "gives float as": rule(lambda kept, g: (1.0,)),
-        "returns two things": forward(lambda x: x),
+        "does not return a pair": forward(lambda x: x),
         "neither a tensor nor a tuple": forward(lambda x: (1.0, x)),
         "no argument 1": lambda x: trl.value_and_grad(lambda y: y.sum(), 1)(x),
         "is not a tensor to differentiate by": lambda x: trl.grad(lambda y: x.sum())(3.0),

@@ -190,7 +190,7 @@ def two_ellipses(ctx, b, B, t, T):
     series(t)[..., ...]  # here
 
 
-@wrong(errors.IndexExpressionError, "stands alone")
+@wrong(errors.IndexExpressionError, "must be the whole index")
 def condition_beside_indices(ctx, b, B, t, T):
     trl.data(np.zeros((2, 6)), domain=(b, t))[b, t > 2]  # here
 
@@ -497,13 +497,13 @@ def many_to_one_on_the_left(ctx, b, B, t, T):
     y[t // 2] = x  # here
 
 
-@wrong(errors.IndexExpressionError, "takes no slice")
+@wrong(errors.IndexExpressionError, "contains a slice")
 def slice_on_the_left(ctx, b, B, t, T):
     y = trl.like(series(t))
     y[0:3] = 1.0  # here
 
 
-@wrong(errors.DomainError, "does not bind")
+@wrong(errors.DomainError, "but the left-hand side of")
 def value_varies_too_much(ctx, b, B, t, T):
     x = series(t)
     y = trl.like(x)
@@ -603,7 +603,7 @@ def unknown_environment(ctx, b, B, t, T):
     trl.env.make("CartPol-v1")  # here
 
 
-@wrong(errors.EnvError, "comes before reset")
+@wrong(errors.EnvError, "is called before reset")
 def step_before_reset(ctx, b, B, t, T):
     trl.env.make("CartPole-v1").step(trl.value(t))  # here
 
@@ -705,7 +705,7 @@ def negative_sizes(ctx, b, B, t, T):
     trl.zeros((2, 3)).reshape(-2, -3)  # here
 
 
-@wrong(errors.ShapeError, "is no tensor")
+@wrong(errors.ShapeError, "is not a tensor")
 def text_as_a_tensor(ctx, b, B, t, T):
     trl.where(t > 1, "a", 2.0)  # here
 
@@ -942,7 +942,7 @@ def test_a_program_without_outputs() -> None:
         ((_, T),) = ctx.dims
     with pytest.raises(errors.DomainError, match="the program has no output"):
         ctx.compile({T: 3})
-    with pytest.raises(errors.BoundsError, match="None are no bounds"):
+    with pytest.raises(errors.BoundsError, match="None is not a mapping of bounds"):
         ctx.compile(None)  # type: ignore[arg-type]
 
 
@@ -992,7 +992,7 @@ def _named_function(name: str) -> Any:
 def test_names_that_cannot_be_written_down(give: Any, name: str) -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
-        with pytest.raises(TimeRLError, match="cannot be written down|cannot name a dimension"):
+        with pytest.raises(TimeRLError, match="unprintable character|cannot name a dimension"):
             give(ctx, trl.value(t), name)
 
 

@@ -300,14 +300,14 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "raises": (_raising, {}, errors.CallError, "raised KeyError"),
     "branches": (_branching, {}, errors.CallError, "needs the values of an array"),
     "numpy": (_in_numpy, {}, errors.CallError, "needs the values of an array"),
-    "effect": (_printing, {}, errors.CallError, "no pure function"),
+    "effect": (_printing, {}, errors.CallError, "not a pure function"),
     "arguments": (lambda: 0, {}, errors.CallError, "raised TypeError"),
     "shape": (jnp.sin, {"out": ((2,), "f32")}, errors.ShapeError, "is declared to return"),
     "count": (jnp.sin, {"out": ["f32", "f32"]}, errors.ShapeError, "is declared to return"),
     "type": (jnp.sin, {"out": "i32"}, errors.ShapeError, "is declared to return"),
-    "complex": (lambda x: x * 1j, {}, errors.ShapeError, "no element type here"),
+    "complex": (lambda x: x * 1j, {}, errors.ShapeError, "not a supported element type"),
     "nothing": (lambda x: None, {}, errors.ShapeError, "returns no array"),
-    "no function": (3, {}, errors.CallError, "is no function"),
+    "no function": (3, {}, errors.CallError, "is not a function"),
 }
 
 

@@ -303,7 +303,7 @@ def test_functions_that_fail(function: Any, message: str) -> None:
             errors.DomainError,
             "at chosen points",
         ),
-        (lambda b, t, r: trl.Resource(3), errors.DomainError, "is made by a function"),
+        (lambda b, t, r: trl.Resource(3), errors.DomainError, "needs a function that creates it"),
     ],
 )
 def test_wrong_calls(wrong: Any, kind: Any, message: str) -> None:

@@ -85,7 +85,7 @@ def test_a_wrong_call_is_told_what_to_do(program: trl.Program, name: str) -> Non
 def test_an_explorer_refuses_wrong_changes_at_once(program: trl.Program) -> None:
     explorer = program.explore()
     wrong: Any = "T"
-    with pytest.raises(TimeRLError, match="no bounds"):
+    with pytest.raises(TimeRLError, match="not a mapping of bounds"):
         explorer.change(wrong)
     with pytest.raises(TimeRLError, match="not a compiled program"):
         explorer.compare(wrong)

@@ -135,7 +135,7 @@ def test_synthetic_environment() -> None:
 
 @pytest.mark.parametrize("shape", ["wide", (3, 0), (2.0,), 7])
 def test_observations_of_impossible_shapes(shape: Any) -> None:
-    with pytest.raises(trl.errors.EnvError, match="is no shape"):
+    with pytest.raises(trl.errors.EnvError, match="is not a shape"):
         trl.env.make("synthetic", obs_shape=shape)
 
 

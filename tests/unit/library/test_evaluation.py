@@ -155,7 +155,7 @@ def test_what_cannot_be_evaluated_is_said() -> None:
             ({"every": 0}, ShapeError, "every must be an integer of at least 1"),
             ({"every": 2.5}, ShapeError, "every must be an integer"),
             ({"env": "MountainCar"}, EnvError, "there is no environment"),
-            ({"env": 3}, EnvError, "is no environment"),
+            ({"env": 3}, EnvError, "is not an environment"),
             ({"max_steps": 0}, EnvError, "max_steps must be an integer of at least 1"),
         ):
             with pytest.raises(error, match=text):

@@ -224,7 +224,7 @@ def test_whole_numbers_that_are_seen() -> None:
 def test_words_of_others() -> None:
     policy = run_of("reinforce").policy()
     for word, said in {
-        "predict": "call it: policy(observation)",
+        "predict": "call the policy: policy(observation)",
         "params": "policy.weights",
     }.items():
         with pytest.raises(MissingNameError, match=f"a policy has no '{word}'") as failed:

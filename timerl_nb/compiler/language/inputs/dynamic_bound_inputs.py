@@ -20,7 +20,7 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin
 class Until:
     """Dynamic bound: its dimension ends at the first point where `done` is true.
 
-    The dimension has at most `at_most` points. If `raised`, a run that reaches this ceiling is repeated with a
+    The dimension has at most `at_most` points. With `raised=True`, a run that reaches this ceiling is repeated with a
     greater one.
     """
 

@@ -293,7 +293,7 @@ def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
 def arange(
     start: int, stop: int | None = None, step: int = 1, *, dtype: Any = "i32"
 ) -> RecurrentTensor:
-    """Return the integers from `start` up to, but not including, `stop`; one argument is `stop`.
+    """Return the integers from `start` to `stop` - 1; with one argument n, those from 0 to n - 1.
 
     Args:
         start, stop: the ends of the range.

@@ -215,7 +215,8 @@ def _each(value: Any, rank: int, what: str, least: int = 1) -> list[int]:
     whole = all(map(is_whole, given))
     if isinstance(value, str) or len(given) != rank or not whole or min(given) < least:
         raise ShapeError(
-            f"{what} must be an integer of at least {least}, or {rank} of them, not {value!r}."
+            f"{what} must be an integer of at least {least}, or {rank} of them, not {value!r}.",
+            hint="give one integer, or one per spatial axis.",
         )
     return [int(v) for v in given]
 
