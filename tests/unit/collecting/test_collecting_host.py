@@ -457,7 +457,13 @@ def given_dict() -> Any:
 def test_what_is_refused() -> None:
     same = given(AutoresetMode.SAME_STEP)
     rows: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
-        ("convert them to one Box with gymnasium.wrappers.FlattenObservation", EnvError, given_dict(), act, {}),
+        (
+            "convert them to one Box with gymnasium.wrappers.FlattenObservation",
+            EnvError,
+            given_dict(),
+            act,
+            {},
+        ),
         ("does not declare its autoreset mode", EnvError, without_mode(), act, {}),
         ("envs=3, and the vector environment has 5", OptionError, same, act, {"envs": 3}),
         ("a vector environment was given", OptionError, same, act, {"how": "loop"}),

@@ -209,7 +209,10 @@ def test_a_circle_through_a_merge() -> None:
     [
         (lambda ctx, x, a, b, s, i, t, T: ctx.before(a, 3), "second of an order must be a tensor"),
         (lambda ctx, x, a, b, s, i, t, T: ctx.before("acting", b), "first of an order must be a t"),
-        (lambda ctx, x, a, b, s, i, t, T: ctx.before(a, b[i, t + 1]), "not a computation that can wait"),
+        (
+            lambda ctx, x, a, b, s, i, t, T: ctx.before(a, b[i, t + 1]),
+            "not a computation that can wait",
+        ),
         (lambda ctx, x, a, b, s, i, t, T: ctx.before(a, x), "defined by branches"),
         (lambda ctx, x, a, b, s, i, t, T: ctx.before(a, a), "before itself"),
         (lambda ctx, x, a, b, s, i, t, T: ctx.before(a[i, t + 1], s), "does not vary over t"),

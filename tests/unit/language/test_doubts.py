@@ -34,12 +34,15 @@ DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
     "half": (lambda *_: trl.constant(7e4, "f16"), r"70000 does not fit into float16"),
     "integer": (
         lambda *_: trl.constant(np.array([0.5, 16777217.0])),
-        r"the integer 16777217 is 16777216 as float32",
+        r"the integer 16777217 becomes 16777216 as float32",
     ),
-    "time": (lambda v, r, n, b, i, t, T: r - 1700000001, r"the integer 1700000001 is 1700000000"),
+    "time": (
+        lambda v, r, n, b, i, t, T: r - 1700000001,
+        r"the integer 1700000001 becomes 1700000000",
+    ),
     "data": (
         lambda v, r, n, b, i, t, T: trl.data(np.array([123456789.0, 0.0]), domain=(b,)),
-        r"the integer 123456789 is 123456792",
+        r"the integer 123456789 becomes 123456792",
     ),
     "given": (lambda v, r, n, b, i, t, T: r[t > T], r"T < t never holds"),
     "last": (lambda v, r, n, b, i, t, T: r[t >= T], r"never holds(.|\n)*T - 1"),
@@ -47,7 +50,7 @@ DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
     "odd": (lambda v, r, n, b, i, t, T: r[(2 * t) % 4 == 1], r"never holds"),
     "branch": (
         lambda v, r, n, b, i, t, T: trl.like(r).__setitem__(t == T, 0.0),
-        "branch where T == t never holds",
+        "the branch's condition T == t never holds",
     ),
     "divided": (lambda v, r, n, b, i, t, T: n // 0, "integers have no // by zero"),
     "rest": (lambda v, r, n, b, i, t, T: n % np.zeros(3, int), "integers have no % by zero"),

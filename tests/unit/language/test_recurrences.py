@@ -151,7 +151,9 @@ def test_a_module_at_points() -> None:
         trl.optim.SGD(dnn.params, lr=0.1).step()
         ctx.output("here", dnn.value(x))
         ctx.output("first", first.value(x))
-        with pytest.raises(trl.errors.IndexExpressionError, match="takes indices or a condition in brackets"):
+        with pytest.raises(
+            trl.errors.IndexExpressionError, match="takes indices or a condition in brackets"
+        ):
             dnn[0.5]  # type: ignore[index]
     result = ctx.compile({"I": 2, "E": 3}).execute(progress=False)
     np.testing.assert_array_equal(result["first"], result["here"][:, 0])

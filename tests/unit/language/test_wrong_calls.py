@@ -18,7 +18,7 @@ from timerl_nb.show.recording.recording_figures import scope_figure
 PROGRAM = "ctx.compile"
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "explore beside a text": (lambda p: p.explore("x"), PROGRAM),
-    "explore with an unknown option": (lambda p: p.explore(nope=1), "called as"),
+    "explore with an unknown option": (lambda p: p.explore(nope=1), "the signature is"),
     "explore a stage by number": (lambda p: p.explore(stage=3), "one of 'source'"),
     "explore a context": (lambda p: timerl_widgets.Explorer(p._compiled.owner), PROGRAM),
     "difference from a program": (lambda p: p.stages["fuse"].diff(p), "other.stages"),
@@ -28,8 +28,8 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a program that runs": (lambda p: p.run(), "execute"),
     "a program that shows": (lambda p: p.show(), "explore"),
     "a context that explores": (lambda p: p._compiled.owner.explore(), PROGRAM),
-    "bounds by keyword": (lambda p: p.with_bounds(T=3), "called as"),
-    "options in order": (lambda p: p.with_options("vectorize"), "called as"),
+    "bounds by keyword": (lambda p: p.with_bounds(T=3), "the signature is"),
+    "options in order": (lambda p: p.with_options("vectorize"), "the signature is"),
     "a call that there is not": (lambda p: p.executable.xla_program.jaxpr(99), "numbered 1 to"),
     "one artifact beside nothing": (lambda p: trl.show.side_by_side(p.ast), "title"),
     "programs beside each other": (lambda p: trl.show.side_by_side({"a": p}), "program.ast"),

@@ -202,5 +202,7 @@ def test_trees_of_different_sizes_are_not_the_same() -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         tree = trl.replay.device_tree(8, domain=(t,))
-        with pytest.raises(trl.errors.ShapeError, match="is assigned to one of 8 leaves with fanout 8"):
+        with pytest.raises(
+            trl.errors.ShapeError, match="is assigned to one of 8 leaves with fanout 8"
+        ):
             tree[0] = trl.replay.device_tree(9)

@@ -264,7 +264,9 @@ def test_a_state_of_several_tensors() -> None:
     np.testing.assert_array_equal(found["terminated"], n >= 4)
     env = Pair()
     env.loses = True
-    with pytest.raises(EnvError, match="the first state has 2 tensors, but the transition returns 1 tensor"):
+    with pytest.raises(
+        EnvError, match="the first state has 2 tensors, but the transition returns 1 tensor"
+    ):
         played(env)
 
 

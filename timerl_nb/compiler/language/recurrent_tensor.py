@@ -332,7 +332,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
                 f"{self.name} is indexed with a condition that never holds: it would have no points.",
                 hint="check the comparison; symbols start at 0 and end before their bound.",
             )
-        never(self.ctx.space, self.domain, cond, f"{self.name} is indexed with a condition:")
+        never(self.ctx.space, self.domain, cond, f"{self.name}: the condition")
         return _add(self.ctx, "copy", [self], NO_ATTRS, label=self.op.label, where=cond)
 
     def otherwise(self, value: Any) -> RecurrentTensor:
@@ -471,7 +471,9 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return _BACKWARD[0](self)
 
     def cast(self, dtype: Any) -> RecurrentTensor:
-        """Convert the elements to another type; `astype` is the same method.
+        """Convert the elements to another type.
+
+        `cast` and `astype` are the same method.
 
         Args:
             dtype: "f32", "i32", "bool", `float`, `np.int32` and so on.
@@ -822,7 +824,9 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return _add(self.ctx, "reshape", [self], ShapeAttrs(shape_of(sizes)))
 
     def unsqueeze(self, axis: int) -> RecurrentTensor:
-        """Insert an axis of size 1; `expand_dims` is the same method.
+        """Insert an axis of size 1.
+
+        `unsqueeze` and `expand_dims` are the same method.
 
         Args:
             axis: the position of the new axis, from 0 to the rank, or negative from the end.
@@ -845,7 +849,9 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     expand_dims = unsqueeze
 
     def transpose(self, *perm: Any) -> RecurrentTensor:
-        """Permute the axes; `permute` is the same method.
+        """Permute the axes.
+
+        `transpose` and `permute` are the same method.
 
         Args:
             perm: the old axis at each new position; by default all axes in reverse order.
@@ -861,7 +867,9 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     permute = transpose
 
     def expand(self, *shape: Any) -> RecurrentTensor:
-        """Repeat axes of size 1 and add leading axes; `broadcast_to` is the same method.
+        """Repeat axes of size 1 and add leading axes.
+
+        `expand` and `broadcast_to` are the same method.
 
         Args:
             shape: the sizes of the result, separately or as a tuple.

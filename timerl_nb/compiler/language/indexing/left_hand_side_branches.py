@@ -47,7 +47,7 @@ def branch_read(x: Side, key: Any, value: Side) -> Read:
     if not value.is_plain():  # a branch reads one point, not a slice
         value = value.settled()
     if isinstance(key, Condition):
-        never(dims, domain, as_cond(ctx, key), f"{x.name} has a branch with a condition:")
+        never(dims, domain, as_cond(ctx, key), f"{x.name}: the branch's condition")
         cond = all_of(as_cond(ctx, key), value.subset)
         _only_dims(x, value.domain, domain)
         return Read(value.read.source, value.read.out, value.read.index, cond)

@@ -339,7 +339,7 @@ def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     """
     made = elementwise("where", [condition, x, y])
     if isinstance(condition, Condition):
-        never(made.ctx.space, (), condition.cond, "where:")
+        never(made.ctx.space, (), condition.cond, "where: the condition")
     return made
 
 

@@ -293,7 +293,7 @@ class Arithmetic(ABC):
         return self.sin() / self.cos()
 
     def atan2(self, x: Any) -> Self:
-        """Return the angle of the point (x, y) in radians, between -pi and pi; the tensor is y.
+        """Return the angle of the point (x, y), from y and x, in radians between -pi and pi.
 
         Args:
             x: the other coordinate.
@@ -653,7 +653,9 @@ class Arithmetic(ABC):
         return self * self
 
     def clip(self, low: Any, high: Any) -> Self:
-        """Limit the elements to a range; `clamp` is the same method.
+        """Limit the elements to a range.
+
+        `clip` and `clamp` are the same method.
 
         Args:
             low, high: the limits; None for no limit.
