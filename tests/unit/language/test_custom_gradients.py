@@ -165,7 +165,7 @@ def test_wrong_rules_are_said() -> None:
         r"the signature is <lambda>\(kept\)": rule(lambda kept: (kept,)),
         r"returns 2 value\(s\) for 1": rule(lambda kept, g: (g, g)),
         r"returns f32\[2\] for 1": rule(lambda kept, g: g),
-        r"gives f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
+        r"returns f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
         "gives float as": rule(lambda kept, g: (1.0,)),
         "does not return a pair": forward(lambda x: x),
         "neither a tensor nor a tuple": forward(lambda x: (1.0, x)),
