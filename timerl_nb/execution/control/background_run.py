@@ -1,4 +1,4 @@
-"""What runs on a thread of its own: it can be paused, stepped, stopped and looked at."""
+"""Handle of a run on a background thread: pause, step, stop, watch, and fetch the result."""
 
 from __future__ import annotations
 
@@ -20,20 +20,33 @@ _GRACE: Final = 5.0  # seconds for which an interrupted `result` waits for the e
 
 
 class Running:
-    """A run, and the commands to it.
+    """Handle of a run on a background thread.
 
-    Commands return at once, on any thread. They take effect at the end of a turn of the outermost
-    loop (of `fuse_iterations` turns where one call to XLA makes these); until then `state` is
-    `pending …`. A program without such a loop has no turns: it can be watched, and held before it
-    begins (`paused=True`), but not in between.
+    `program.start()` returns one. A *turn* is one iteration of the program's outermost loop.
 
-    As a context manager it stops the run on leaving. A run also stops once its handle is gone
-    (`del run`, or a cell that assigns `run` again): its threads end after the current iteration.
+    Methods return immediately, except `wait` and `result`, and can be called from any thread. The run
+    obeys a command at the end of the current turn. With `fuse_iterations=n`, one call to XLA runs n
+    turns, and the run obeys after that call. Until then, `state` is `pending pause`, `pending stop`, ….
+    A program without an outermost loop has no turns. It can be watched, and `start(paused=True)` delays
+    its beginning.
+
+    As a context manager, the handle stops the run on exit. The run also stops when its handle is
+    deleted (`del run`, or a notebook cell that assigns `run` again).
 
     Args:
-        telemetry: makes frames of it.
-        course: what runs; begins at once.
-        turns: how many there are; None where that is not known.
+        control: Commands to the run.
+        telemetry: Source of the frames.
+        course: Work of the run's thread; it starts in `__init__`.
+        turns: Total number of turns; None if unknown.
+
+    Example:
+        >>> ctx.output("square", trl.rt(i) * trl.rt(i))
+        >>> program = ctx.compile({B: 1, I: 4, T: 1})
+        >>> with program.start(paused=True) as run:
+        ...     run.resume()
+        ...     result = run.result()
+        >>> run.state
+        'finished'
     """
 
     def __init__(
@@ -47,28 +60,45 @@ class Running:
     # --- commands --------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Hold the run at the end of this turn; the turns of a `step` that are left are not made."""
+        """Pause the run at the end of the current turn.
+
+        Remaining turns of an earlier `step` are dropped.
+
+        Example:
+            >>> run = ctx.compile({B: 1, I: 4, T: 1}).start(paused=True)
+            >>> run.wait()
+            True
+            >>> run.state
+            'paused'
+        """
         self._check_process().pause()
 
     def resume(self) -> None:
-        """Let a paused run go on."""
+        """Continue a paused run."""
         self._check_process().resume()
 
     def step(self, turns: int = 1) -> None:
-        """Let a paused run make so many turns, and pause again.
+        """Run some turns of a paused run, then pause again.
+
+        Args:
+            turns: Number of turns.
 
         Raises:
-            ExecutionError: the run is not paused.
+            ExecutionError: The run is not paused.
+            OptionError: `turns` is not a positive integer.
         """
         self._check_process().step(turns)
 
     def stop(self) -> None:
-        """End the run at the end of this turn; `result` then has what was there."""
+        """Stop the run at the end of the current turn.
+
+        `result` then returns partial results.
+        """
         self._check_process().stop()
 
     @property
     def speed(self) -> float | None:
-        """Turns a second, at most; None for no limit. It can be set."""
+        """Limit on the turns per second; None for no limit. Assign a number to change it."""
         return self._control.speed
 
     @speed.setter
@@ -76,10 +106,10 @@ class Running:
         self._check_process().speed = speed
 
     def _check_process(self) -> RunControl:
-        """What commands go to, and who waits asks.
+        """Return the control of the run.
 
         Raises:
-            ExecutionError: the run goes on in another process, of which this one was forked.
+            ExecutionError: The run belongs to the parent process, of which this process is a fork.
         """
         if not self._control.ended.is_set():
             check_process()
@@ -89,46 +119,59 @@ class Running:
 
     @property
     def state(self) -> str:
-        """`running`, `paused`, `stopped`, `finished`, `failed`, or `pending …` with a command."""
+        """State of the run: `running`, `paused`, `stopped`, `finished`, `failed`, or `pending <command>`."""
         return self._control.state
 
     @property
     def turn(self) -> int:
-        """How many turns of the outermost loop are done."""
+        """Number of completed turns."""
         return self._control.turn
 
     @property
     def turns(self) -> int | None:
-        """How many there are; None where the program does not say."""
+        """Total number of turns; None if the program does not determine it."""
         return self._turns
 
     @property
     def error(self) -> BaseException | None:
-        """What the run failed with."""
+        """Exception that ended the run; None if it has not failed."""
         return self._course.take_error()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run is paused or has ended; False if it has not after so many seconds."""
+        """Wait until the run is paused or has ended.
+
+        Args:
+            timeout: Maximum time in seconds; None for no limit.
+
+        Returns:
+            False if the time is over before the run pauses or ends.
+        """
         return self._check_process().wait(timeout)
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for the run's end, and return its results.
+        """Wait for the end of the run, and return its results.
 
         `result()` of a stopped run returns partial results: outputs and parameters as of the last
-        completed iteration. Outputs computed after the last iteration, or from values of later
-        ones, are absent. An interrupt (Ctrl-C) stops the run, as `stop` does.
+        completed turn. Absent are outputs that are computed after the last turn, or from values of turns
+        that did not run. An interrupt (Ctrl-C) stops the run, as `stop` does.
+
+        Args:
+            timeout: Maximum time in seconds; None for no limit.
+
+        Returns:
+            The results.
 
         Raises:
-            TimeoutError: it has not ended after `timeout` seconds; it goes on.
-            ExecutionError: it is paused, and would not end by itself. Also what the run failed with,
-                whatever that is.
+            TimeoutError: The run has not ended after `timeout` seconds. It continues.
+            ExecutionError: The run is paused, and no timeout limits the wait.
+            BaseException: The run failed; this is its exception.
         """
         try:
             control = self._check_process()
             if timeout is None and self.state == "paused":
                 raise ExecutionError(
-                    f"the run is paused after {format_count(self.turn, 'turn')}, and does not end.",
-                    hint="resume() or stop() it first, or give a timeout.",
+                    f"the run is paused after {format_count(self.turn, 'turn')}, so it does not end.",
+                    hint="call resume() or stop() first, or pass a timeout.",
                 )
             if not control.ended.wait(timeout):
                 raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
@@ -139,39 +182,50 @@ class Running:
             raise
 
     def so_far(self) -> Result:
-        """What a run that failed had after its last whole turn: `result` as if stopped there.
+        """Return the partial results of a failed run.
 
-        What the turn that failed had changed already is missing, and warned of. Of a run that ended
-        otherwise it is `result`.
+        They are the outputs and parameters as of the last completed turn. The turn that failed may have
+        overwritten some of them: these are absent, and a warning lists them. For a run that did not fail,
+        this method returns the same as `result`.
 
         Raises:
-            ExecutionError: the run has not ended; or nothing is left, since what failed had taken
-                over the memory.
+            ExecutionError: The run has not ended, or the turn that failed has overwritten everything.
         """
         if not self._control.ended.is_set():
             raise ExecutionError(
-                f"the run is {self.state}.", hint="stop() it; result() is what there was."
+                f"the run is {self.state}, and partial results exist only after its end.",
+                hint="call stop(), then result().",
             )
         return self._course.so_far()
 
     def frames(self) -> Iterator[Frame]:
-        """What the run looks like, from now on, at most 15 times a second; ends with the run.
+        """Iterate over frames of the run, at most 15 per second, until it ends.
 
-        Who takes longer misses frames in between, never the last.
+        A slow consumer misses frames in between, but never the last one.
+
+        Returns:
+            An iterator of frames.
         """
         self._check_process()
         return self._frames()
 
     def _frames(self) -> Iterator[Frame]:
-        yield from self._telemetry.frames()  # as a generator it holds the handle: the run goes on
+        yield from self._telemetry.frames()  # the generator refers to the handle: the run continues
 
     def on_frame(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
-        """Call a function with every frame, on a thread of its own; returns what ends that."""
+        """Call a function with every frame, on a background thread.
+
+        Args:
+            listener: The function.
+
+        Returns:
+            A function that ends these calls.
+        """
         return self._telemetry.listen(listener)
 
     @property
     def latest(self) -> Frame | None:
-        """The last frame that was made; None as long as nobody has looked."""
+        """The newest frame; None if no frame was ever requested."""
         return self._telemetry.latest
 
     def __enter__(self) -> Self:
@@ -205,10 +259,10 @@ class Running:
 
 
 def _abandon(control: RunControl) -> None:
-    """End a run without a handle: no command can reach it any more."""
+    """End a run whose handle is gone."""
     try:
         if not is_forked():  # the run belongs to the parent process
             control.stop()
-    except BaseException:  # an interrupt, which Python drops here
+    except BaseException:  # an interrupt; Python ignores exceptions of a finaliser
         control.stop()
         raise

@@ -1,7 +1,7 @@
-"""Where a run passes at the end of every turn of its outermost loop, and may be held or ended.
+"""Commands to a run: pause, step, stop, limit its speed.
 
-The run's thread calls `turned`; that adds to a number, and looks at one flag. All else happens only
-when somebody has asked for something.
+The run's thread calls `RunControl.on_turn` after every iteration of the outermost loop. Without a
+request, this costs one addition and one test of a flag.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ ENDS: Final = ("finished", "stopped", "failed")
 
 
 class Stopped(BaseException):
-    """Unwinds a run that is told to end; nobody outside of it sees this."""
+    """Unwinds the stack of a run that is stopped. It never reaches the user."""
 
 
 class RunControl:
-    """The commands to a run, and how far it has obeyed them.
+    """Commands to a run, and its state.
 
     Attributes:
-        turn: how many turns are done.
-        passed: when the run last went on, if it had been asked for something.
-        ended: is set once the run has ended, however it did.
+        turn: Number of completed iterations of the outermost loop.
+        passed: Time at which the run last continued after it handled requests (`time.perf_counter`).
+        ended: Set when the run has ended for any reason.
     """
 
     def __init__(self, *, held: bool = False, turn: int = 0) -> None:
@@ -36,27 +36,27 @@ class RunControl:
         self._changed = threading.Condition()
         self._state = "running"
         self._pending = "pause" if held else ""
-        self._hold, self._left = held, 0  # `left` turns pass although it is held
+        self._hold, self._left = held, 0  # a held run may still make `left` iterations
         self._stop = False
         self._speed: float | None = None
-        self._next = 0.0  # when the next turn may begin, at a limited speed
+        self._next = 0.0  # earliest start of the next iteration, at a limited speed
         self._asked: list[Callable[[], None]] = []
         self._due = held
 
     # --- on the run's thread ---------------------------------------------------------------------
 
     def on_turn(self, count: int = 1) -> None:
-        """The run has made so many turns: hold it, or end it, as it was told.
+        """Count completed iterations, and pause or stop the run if requested.
 
         Raises:
-            Stopped: the run is to end here.
+            Stopped: The run was stopped.
         """
         self.turn += count
         if self._due:
             self._handle_requests(count)
 
     def enter(self) -> None:
-        """The run begins, or waits before its first turn."""
+        """Handle requests before the first iteration."""
         if self._due:
             self._handle_requests(0)
 
@@ -82,7 +82,7 @@ class RunControl:
             self.passed = time.perf_counter()
 
     def _waits(self) -> float | None:
-        """How long the run waits for, in seconds; None for a command."""
+        """Return the remaining wait in seconds; None to wait for a command."""
         if self._hold and not self._left:
             self._set_state("paused")
             return None
@@ -95,7 +95,7 @@ class RunControl:
         self._changed.notify_all()
 
     def end(self, state: str) -> None:
-        """The run has ended: nothing is obeyed any more."""
+        """Mark the run as ended. Later commands have no effect."""
         with self._changed:
             self._asked.clear()
             self._set_state(state)
@@ -105,13 +105,13 @@ class RunControl:
 
     @property
     def state(self) -> str:
-        """`running`, `paused`, `pending …` until a command has taken effect, or how it ended."""
+        """`running`, `paused`, `finished`, `stopped`, `failed`, or `pending <command>`."""
         pending = self._pending
         return f"pending {pending}" if pending else self._state
 
     @property
     def is_held(self) -> bool:
-        """Whether the run waits for a command, or will at the end of a turn."""
+        """Whether the run is paused, or will pause at the end of an iteration."""
         return self._hold
 
     def pause(self) -> None:
@@ -128,13 +128,17 @@ class RunControl:
 
     def step(self, turns: int) -> None:
         if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
-            raise OptionError(f"step({turns!r}) is not possible.", hint="give a number of turns.")
+            raise OptionError(
+                f"step({turns!r}) is not possible: the number of turns is a positive integer.",
+                hint="call step(), or step(10) for ten turns.",
+            )
         with self._changed:
             if self._has_ended:
                 return
             if not self._hold:
                 raise ExecutionError(
-                    "a run that is not paused makes no steps.", hint="pause first."
+                    "step() needs a paused run, and this run is not paused.",
+                    hint="call pause() and wait() first.",
                 )
             self._left += turns
             self._post_command("step")
@@ -147,7 +151,7 @@ class RunControl:
 
     @property
     def speed(self) -> float | None:
-        """Turns a second at most; None for as many as there can be."""
+        """Limit on the iterations per second; None for no limit."""
         return self._speed
 
     @speed.setter
@@ -156,8 +160,8 @@ class RunControl:
             isinstance(speed, bool) or not isinstance(speed, int | float) or not speed > 0
         ):
             raise OptionError(
-                f"speed={speed!r} is not possible.",
-                hint="give turns a second, or None for no limit.",
+                f"speed={speed!r} is not possible: the speed is a positive number of turns per second.",
+                hint="pass a positive number, or None for no limit.",
             )
         with self._changed:
             self._speed, self._next = speed, 0.0
@@ -165,9 +169,9 @@ class RunControl:
             self._changed.notify_all()
 
     def ask(self, function: Callable[[], None]) -> None:
-        """Have a function called on the run's thread at the end of a turn, or while it is held.
+        """Call a function on the run's thread, at the end of an iteration or while the run is paused.
 
-        Once the run has ended it is not called.
+        After the end of the run, the function is not called.
         """
         with self._changed:
             if not self._has_ended:
@@ -176,7 +180,7 @@ class RunControl:
                 self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run rests or has ended; False if it has not after so many seconds."""
+        """Wait until the run is paused or has ended; return False after `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout)
 
@@ -192,5 +196,5 @@ class RunControl:
         self._changed.notify_all()
 
 
-_LONG: Final = 3600.0  # seconds that a thread waits for at once; more may be more than it can count
-_BEHIND: Final = 0.05  # seconds that a run may catch up where it is slower than its limit
+_LONG: Final = 3600.0  # longest single wait in seconds; the platform limits the length of a wait
+_BEHIND: Final = 0.05  # a run slower than its speed limit may catch up this many seconds

@@ -1,4 +1,4 @@
-"""A run that saves its state now and then, between two turns, so that it can be resumed."""
+"""Periodic saving of a run's state between two iterations, so that the run can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS: Final = {"s": 1, "min": 60, "h": 3600}
 
 @dataclass(frozen=True)
 class Every:
-    """How often a run saves: after so many turns, or seconds."""
+    """Saving interval, in iterations of the outermost loop or in seconds."""
 
     text: str
     turns: int | None = None
@@ -27,10 +27,10 @@ class Every:
 
     @classmethod
     def parse(cls, given: Any) -> Every:
-        """What is written as 10 or "5min".
+        """Parse an interval such as `10` (iterations) or `"5min"`.
 
         Raises:
-            OptionError: it is neither.
+            OptionError: The value has another form.
         """
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             return cls(str(given), turns=given)
@@ -41,20 +41,22 @@ class Every:
             if found and (seconds := float(found[1]) * _SECONDS[found[2]]):
                 return cls(given, seconds=seconds)
         raise OptionError(
-            f"every={given!r} does not say how often.",
-            hint='every=10 is after ten turns, every="5min" after five minutes ("30s", "2h").',
+            f"every={given!r} is not an interval.",
+            hint='pass every=10 for ten turns, or every="5min" for five minutes ("30s", "2h").',
         )
 
 
 class Saving:
-    """Saves a run's state in a folder.
+    """Saves the state of a run in a folder.
 
     Args:
-        manifest: what is said of the run, which is not begun or was resumed.
-        cuts: where it can be cut.
+        folder: The folder.
+        manifest: Description of the run: new, or as read from the folder when the run is resumed.
+        every: Saving interval.
+        cuts: Points of the loop nest at which a run can be saved.
 
     Attributes:
-        turn: how many turns are done.
+        turn: Number of completed iterations.
     """
 
     def __init__(self, folder: RunFolder, manifest: Manifest, every: Every, cuts: Cuts) -> None:
@@ -64,15 +66,15 @@ class Saving:
         self._run: RunProtocol | None = None
 
     def attach(self, run: RunProtocol) -> None:
-        """Save this run."""
+        """Set the run to save."""
         self._run = run
 
     def on_turn(self, count: int = 1) -> None:
-        """The run has made so many turns."""
+        """Count completed iterations, and save if the interval is over."""
         self.turn += count
         turn, then = self._saved
         now = time.monotonic()
-        if now < then:  # the clock was put back: what went by since is not known
+        if now < then:  # the clock was set back, so the elapsed time is unknown
             self._saved = turn, now
         done = (self.turn - turn) if self._every.turns else now - then
         if done >= (self._every.turns or self._every.seconds):
@@ -81,7 +83,7 @@ class Saving:
                 self._save(cut)
 
     def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
-        """`turned`, which may end the run: what is done by then is saved before it does."""
+        """Wrap `turned`, which may stop the run, such that unsaved iterations are saved first."""
 
         def on_turn(count: int = 1) -> None:
             try:
@@ -95,7 +97,7 @@ class Saving:
         return on_turn
 
     def finish(self) -> None:
-        """The run has ended."""
+        """Save the final state."""
         self._save(None)
 
     def _save(self, cut: Cut | None) -> None:
@@ -109,7 +111,7 @@ class Saving:
 
 
 def each(*functions: Callable[..., object] | None) -> Callable[..., object] | None:
-    """What calls functions one after the other; None for none."""
+    """Return a function that calls all functions in order; None if there are none."""
     some = [function for function in functions if function is not None]
     if len(some) < 2:
         return some[0] if some else None

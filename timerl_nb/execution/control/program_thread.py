@@ -1,4 +1,4 @@
-"""What the thread of a program's run does."""
+"""Work of the thread that runs a program, from the first iteration to the result."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from timerl_nb.runtime.state.run_progress import SoFar
 
 
 class ProgramCourse(Course):
-    """A program's run.
+    """Run of a program.
 
     Args:
-        outputs: those that it returns; all by default.
-        telemetry: what makes frames of it.
-        acting: the program, which says how it acts.
-        at_end: is called when the run has come to its end, and `over` when it is no more.
-        log: what tells of it.
+        control: Commands to the run.
+        run: The run, not started yet.
+        watched: Program as seen by telemetry.
+        outputs: Names of the outputs to return; all by default.
+        telemetry: Source of the frames.
+        acting: Context and bounds of the program, needed by `Result.policy`.
+        at_end: Called after the last iteration of a run that was not stopped.
+        over: Called after the run, also if it failed.
+        log: Log of the run.
     """
 
     def __init__(
@@ -57,10 +61,12 @@ class ProgramCourse(Course):
         ]
         if left is None or (lost and not left and not left.parameters):
             raise ExecutionError(
-                f"nothing is left of {format_count(turns, 'turn')}.", evidence=said
+                f"no results are left after {format_count(turns, 'turn')}.",
+                evidence=said,
+                hint="save states with start(checkpoint=folder, every=...), and resume from the last one.",
             ) from error
         if lost:
-            warn(f"not all is left of {format_count(turns, 'turn')}; {'; '.join(said)}")
+            warn(f"some results are missing after {format_count(turns, 'turn')}; {'; '.join(said)}")
         return left
 
     @property
@@ -88,7 +94,7 @@ class ProgramCourse(Course):
                 self._log.finish(values, state)
             self._result = self._make_result(values, start)
             self._telemetry.finish(values)
-        except BaseException as error:  # for whoever asks for the result
+        except BaseException as error:  # `result()` raises it
             state = "failed"
             self._store_error(error)
             self._telemetry.error = str(error)

@@ -1,7 +1,7 @@
-"""What was saved of a run as the state of a program that is to go on with it.
+"""Conversion of a saved state into a state of the program that resumes from it.
 
-Values are found by the names of their tensors, whatever held them. Where the graph that runs is another
-(other options, another budget), they must besides be of the same line, type and points.
+Values are matched by tensor names. If the program runs another graph than the one that saved the state
+(other options or another memory budget), source lines, element types and points must match as well.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from timerl_nb.compiler.loops.iteration_cuts import Cut, Cuts
 from timerl_nb.runtime.state.resumable_state import Held, RunState, Saved
 from timerl_nb.runtime.state.run_folder import Manifest
 
-# Turns by which a run under another schedule may be further.
+# Offsets of the turn to try: another schedule may be one iteration ahead or behind.
 _NEAR: Final = (0, -1, 1)
 
 
 class Resuming:
-    """Finds where a program can go on.
+    """Finds the point at which a program can resume.
 
     Args:
-        how: how it runs its graph, in words.
-        same: whether that graph is the one that was saved.
+        path: Run folder.
+        manifest: Description of the saved run.
+        saved: The saved arrays.
+        cuts: Points of the loop nest at which this program can start.
+        how: Executor and options of this program, in words.
+        same: Whether this program runs the same graph as the saved run.
     """
 
     def __init__(
@@ -40,10 +44,10 @@ class Resuming:
         self._tensors = {name: tensor for tensor, name in cuts.plan.names.items()}
 
     def state(self) -> RunState:
-        """The state to go on from.
+        """Return the state to resume from.
 
         Raises:
-            ExecutionError: the program has no turn at whose end the same points live.
+            ExecutionError: No point of this program has the same live values as the saved state.
         """
         manifest, saved = self._manifest, self._saved
         first = ""
@@ -57,15 +61,15 @@ class Resuming:
                     manifest.seed, turn, cut, values, saved.lengths, tuple(saved.resources)
                 )
             first = first or differs
-        what = first or "it was saved within a loop of which this program makes no single turns"
+        what = first or "it was saved inside a loop that this program does not run turn by turn"
         raise ExecutionError(
-            f"the run in {self._path} cannot go on so: {what}.",
-            evidence=[f"it was saved by: {manifest.how}", f"this program is: {self._how}"],
-            hint="compile with the options that it was begun with.",
+            f"this program cannot resume the run in {self._path}: {what}.",
+            evidence=[f"the run was saved by: {manifest.how}", f"this program is: {self._how}"],
+            hint="compile with the options of the saved run.",
         )
 
     def _candidates(self) -> Iterator[Cut | None]:
-        """Where the program may have come to what was saved."""
+        """Yield the points at which the program may have the same live values as the saved state."""
         cut, cuts = self._manifest.cut, self._cuts
         if cut is None:
             yield None
@@ -82,42 +86,42 @@ class Resuming:
             yield from (one for one in near if one is not None)
 
     def _find_mismatch(self, cut: Cut | None) -> str:
-        """What does not agree with what lives at a cut; nothing where all does."""
+        """Describe the first difference between the live and the saved values; "" if there is none."""
         plan, saved = self._cuts.plan, self._saved.values
         live = {plan.names[tensor]: points for tensor, points in self._cuts.live(cut).items()}
-        ends = plan.pdg.dims.dynamic is not None  # where points may never have run
+        ends = plan.pdg.dims.dynamic is not None  # with a dynamic bound, some points may not exist
         for name, points in live.items():
             if name not in saved:
                 if not ends:
-                    return f"{name} lives here{_where(points)}, and was not saved"
+                    return f"{name} is live here{_where(points)}, but was not saved"
             elif not (
                 _is_subset(saved[name][0], points) and (ends or len(points) == len(saved[name][0]))
             ):
-                return f"{name} lives here{_where(points)}, and was saved{_where(saved[name][0])}"
+                return f"{name} is live here{_where(points)}, but was saved{_where(saved[name][0])}"
         for name, held in saved.items():
             if name not in live:
-                return f"{name} was saved{_where(held[0])}, and does not live here"
+                return f"{name} was saved{_where(held[0])}, but is not live here"
             if other := self._describe_mismatch(name, self._tensors[name], held):
                 return other
         return ""
 
     def _describe_mismatch(self, name: str, tensor: Tensor, held: Held) -> str:
-        """How values that were saved are not those of a tensor."""
+        """Describe a difference in shape, element type or source line; "" if there is none."""
         plan, (_, values) = self._cuts.plan, held
         op = plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
         shape, dtype = plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
         if (values.shape[1:], values.dtype) != (shape, dtype):
             was = f"{values.dtype}{list(values.shape[1:])}"
-            return f"{name} is {dtype}{list(shape)} here, and was saved as {was}"
+            return f"{name} is {dtype}{list(shape)} here, but was saved as {was}"
         line, here = self._manifest.lines.get(name, ""), plan.origin(tensor).text
         if not self._same and line != here:
-            return f"{name} is of the line {here!r} here, and was of {line!r}"
+            return f"{name} comes from the line {here!r} here, but was saved from {line!r}"
         return ""
 
 
 def _is_subset(some: Array, points: Array) -> bool:
-    """Whether some points are among others."""
+    """Return whether all rows of `some` are rows of `points`."""
     if some.shape[1:] != points.shape[1:]:
         return False
     known = set(map(tuple, points.tolist()))
@@ -125,7 +129,7 @@ def _is_subset(some: Array, points: Array) -> bool:
 
 
 def _where(points: Array) -> str:
-    """` at (0, 3) and 7 more points`."""
+    """Return text such as ` at (0, 3) and 7 more points`."""
     if not len(points):
         return " nowhere"
     rows = np.unique(points, axis=0) if points.shape[1] else points

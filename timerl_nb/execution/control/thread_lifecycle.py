@@ -1,4 +1,4 @@
-"""What a run's thread does, and what has become of it."""
+"""Lifecycle of the thread of a run: start, result or error, stop when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from timerl_nb.execution.results.run_result import Result
 from timerl_nb.runtime.jax_backend.fork_guard import is_forked
 from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
-_GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
+_GRACE: Final = 5.0  # seconds to wait for the end of a run when the interpreter exits
 
 
 class Course(ABC):
-    """What the run's thread does. It knows nothing of the handle, so that one can be forgotten."""
+    """Work of a run's thread.
 
-    _error: BaseException | None = None  # also if an interrupt ends `__init__`
+    It has no reference to the handle, such that an unused handle can be garbage-collected.
+    """
+
+    _error: BaseException | None = None  # exists even if an interrupt ends `__init__`
     _unknown = True
 
     def __init__(self, control: RunControl) -> None:
@@ -35,16 +38,20 @@ class Course(ABC):
 
     @abstractmethod
     def _run_through(self) -> str:
-        """Run to the end, and keep the result or the error; returns how it ended."""
+        """Run to the end, store the result or the error, and return the final state."""
 
     def begin(self) -> None:
         atexit.register(self._stop_at_exit)
         self._thread.start()
 
     def give_up(self) -> bool:
-        """End a run whose beginning failed; return whether its thread has begun, and has closed all.
+        """Stop a run whose start failed.
 
-        An interrupt can come while the thread begins. Later it ends at once, before its first turn.
+        An interrupt may arrive while the thread starts. A thread that starts later ends before its first
+        iteration.
+
+        Returns:
+            Whether the thread has started, and so has closed everything.
         """
         self._control.stop()
         if not self._thread.is_alive() and not self._control.ended.is_set():
@@ -62,23 +69,23 @@ class Course(ABC):
 
     @abstractmethod
     def so_far(self) -> Result:
-        """What was there when the run ended, also of one that failed."""
+        """Return the partial results after the end of the run, also if it failed."""
 
     @property
     def compiling(self) -> float | None:
-        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        """Seconds for which the run has been waiting for XLA to compile; None if it is not waiting."""
         return None
 
     def take_error(self) -> BaseException | None:
-        """The error, which somebody then knows of."""
+        """Return the error, and mark it as seen."""
         self._unknown = False
         return self._error
 
     def _store_error(self, error: BaseException) -> None:
-        """Keep an error for whoever asks for the result."""
+        """Store an error for `result()`."""
         self._error = error
         if isinstance(error, TimeRLError) and error.origin == Origin():
-            error.origin = self._begun_at  # there is no line of the user's on this thread
+            error.origin = self._begun_at  # no frame on this thread belongs to user code
 
     def _go(self, alike: Callable[[], AbstractContextManager[object]]) -> None:
         state = "failed"
@@ -92,13 +99,13 @@ class Course(ABC):
     def __del__(self) -> None:
         if self._error is not None and self._unknown:
             warnings.warn(
-                f"a run failed, and nobody asked for its result: {self._error}",
+                f"a run failed, and its result was never requested: {self._error}",
                 RuntimeWarning,
                 stacklevel=1,
             )
 
     def _stop_at_exit(self) -> None:
-        """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
+        """Stop the run when the interpreter exits, before a call to XLA is cut off."""
         if is_forked():
             return
         self._control.stop()

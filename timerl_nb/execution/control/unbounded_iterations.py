@@ -1,4 +1,4 @@
-"""The turns of a run without an end, one after the other."""
+"""Iteration over the turns of a program whose outermost loop is unbounded."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from timerl_nb.compiler.ir.host.iteration_io import TurnByTurn
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.resumable_state import RunState
 
-# Makes a run, its supply and the values that its turns hand out, from the beginning or from a state
-# after so many turns.
+# Creates a run, its supply of inputs, and the dictionary of its outputs. Arguments: the turn to start
+# at, and the state to resume from; None starts from the beginning.
 Again = Callable[[int, RunState | None], tuple[RunProtocol, TurnByTurn | None, dict[str, Any]]]
 
 
 class Turns(Iterator[dict[str, Any]]):
-    """What each turn hands out, by name, as it is asked for.
+    """Outputs of each turn by name; the next turn runs when `next()` asks for it.
 
-    Memory does not depend on how many turns there are. The run goes on when the next turn is asked for, and
-    what was handed out before stays as it is.
+    A *turn* is one iteration of the outermost loop. Memory use does not grow with the number of turns,
+    and later turns do not change earlier outputs.
 
     Args:
-        run: which has not begun.
-        supply: brings what is given to the run, until there is no more.
-        made: the values that the run hands out at the end of a turn, by name.
-        finish: is called when the run is over, however it ends.
-        taken: makes of an array of the run's what is handed out; NumPy's, by default.
-        again: makes a run, its supply and its values, that goes on from a state, or begins; None where no turn is
-            made twice.
+        run: The run, not started yet.
+        supply: Source of the inputs; the iteration ends with them.
+        made: Dictionary that the run fills with the outputs of each turn.
+        finish: Called when the run is over, however it ends.
+        turn: Number of completed turns.
+        taken: Conversion of each output; to a NumPy array by default.
+        again: Creates a run that starts at an earlier turn; None if turns are never repeated.
 
     Attributes:
-        turn: how many turns are done.
+        turn: Number of completed turns.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Turns(Iterator[dict[str, Any]]):
         taken: Callable[[Any], Any] = np.asarray,
         again: Again | None = None,
     ) -> None:
-        self._steps: Iterator[int] | None = None  # also if it is interrupted as it is made
+        self._steps: Iterator[int] | None = None  # exists even if an interrupt ends `__init__`
         self._finish, self._taken, self._again = finish, taken, again
         self._held: tuple[int, Callable[[], RunState] | None] | None = None
         self._begin(run, supply, made, turn)
@@ -55,7 +55,7 @@ class Turns(Iterator[dict[str, Any]]):
         self, run: RunProtocol, supply: TurnByTurn | None, made: dict[str, Any], turn: int
     ) -> None:
         self._made, self._supply, self.turn = made, supply, turn
-        # which of the loop's turns has run last: some have nothing to do, and are passed over
+        # index of the last turn that ran: the run skips turns without work
         self._reached = turn - 1
         self._run = run
         self._steps = run.turns()
@@ -64,12 +64,12 @@ class Turns(Iterator[dict[str, Any]]):
         return self
 
     def __next__(self) -> dict[str, Array]:
-        """The next turn's outputs.
+        """Run the next turn, and return its outputs.
 
         Raises:
-            StopIteration: the run was closed, or no more is given.
-            ExecutionError: the turn failed, or what was given for it is of another shape or type. In the
-                latter case the run goes on with the next that is given.
+            StopIteration: The run is closed, or the inputs have ended.
+            ExecutionError: The turn failed, or an input has the wrong shape or element type. After a
+                wrong input, the run continues with the next one.
         """
         if self._steps is None:
             raise StopIteration
@@ -91,12 +91,12 @@ class Turns(Iterator[dict[str, Any]]):
         return made
 
     def save_operands(self) -> None:
-        """Copy the next turn's operands, so `back` can repeat it."""
+        """Copy the operands of the next turn, so that `rewind` can repeat it."""
         if self._held is None or self._held[0] != self.turn:
             self._held = self.turn, self._run.snapshot_stores(self.turn) if self.turn else None
 
     def rewind(self) -> None:
-        """Return to the last `hold`, also after an interrupt: that turn comes next."""
+        """Return to the turn of the last `save_operands`, also after an interrupt. It runs next."""
         assert self._again is not None and self._held is not None
         turn, held = self._held
         run, supply, made = self._again(turn, None if held is None else held())
@@ -105,7 +105,7 @@ class Turns(Iterator[dict[str, Any]]):
         before.release()
 
     def close(self) -> None:
-        """End the run, and let go of all it holds; what was handed out stays."""
+        """End the run, and free its memory. Outputs returned earlier stay valid."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:

@@ -1,7 +1,8 @@
-"""A folder with the log of one run: `log.jsonl`, and the same rows as `log.csv`.
+"""Log of one run in a folder: `log.jsonl`, and the same rows as `log.csv`.
 
-The first line of `log.jsonl` says what run it is, the last how it ended. Rows are added by whole lines, so
-that who follows a file sees no part of one; a line that was cut off is taken away when the run is resumed.
+The first line of `log.jsonl` describes the run, the last line its end. Lines are appended whole, so a
+program that follows the file never reads a partial row. If a run was killed inside a line, resuming it
+removes that line.
 """
 
 from __future__ import annotations
@@ -28,26 +29,28 @@ _ODD: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class LogFolder:
-    """Writes the log of a run; see `run_log.Logger`."""
+    """Logger that writes the rows of a run to a folder; see `run_logger.Logger`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.fspath(path):
-            raise OptionError("log='' is no folder.", hint="pass a path.")
+            raise OptionError(
+                "log='' is not a folder.", hint="pass a path, such as log='runs/first'."
+            )
         self.path = user_path(path)
         self._lines: _Lines | None = None
         self._cells: _Lines | None = None
         self._columns: list[str] = []
-        self._late: list[Row] = []  # rows that could not be written yet
+        self._late: list[Row] = []  # rows that are not written yet
         self._warned = False
 
     def __repr__(self) -> str:
         return f"LogFolder({os.fspath(self.path)!r})"
 
     def begin(self, about: Mapping[str, Any], reached: int) -> Row | None:
-        """Begin the log, or go on with that of the same run.
+        """Start the log, or continue the log of the same run.
 
         Raises:
-            ExecutionError: there is a log of another run, or none can be written.
+            ExecutionError: The folder has the log of another run, or cannot be written.
         """
         head = {"format": FORMAT, "version": VERSION, **about}
         self._columns = [about["along"], *TIMES, *about["columns"]]
@@ -56,7 +59,7 @@ class LogFolder:
             self._lines = lines = _Lines(self.path / JSONL)
         except BlockingIOError:
             raise ExecutionError(
-                f"another run writes its log in {self.path}.", hint=_OWN_FOLDER
+                f"another run is writing its log to {self.path}.", hint=_OWN_FOLDER
             ) from None
         except OSError as error:
             raise self._make_write_error(error) from None
@@ -87,7 +90,7 @@ class LogFolder:
 
     def end(self, last: Mapping[str, Any], late: Sequence[Row]) -> None:
         if self._lines is None or self._cells is None:
-            self._close()  # an interrupt has ended `begin`
+            self._close()  # an interrupt ended `begin`
             return
         try:
             self._add()
@@ -96,7 +99,7 @@ class LogFolder:
             else:
                 self._lines.add(_line(last))
         except OSError as error:
-            with suppress(OSError):  # no part of a line stays
+            with suppress(OSError):  # remove a partial line
                 self._lines.truncate(self._lines.size)
                 self._cells.truncate(self._cells.size)
             self._warn(error)
@@ -104,7 +107,7 @@ class LogFolder:
             self._close()
 
     def _close(self) -> None:
-        """Let another run write here."""
+        """Close both files, which releases their locks."""
         if self._lines is not None:
             self._lines.close()
         if self._cells is not None:
@@ -114,7 +117,7 @@ class LogFolder:
     # --- writing -------------------------------------------------------------------------------------
 
     def _add(self) -> None:
-        """Add the rows that are not written yet; nothing of them where that fails."""
+        """Append the rows that are not written yet; on failure, write nothing."""
         assert self._lines is not None and self._cells is not None
         if self._late:
             before = self._lines.size
@@ -127,7 +130,7 @@ class LogFolder:
             self._late = []
 
     def _fill(self, late: Sequence[Row], last: bytes) -> None:
-        """Write both files anew, with what is known only now in its rows."""
+        """Rewrite both files, with the columns that are known only at the end of the run."""
         assert self._lines is not None
         along = self._columns[0]
         head, *lines = self._lines.content().splitlines(keepends=True)
@@ -148,8 +151,8 @@ class LogFolder:
         if not self._warned:
             self._warned = True
             warn(
-                f"the log in {self.path} cannot be written: {error.strerror}. The run goes on, and its rows "
-                "are written when that is possible again."
+                f"the log in {self.path} cannot be written: {error.strerror}. The run continues, and "
+                "writes the missing rows as soon as it can."
             )
 
     # --- reading -------------------------------------------------------------------------------------
@@ -157,17 +160,17 @@ class LogFolder:
     def _read_kept_rows(
         self, content: bytes, head: Mapping[str, Any], reached: int
     ) -> _StoredRows | None:
-        """The rows that are there and stay; None where the log begins.
+        """Return the stored rows that stay; None if the log has to start from the beginning.
 
         Raises:
-            ExecutionError: the files are of another run, or no log.
+            ExecutionError: The files belong to another run, or are not a log.
         """
         if not content and (self.path / CSV).exists():
-            raise self._folder_taken_error(f"there is {CSV}, which no {JSONL} tells of")
+            raise self._folder_taken_error(f"{CSV} exists without {JSONL}")
         first, *lines = content.splitlines(keepends=True) or [b""]
         found = _row(first)
         if content and (found is None or found.get("format") != FORMAT):
-            raise self._folder_taken_error(f"{JSONL} is no log of this kind")
+            raise self._folder_taken_error(f"{JSONL} is not a log of TimeRL-nb")
         if found is None:
             return None
         kept = _StoredRows(len(first))
@@ -178,12 +181,12 @@ class LogFolder:
             kept.add(row, len(line))
         if found.get("run") != head["run"]:
             if kept.rows or found.get("version") != VERSION:
-                raise self._folder_taken_error("there is the log of another run")
-            return None  # which has told nothing
+                raise self._folder_taken_error("the log of another run exists")
+            return None  # that log has no rows
         for name in ("version", "along", "columns"):
             if found.get(name) != head[name]:
                 raise ExecutionError(
-                    f"the log in {self.path} has other {name}: {found.get(name)!r}, and now "
+                    f"the log in {self.path} has {name} {found.get(name)!r}, but this run has "
                     f"{head[name]!r}.",
                     hint="resume with the same outputs, or " + _OWN_FOLDER,
                 )
@@ -196,17 +199,17 @@ class LogFolder:
     def _make_write_error(self, error: OSError) -> ExecutionError:
         return ExecutionError(
             f"the run cannot write its log in {self.path}: {error.strerror}.",
-            hint="choose a folder that exists or can be made, with space left.",
+            hint="choose a writable folder, on a disk with free space.",
         )
 
 
 _OWN_FOLDER: Final = (
-    "give this run a folder of its own. A run that is resumed goes on in the log that it has begun."
+    "pass a new folder for this run. A resumed run continues the log that it has started."
 )
 
 
 class _StoredRows:
-    """The rows of a log that stay, and where the last of them ends."""
+    """Rows of a log that stay, and the byte at which each ends."""
 
     def __init__(self, head: int) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -225,14 +228,14 @@ class _StoredRows:
 
 
 class _Lines:
-    """A file to which whole lines are added, and which nobody else writes to.
+    """File to which whole lines are appended, with a lock against other writers.
 
     Attributes:
-        size: the bytes that are lines.
+        size: Number of bytes that are complete lines.
     """
 
     def __init__(self, path: Path) -> None:
-        # opened so that it is made, and never cut; written at its end alone
+        # this mode creates the file, never truncates it, and writes at its end
         self._file: IO[bytes] = hold(path, "a+b")
         try:
             self.size = os.fstat(self._file.fileno()).st_size
@@ -249,7 +252,7 @@ class _Lines:
         self.size = size
 
     def add(self, lines: bytes) -> None:
-        """Add lines at once; what was written of others before that failed is taken away."""
+        """Append lines, after the removal of a partial line from an earlier failure."""
         if os.fstat(self._file.fileno()).st_size != self.size:
             self._file.truncate(self.size)
         done = 0
@@ -266,7 +269,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, which knows no infinities."""
+    """Convert a value to JSON types; infinities and NaN become strings."""
     if isinstance(value, Mapping):
         return {str(name): _plain(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
@@ -277,7 +280,7 @@ def _plain(value: Any) -> Any:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where it was cut off."""
+    """Parse a line; return None if it is incomplete."""
     if not line.endswith(b"\n"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""A run that tells what happens: rows of its outputs, one for each point of its outermost dimension.
+"""Log of a run: a row of scalar outputs for each point of the outermost dimension.
 
-Values are read where the run keeps them, between two turns, as frames read theirs; so none is lost where
-turns are faster than rows can be written. Whoever takes rows is a `Logger`.
+The run copies the values between two iterations, as it does for live frames. No row is lost if
+iterations are faster than the loggers. Loggers implement the `Logger` protocol.
 """
 
 from __future__ import annotations
@@ -26,47 +26,68 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 
 Row = Mapping[str, Any]
 TIMES: Final = ("turn", "seconds", "turns_per_second")
-_REST: Final = 20  # rows are written again after so many times what writing them has taken
-_SOON: Final = 0.5  # seconds until that is known
+_REST: Final = 20  # pause between two writes, as a multiple of the duration of a write
+_SOON: Final = (
+    0.5  # longest first pause in seconds, as the first write takes longer than later ones
+)
 _ALL: Final = 1 << 62
 
 
 @runtime_checkable
 class Logger(Protocol):
-    """Takes the rows of a run, on the run's thread; any object with these methods is one.
+    """Receiver of the rows of a run. Any object with these methods is a logger.
 
-    A row has, by name, the point of the outermost dimension that it is of (`about["along"]` is its name);
-    an output's value there, a number or a truth value, where it is defined and known by then; and, but for
-    rows that were made before the run was resumed, the `turn` after which it was written, the `seconds` since
-    the beginning, and `turns_per_second`. Rows come in order, each once.
+    The methods are called on the run's thread. A row is a dictionary with these entries:
+
+    - the point of the outermost dimension, under the name `about["along"]`;
+    - the scalar outputs (numbers or booleans) that are defined and known at that point;
+    - `turn`: the iteration after which the row was written; `seconds` since the start of the run; and
+      `turns_per_second`. Rows from before a run was resumed lack these three.
+
+    Rows arrive in order, each of them once.
+
+    Example:
+        >>> class Printer:
+        ...     def begin(self, about, reached):
+        ...         print(about["columns"])
+        ...     def write(self, rows):
+        ...         print([row["root"] for row in rows])
+        ...     def end(self, last, late):
+        ...         print(last["ended"])
+        >>> isinstance(Printer(), trl.logs.Logger)
+        True
     """
 
     def begin(self, about: Mapping[str, Any], reached: int) -> Row | None:
-        """The run begins, or goes on where so many rows were known: those follow that one has not.
+        """Start a log, or continue the log of a resumed run.
 
         Args:
-            about: the `run`'s name, which it keeps when it is resumed; its `program`, `bounds`, `options` and
-                `seed`; what rows are `along`, the outputs that are `columns`, and those that are
-                `not_logged`.
+            about: Description of the run. `run` is its identifier, which stays the same when it is
+                resumed. `program`, `bounds`, `options` and `seed` describe the program. `along` is the
+                dimension of the rows, `columns` the logged outputs, and `not_logged` the other outputs.
+            reached: Number of rows that were known before the run was resumed; 0 for a new run.
 
-        Returns the last row that one has and keeps, one of these; None for all that there may be.
+        Returns:
+            The last row that the logger already has. The run then sends the rows after it. None
+            requests all rows.
         """
         ...
 
     def write(self, rows: Sequence[Row]) -> None: ...
 
     def end(self, last: Mapping[str, Any], late: Sequence[Row]) -> None:
-        """The run has `ended`: finished, stopped or failed.
+        """End the log.
 
         Args:
-            last: that, its `error`, and the `outputs` that are one number of the whole run.
-            late: what is known only now, of rows that were written before.
+            last: The state `ended` ("finished", "stopped" or "failed"), the `error` if the run failed,
+                and scalar `outputs` of the whole run.
+            late: Values that became known only at the end, for rows that were written before.
         """
         ...
 
 
 class Calling:
-    """A function that is called with every row."""
+    """Logger that calls a function with every row."""
 
     def __init__(self, function: Callable[[Row], object]) -> None:
         self._function = function
@@ -86,11 +107,13 @@ class Calling:
 
 
 class RunLog:
-    """Tells loggers of one run.
+    """Sends the rows of one run to its loggers.
 
     Args:
-        names: the outputs that it returns; all by default.
-        about: what is said of it besides its outputs.
+        loggers: Receivers of the rows.
+        watched: The program.
+        names: Names of the outputs that the run returns; all by default.
+        about: Description of the run, without its outputs.
     """
 
     def __init__(
@@ -120,16 +143,16 @@ class RunLog:
         self._run: RunProtocol | None = None
         self._turn = self._known = 0
         self._start = time.perf_counter()
-        self._last = self._turn, 0.0  # what rates are counted from
-        self._free = 0.0  # when rows may be written again
+        self._last = self._turn, 0.0  # iteration and time of the last row, for rates
+        self._free = 0.0  # earliest time of the next write
 
     def _names(self, name: str) -> list[str]:
-        """The columns of an output: one of each seed, where there are several."""
+        """Return the columns of an output: one, or one per seed."""
         rows = self._rows_of
         return [name] if rows is None else [f"{name}/{seed}" for seed in rows.seeds]
 
     def _in_turns(self) -> dict[str, Op]:
-        """The columns that are known turn by turn, and not only once others are known whole."""
+        """Return the columns that are known during the run, and not only after its end."""
         early = {n: op for n, op in self._columns.items() if not self._watched.is_late(op)}
         begins = {name: self._first_turn(op) for name, op in early.items()}
         first = min(early, key=lambda name: begins[name], default=None)
@@ -143,7 +166,7 @@ class RunLog:
         }
 
     def _first_turn(self, op: Op) -> int:
-        """After how many turns something of an output is known."""
+        """Return the number of iterations after which the first value of an output is known."""
         turns = range(1, (self._watched.progress.turns or 0) + 1)
         return 1 + bisect_left(turns, 1, key=lambda turn: self._points(op, turn))
 
@@ -152,36 +175,36 @@ class RunLog:
 
     @property
     def _count(self) -> int:
-        """How many rows there are at most."""
+        """Maximum number of rows."""
         pdg, bounds = self._watched.pdg, self._watched.plan.bounds
         return pdg.dims[self._along].count(bounds)
 
     def _check_names(self) -> None:
-        """Refuse equal names of two columns.
+        """Check that no output or dimension has the name of another column.
 
         Raises:
-            OptionError: an output or the outermost dimension has the name of another column.
+            OptionError: Two columns have the same name.
         """
         if self._along in TIMES:
             raise OptionError(
                 f"the dimension {self._along!r} has the name of another column of the log.",
-                hint=f"give the dimension another name: {', '.join(TIMES)} are columns of every log.",
+                hint=f"rename the dimension: {', '.join(TIMES)} are columns of every log.",
             )
         for name in (*TIMES, self._along):
             if name in self._columns:
                 raise OptionError(
                     f"the output {name!r} has the name of another column of the log.",
-                    hint="name it otherwise.",
+                    hint="rename the output.",
                 )
 
     # --- around the run ----------------------------------------------------------------------------
 
     def begin(self, turn: int, *, over: bool = False) -> None:
-        """Begin the log ahead of the run. If an error or an interrupt ends this, call `fail`.
+        """Start all logs before the run starts. If this fails or is interrupted, call `fail`.
 
         Args:
-            turn: how many turns were done before.
-            over: it had come to its end.
+            turn: Number of iterations that are already complete.
+            over: Whether the resumed run had already finished.
         """
         self._turn, self._known = turn, _ALL if over else self._count_known_rows(turn)
         for logger in self._waiting:
@@ -189,7 +212,7 @@ class RunLog:
             self._told.append(told)
             try:
                 last = logger.begin(self._about, self._known)
-            except Exception:  # it has not begun; one that was interrupted may have
+            except Exception:  # this logger has not started; an interrupted logger may have
                 self._told.remove(told)
                 raise
             if last is not None:
@@ -198,22 +221,22 @@ class RunLog:
         self._last = turn, self._seconds
 
     def attach(self, run: RunProtocol) -> None:
-        """It is this run."""
+        """Set the run."""
         self._run = run
 
     def on_turn(self, count: int = 1) -> None:
-        """The run has made so many turns."""
+        """Count completed iterations, and write rows if a write is due."""
         self._turn += count
         begun = time.perf_counter()
         if begun >= self._free and self._told:
             self._write_live()
             now = time.perf_counter()
             rest = _REST * (now - begun)
-            # what is made once for all, such as what copies buffers, is made when rows are written first
+            # the first write includes one-time work, such as the compilation of copies
             self._free = now + (rest if self._free else min(rest, _SOON))
 
     def finish(self, values: Outputs, state: str) -> None:
-        """The run has finished or stopped with these outputs."""
+        """Write the remaining rows after the run has finished or stopped."""
         assert self._run is not None
         columns, numbers, live = dict[str, Mapping[int, Any]](), dict[str, Any](), set[str]()
         for name in self._columns:
@@ -226,7 +249,7 @@ class RunLog:
                 found = np.atleast_1d(values["output", name])
                 numbers |= dict(zip(self._names(name), map(number, found), strict=True))
         ends = {name: max(found, default=-1) + 1 for name, found in columns.items()}
-        # what is made ahead of the turns, of those that were not made, is no row
+        # a stopped run has values of iterations that did not run, if a batch computed them earlier
         whole = live if live and state != "finished" else columns
         end = max((ends[name] for name in whole if name in ends), default=0)
         end = max(end, self._count_known_rows(self._turn))
@@ -239,9 +262,9 @@ class RunLog:
             self._end(told, {"ended": state, "outputs": numbers}, known)
 
     def fail(self, error: BaseException) -> None:
-        """The run has failed: what is left of it is written."""
+        """Write the remaining rows after a failure."""
         if self._run is not None:
-            with suppress(Exception):  # where what failed has taken over the memory
+            with suppress(Exception):  # the failed iteration may have overwritten the values
                 self._write_live()
         for told in tuple(self._told):
             self._end(told, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ())
@@ -249,7 +272,7 @@ class RunLog:
     # --- rows --------------------------------------------------------------------------------------
 
     def _length(self, s: int) -> int | None:
-        """How many rows there are in all of a seed, where a dynamic bound says so."""
+        """Return the number of rows of a seed if a dynamic bound limits it; None otherwise."""
         bound = self._watched.stacked_over.bound
         found = None if self._run is None or bound is None else self._run.lengths().get(bound)
         if found is not None and self._rows_of is not None:
@@ -264,7 +287,7 @@ class RunLog:
         return int(row[self._along])
 
     def _count_known_rows(self, turn: int) -> int:
-        """How many rows are known after so many turns."""
+        """Return the number of rows that are known after some iterations."""
         if not self._live or not turn:
             return 0
         return min(self._count, *(self._points(op, turn) for op in self._live.values()))
@@ -290,7 +313,7 @@ class RunLog:
     def _rows(
         self, points: range, columns: Mapping[str, Mapping[int, Any]], turn: int | None = None
     ) -> list[Row]:
-        """Rows, with the times of now where a turn is given."""
+        """Build rows; with `turn`, they include the current times."""
         times: dict[str, Any] = {}
         if turn is not None and points:
             (before, then), now = self._last, self._seconds
@@ -308,7 +331,7 @@ class RunLog:
         ]
 
     def _by_point(self, name: str, values: Array) -> dict[str, Mapping[int, Any]]:
-        """An output's columns by point."""
+        """Return the columns of an output, by point."""
         assert self._run is not None
         rows, everywhere = self._rows_of, self._run.coordinates.get(name)
         found = dict[str, Mapping[int, Any]]()
@@ -324,7 +347,7 @@ class RunLog:
 
     @property
     def _first_undelivered(self) -> int:
-        """The row that somebody has not got yet."""
+        """First row that some logger has not received."""
         return min((told.next for told in self._told), default=0)
 
     def _write(self, told: _Told, rows: Sequence[Row]) -> None:
@@ -342,20 +365,20 @@ class RunLog:
     def _call(self, told: _Told, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:  # what is told of a run must not end it
+        except Exception as error:  # a failing logger must not end the run
             self._told.remove(told)
-            warn(f"the logger {told.logger!r} failed, and is told no more of the run: {error!r}")
+            warn(f"the logger {told.logger!r} failed, and receives no more rows: {error!r}")
 
 
 class _Told:
-    """A logger, and the point of the row that it gets next."""
+    """A logger, and the point of its next row."""
 
     def __init__(self, logger: Logger, following: int) -> None:
         self.logger, self.next = logger, following
 
 
 def number(value: Any) -> bool | int | float:
-    """A number as Python has it, of as few digits as tell it from all others of its element type."""
+    """Convert to a Python number, with the shortest decimal form that is unique in its element type."""
     x = np.asarray(value)
     if x.dtype.kind in "biu":
         return x.item()
@@ -371,13 +394,14 @@ def _versions() -> dict[str, str]:
 
 
 def loggers_of(given: Any, folder: Callable[[Any], Logger]) -> list[Logger]:
-    """What `log=` asks for: a folder, a logger or a function, or several of these.
+    """Return the loggers for the option `log=`: a folder, a logger, a function, or a list of them.
 
     Args:
-        folder: makes the logger of a path.
+        given: Value of the option.
+        folder: Creates the logger of a path.
 
     Raises:
-        OptionError: it is none of them.
+        OptionError: The value is of another kind.
     """
     if isinstance(given, list | tuple):
         return [one for each in given for one in loggers_of(each, folder)]
@@ -388,7 +412,7 @@ def loggers_of(given: Any, folder: Callable[[Any], Logger]) -> list[Logger]:
     if callable(given) and not isinstance(given, type):
         return [Calling(given)]
     raise OptionError(
-        f"log={given!r} takes no rows.",
-        hint='log="runs/first" is a folder, log=print a function of a row; a logger has begin, write and '
-        "end, as trl.logs.Logger says; and there may be a list of them.",
+        f"log={given!r} is not a logger.",
+        hint='pass a folder (log="runs/first"), a function of a row (log=print), an object with the methods '
+        "of trl.logs.Logger (begin, write, end), or a list of these.",
     )

@@ -1,4 +1,4 @@
-"""Results as tables of pandas, where that is installed."""
+"""Conversion of results to pandas data frames. pandas is an optional dependency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timerl_nb.compiler.ir.analysis.partial_outputs import Coordinates
 
 @dataclass(frozen=True)
 class Rows:
-    """Runs side by side: the dimension that counts them, and the seed of each."""
+    """Batched runs with several seeds: the batch dimension, and the seed of each row."""
 
     dim: str
     seeds: range
@@ -24,7 +24,7 @@ class Rows:
     def select_run(
         self, s: int, x: Array, at: Coordinates | None
     ) -> tuple[Array, Coordinates | None]:
-        """Of an output, and of where its values are, those of one run."""
+        """Return the values of one run, and their coordinates."""
         if at is None:
             return x[s], None
         here = at[self.dim] == s
@@ -32,19 +32,19 @@ class Rows:
 
     @property
     def to_json_data(self) -> dict[str, Any]:
-        """As it is kept in files."""
+        """JSON form, for result files."""
         return {"dim": self.dim, "seeds": [self.seeds.start, self.seeds.stop]}
 
 
 @dataclass(frozen=True)
 class Along:
-    """What outputs are stacked over.
+    """Dimensions that outputs are stacked over.
 
     Attributes:
-        outer: the dimension that turns are of, or else the first that an output has alone; `bound` is
-            the name of its bound.
-        dims: of each output by name.
-        rows: the runs side by side, along the first dimension of every output; None of one run.
+        outer: Dimension of the outermost loop, or else the first dimension that some output has alone.
+        bound: Name of the bound of `outer`.
+        dims: Dimensions of each output, by name.
+        rows: Batched runs along the first dimension of every output; None for a single run.
     """
 
     outer: str | None = None
@@ -53,7 +53,7 @@ class Along:
     rows: Rows | None = None
 
     def of_one(self) -> Along:
-        """Of one of the runs side by side."""
+        """Return the dimensions of one run of a batch."""
         return replace(self, dims={n: dims[1:] for n, dims in self.dims.items()}, rows=None)
 
 
@@ -63,13 +63,13 @@ def turns_frame(
     lengths: Mapping[str, Array],
     along: Along,
 ) -> Any:
-    """A row per point of the outermost dimension, a column per output that is one number there."""
+    """Return a frame with a row per point of `along.outer`, and a column per scalar output there."""
     pandas, outer = _pandas(), along.outer
     names = [n for n, x in values.items() if along.dims.get(n) == (outer,) and x.ndim == 1]
     if outer is None or not names:
         raise OptionError(
-            "no output is one number per turn: there is no table of them.",
-            hint=f"result.frame(name) is that of one output: {one_of('', list(values))}.",
+            "no output is one number per turn, so a table of turns has no columns.",
+            hint=f"call result.frame(name) for the table of one output: {one_of('', list(values))}.",
         )
     length = lengths.get(along.bound or "")
     columns: dict[str, Any] = {}
@@ -84,15 +84,15 @@ def turns_frame(
 
 
 def seeds_frame(tables: Mapping[int, Any], dim: str) -> Any:
-    """The tables of runs side by side as one, behind their seeds."""
+    """Concatenate the frames of all seeds; the seed is the first index level."""
     return _pandas().concat(tables, names=[dim])
 
 
 def output_frame(name: str, x: Array, at: Coordinates | None, along: Along) -> Any:
-    """A row per number of one output, indexed by its dimensions and then by its axes."""
+    """Return a frame with a row per element of one output, indexed by dimensions, then by axes."""
     pandas, dims = _pandas(), along.dims.get(name, ())
     places: list[Array] = [*np.unravel_index(np.arange(x.size), x.shape)] if x.ndim else []
-    if at is not None:  # one after the other, of places of their own
+    if at is not None:  # the first axis enumerates defined points; `at` has their coordinates
         row, *places = places
         places = [*(at[d][row] for d in dims), *places]
     if along.rows is not None:
@@ -109,7 +109,7 @@ def output_frame(name: str, x: Array, at: Coordinates | None, along: Along) -> A
 
 
 def _plain(x: Array) -> Array:
-    """An array of an element type that pandas knows."""
+    """Convert to float32 if pandas does not know the element type."""
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
 
 
@@ -118,6 +118,6 @@ def _pandas() -> Any:
         return importlib.import_module("pandas")
     except ImportError as error:
         raise MissingPartError(
-            f"a frame is a table of pandas, which cannot be imported: {error}.",
-            hint="pip install 'timerl-nb[frame]', or pandas itself; result[name] are NumPy arrays.",
+            f"a frame needs pandas, and pandas cannot be imported: {error}.",
+            hint="pip install 'timerl-nb[frame]', or use the NumPy arrays result[name].",
         ) from error

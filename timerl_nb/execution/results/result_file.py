@@ -1,4 +1,4 @@
-"""A result as one file: arrays, and text that says what they are."""
+"""Result files: arrays and JSON metadata in one safetensors file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ Groups = Mapping[str, Mapping[str, Array]]
 
 
 def write_result(path: str | os.PathLike[str], groups: Groups, about: Mapping[str, Any]) -> Path:
-    """Write groups of named arrays, and plain values.
+    """Write named groups of arrays, and JSON values, to one file.
 
     Raises:
-        ExecutionError: the file cannot be written.
+        CallError: `path` is empty or not a path.
+        ExecutionError: The file cannot be written.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise CallError(f"{path!r} names no file.", hint='result.save("runs/first.safetensors").')
+        raise CallError(
+            f"{path!r} is not a file name.", hint='call result.save("runs/first.safetensors").'
+        )
     file = user_path(path)
     named = {
         f"{group}: {n}": (group, n, x) for group, found in groups.items() for n, x in found.items()
@@ -39,7 +42,7 @@ def write_result(path: str | os.PathLike[str], groups: Groups, about: Mapping[st
     content = safetensors_of({key: x for key, (*_, x) in named.items()}, {_ABOUT: json.dumps(text)})
     with explain_os_errors(
         f"the result cannot be written to {file}",
-        hint="choose a file in a folder that exists or can be made, with space left.",
+        hint="choose a file in a writable folder, on a disk with free space.",
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)
@@ -47,14 +50,15 @@ def write_result(path: str | os.PathLike[str], groups: Groups, about: Mapping[st
 
 
 def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
-    """The groups of arrays, and what is said of them.
+    """Read the groups of arrays and the JSON values of a result file.
 
     Raises:
-        ExecutionError: there is no such file, or not one of a result, or it is damaged.
+        CallError: `path` is empty or not a path.
+        ExecutionError: The file does not exist, is not a result, or is damaged.
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise CallError(
-            f"{path!r} names no file.", hint='trl.Result.load("runs/first.safetensors").'
+            f"{path!r} is not a file name.", hint='call trl.Result.load("runs/first.safetensors").'
         )
     file = user_path(path)
     arrays, said = load_with_metadata(file)
@@ -62,13 +66,13 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
         about: Any = json.loads(said[_ABOUT])
     except (KeyError, TypeError, ValueError):
         raise ExecutionError(
-            f"{file} holds no result.",
+            f"{file} is not a result file.",
             hint="trl.load(path) reads the arrays of any safetensors file.",
         ) from None
     version = about.get("version") if isinstance(about, dict) else None
     if version != VERSION:
         raise ExecutionError(
-            f"{file} is of `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
+            f"{file} has the format `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
             hint="update TimeRL-nb." if isinstance(version, int) and version > VERSION else "",
         )
     found: dict[str, dict[str, Array]] = {}
@@ -81,8 +85,8 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
 
 
 def damaged_result_error(file: str | os.PathLike[str], error: Exception) -> ExecutionError:
-    """What a file says of its arrays is not what was written."""
+    """Return the error for a result file whose list of arrays is inconsistent."""
     return ExecutionError(
-        f"{os.fspath(file)} is damaged: what it says of its arrays is not whole ({error!r}).",
-        hint="take a copy from before.",
+        f"{os.fspath(file)} is damaged: its list of arrays is inconsistent ({error!r}).",
+        hint="restore the file from a backup, or run the program again.",
     )

@@ -1,4 +1,4 @@
-"""What a run returns: outputs by name, and what the ledger measured."""
+"""Results of a run: outputs by name, parameters, memory use and timing."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class RunMemory:
     """Memory of a run, in bytes on the device.
 
     Attributes:
-        by: how it is known: "the run's ledger", which counted every value; where XLA ran the loop
-            nest, "XLA's buffers", which are there throughout.
+        peak: Peak of the live bytes.
+        kept: Live bytes at the end of the run, which only outputs had used.
+        by: Source of the numbers. "the run's ledger" counted every value. "XLA's buffers" exist
+            during the whole run; their size is the peak.
     """
 
     peak: int
@@ -48,11 +50,11 @@ class RunMemory:
     by: str = "the run's ledger"
 
     def timeline(self) -> Array:
-        """Live bytes on the device during each executed point, in order."""
+        """Return the live bytes on the device at each executed point, in order."""
         return np.asarray(self._timeline, np.int64)
 
     def host_timeline(self) -> Array:
-        """Bytes of swapped values on the host during each executed point, in order."""
+        """Return the bytes of swapped values on the host at each executed point, in order."""
         return np.asarray(self._host or (0,) * len(self._timeline), np.int64)
 
     @property
@@ -62,23 +64,29 @@ class RunMemory:
 
 @dataclass(frozen=True)
 class Result(Mapping[str, Array]):
-    """What a run returned: outputs by name, stacked over their domains.
+    """Results of a run: a mapping of output names to NumPy arrays.
 
-    Of a program that was compiled for several seeds all have a leading axis with a row for each; of
-    conditional tensors' outputs, `coordinates` say which are of which.
+    An output has one leading axis per dimension of its tensor. In a program compiled for several seeds,
+    all arrays have another axis in front, with a row per seed. A conditional tensor has values at some
+    points only: its output lists them along one axis, and `coordinates` has their positions.
 
     Attributes:
-        parameters: each parameter's value after the last iteration.
-        memory: what it held.
-        seconds: how long the run took.
-        instructions: how many instructions ran.
-        coordinates: by name of a conditional tensor's output, where each of its values is: an array
-            of positions per dimension.
-        lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
-            outputs along its dimension have zeros beyond.
-        kept: the checkpoints that it wrote.
-        frozen: last values that the program's policy needs beside its parameters, such as running
-            statistics.
+        parameters: Parameters by name, as of the last iteration.
+        memory: Memory use.
+        seconds: Duration of the run.
+        instructions: Number of executed instructions.
+        coordinates: For each output of a conditional tensor: an array of positions per dimension.
+        lengths: Values of a dynamic bound, by its name. Outputs are padded with zeros beyond them.
+        kept: Checkpoints that the run wrote.
+        frozen: Other last values that the policy needs, such as running statistics.
+
+    Example:
+        >>> ctx.output("root", trl.sqrt(trl.data(np.arange(3.0), domain=i)))
+        >>> result = ctx.compile({B: 1, I: 3, T: 1}).execute()
+        >>> list(result)
+        ['root']
+        >>> result["root"].shape
+        (3,)
     """
 
     _outputs: Mapping[str, Array] = field(repr=False)
@@ -105,13 +113,15 @@ class Result(Mapping[str, Array]):
         error: BaseException | None = None,
         along: Along = Along(),  # noqa: B008 (a frozen value)
     ) -> Result:
-        """The results of a run that has ended, which lets go of its memory.
+        """Return the results of a run that has ended, and free its memory.
 
         Args:
-            values: by (role, name).
-            acting: the program, which says how it acts.
-            error: what it failed with.
-            along: what outputs are stacked over.
+            run: The run.
+            values: Values by (role, name).
+            seconds: Duration of the run.
+            acting: Context and bounds of the program, needed by `policy`.
+            error: Exception that ended the run, if it failed.
+            along: Dimensions that outputs are stacked over.
         """
         kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
@@ -131,26 +141,40 @@ class Result(Mapping[str, Array]):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of the rows; none where the program runs with one seed."""
+        """Seed of each row; empty for a program with one seed."""
         return tuple(self._along.rows.seeds) if self._along.rows else ()
 
     def row(self, s: int) -> Result:
-        """What the run with `seeds[s]` returned, as a program without several seeds would have.
+        """Return the results of the run with the seed `seeds[s]`.
 
-        `memory`, `seconds` and `instructions` stay those of all.
+        They have the form of a program with a single seed. `memory`, `seconds` and `instructions` still
+        describe all seeds together.
+
+        Args:
+            s: Number of the row, from 0.
+
+        Returns:
+            The results of one seed.
 
         Raises:
-            OptionError: there is no such row.
+            OptionError: The row does not exist, or the program has one seed.
+
+        Example:
+            >>> ctx.output("noise", trl.random.normal((2,), domain=i))
+            >>> result = ctx.compile({B: 1, I: 3, T: 1}, seeds=4).execute()
+            >>> result["noise"].shape, result.row(0)["noise"].shape
+            ((4, 3, 2), (3, 2))
         """
         rows = self._along.rows
         if rows is None:
             raise OptionError(
-                "the program runs with one seed.", hint="ctx.compile(bounds, seeds=8) makes rows."
+                "the program has one seed, so its result has no rows.",
+                hint="compile with several seeds: ctx.compile(bounds, seeds=8).",
             )
         dim, seeds = rows.dim, rows.seeds
         if not is_whole(s) or not 0 <= s < len(seeds):
             raise OptionError(
-                f"there is no row {s!r}.",
+                f"the result has no row {s!r}.",
                 hint=f"row 0 has the seed {seeds[0]}, row {len(seeds) - 1} the seed {seeds[-1]}.",
             )
         at = self.coordinates
@@ -171,47 +195,67 @@ class Result(Mapping[str, Array]):
         )
 
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
-        """What was learnt, as a function of arrays: `a = result.policy()(observation)`.
+        """Return the learned policy as a function of arrays.
 
-        It is the part of the program between an environment's observation and the action, or the policy
-        of `ctx.policy`. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
+        The policy is the part of the program between an environment's observation and the action, or the
+        policy named by `ctx.policy`. Call it as `action = policy(observation)`. `policy.evaluate(env,
+        episodes)` plays episodes, and `policy.weights` has the weights by name.
 
         Args:
-            step: of which checkpoint that was kept: the iteration, or a point, {"i": 9}; as the last
-                iteration left the weights, by default.
+            step: Checkpoint to take the weights from: the number of its iteration, or its point such as
+                `{"i": 9}`. By default, the weights are those of the last iteration.
+
+        Returns:
+            The policy.
 
         Raises:
-            OptionError: there is no such step (those that there are are named), or the program does
-                not say by what it acts.
-            ExecutionError: the checkpoint is damaged, or weights are missing.
+            OptionError: The checkpoint does not exist (the message lists the existing ones), the program
+                has no policy, or the result has several seeds.
+            ExecutionError: The checkpoint is damaged, or weights are missing.
+
+        Example:
+            >>> learner = trl.algorithms.reinforce("CartPole-v1")
+            >>> policy = learner.compile({"B": 2, "I": 2, "T": 4}).execute().policy()
+            >>> policy(np.zeros(4, np.float32)).shape
+            ()
         """
         if self._along.rows is not None:
             raise OptionError(
-                f"there are {len(self.seeds)} policies, one for each seed.",
-                hint=f"result.row(0).policy() is that of the seed {self.seeds[0]}.",
+                f"the result has {len(self.seeds)} policies, one per seed.",
+                hint=f"call result.row(0).policy() for the seed {self.seeds[0]}.",
             )
         if self._acting is None:
             raise OptionError(
-                "the result does not say what its policy is: it was copied, pickled or loaded, and "
-                "knows its parameters alone.",
-                hint="pickle result.policy() itself.",
+                "the result has no policy: a result that was copied, pickled or loaded contains its "
+                "parameters only.",
+                hint="pickle result.policy() itself, or call policy() on the original result.",
             )
         ctx, bounds = self._acting
         found = entry_point("program.policy")
         return found(ctx, bounds, self.parameters, self.frozen, self.kept, step)
 
     def frame(self, name: str | None = None) -> Any:
-        """The outputs as a table of pandas: a row per turn, a column per output that is one number there.
+        """Return outputs as a pandas data frame.
 
-        The index is the outermost dimension, behind the seed where there are several; outputs that are not defined at all of it have NaN elsewhere.
+        Without a name, the frame has a row per iteration of the outermost loop, and a column per output that
+        is one number per iteration. The index is the outermost dimension; with several seeds, the seed
+        precedes it. An output that is undefined at some iterations has NaN there.
 
         Args:
-            name: of one output, whatever it varies over: a row per number, indexed by its dimensions
-                and then by its axes.
+            name: Name of one output of any shape. The frame then has a row per element, indexed by the
+                output's dimensions and then by its axes.
+
+        Returns:
+            A `pandas.DataFrame`.
 
         Raises:
             MissingPartError: pandas is not installed.
-            OptionError: there is no such output, or none that is one number per turn.
+            OptionError: The output does not exist, or no output is one number per iteration.
+
+        Example:
+            >>> ctx.output("root", trl.sqrt(trl.data(np.arange(3.0), domain=i)))
+            >>> ctx.compile({B: 1, I: 3, T: 1}).execute().frame().shape  # doctest: +SKIP
+            (3, 1)
         """
         if name is None and self._along.rows is not None:
             tables = {seed: self.row(s).frame() for s, seed in enumerate(self.seeds)}
@@ -221,15 +265,25 @@ class Result(Mapping[str, Array]):
         return output_frame(name, self[name], self.coordinates.get(name), self._along)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all that the run returned to one file, whole or not at all: see `Result.load`.
+        """Write the results to a safetensors file, which `Result.load` reads.
 
-        It is a safetensors file: numbers and text, and nothing to execute. What was there is replaced.
+        The file contains numbers and text, but no code. An existing file is replaced, in one step.
 
         Args:
-            path: the file; its folder is made.
+            path: Path of the file. Missing folders are created.
+
+        Returns:
+            The absolute path of the file.
 
         Raises:
-            ExecutionError: it cannot be written.
+            CallError: `path` is empty or not a path.
+            ExecutionError: The file cannot be written.
+
+        Example:
+            >>> ctx.output("root", trl.sqrt(trl.data(np.arange(3.0), domain=i)))
+            >>> path = ctx.compile({B: 1, I: 3, T: 1}).execute().save("first.safetensors")
+            >>> trl.Result.load(path)["root"].shape
+            (3,)
         """
         memory = self.memory
         timelines = {"timeline": memory._timeline, "host": memory._host}
@@ -255,10 +309,19 @@ class Result(Mapping[str, Array]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """What `result.save(path)` has written; it has no `policy()`, but its weights.
+        """Read the results that `result.save(path)` has written.
+
+        A loaded result has parameters, but no `policy()`.
+
+        Args:
+            path: Path of the file.
+
+        Returns:
+            The results.
 
         Raises:
-            ExecutionError: there is no such file, or not one of a result, or it is damaged.
+            CallError: `path` is empty or not a path.
+            ExecutionError: The file does not exist, is not a result, or is damaged.
         """
         groups, about = read_result(path)
         try:
@@ -292,13 +355,13 @@ class Result(Mapping[str, Array]):
             raise damaged_result_error(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        # a context stays in its own process
+        # a context is bound to its process, and cannot be pickled
         return {**vars(self), "_acting": None}
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:
             raise OptionError(
-                f"there is no output {name!r}.", hint=one_of(name, list(self._outputs))
+                f"the result has no output {name!r}.", hint=one_of(name, list(self._outputs))
             )
         return self._outputs[name]
 
