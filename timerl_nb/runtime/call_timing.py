@@ -1,4 +1,4 @@
-"""How long kernels and calls take, each waited for."""
+"""Timing of kernels and calls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 @dataclass
 class Stopwatch:
-    """Adds up the seconds inside functions, their results waited for, and counts their calls."""
+    """Total time of wrapped functions, including the wait for their results, and number of calls."""
 
     seconds: float = 0.0
     calls: int = 0
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, measured."""
+        """Return the function with its time added to this stopwatch."""
 
         def call(*args: Any) -> Any:
             start = time.perf_counter()

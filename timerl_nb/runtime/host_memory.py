@@ -1,7 +1,7 @@
-"""The main memory that this process may still take, as Linux says it.
+"""Main memory available to this process under Linux.
 
-The machine has some to give, every control group that the process is in may allow less (those of both
-versions, and each group around them), and so may the limits of the process itself.
+Three limits apply: the memory of the machine, the limit of every control group around the process
+(versions 1 and 2), and the resource limits of the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Left:
-    """Bytes that may still be taken, and what allows no more."""
+    """Available bytes, and the limit that determines them."""
 
     nbytes: int
     why: str
@@ -26,11 +26,11 @@ class Left:
 
 @dataclass(frozen=True)
 class _Files:
-    """What the files of a version of control groups are called."""
+    """File names of one version of control groups."""
 
     limit: str
     used: str
-    cached: str  # the line of memory.stat that says what would be given up first
+    cached: str  # field of memory.stat: cached bytes that the kernel would free first
 
 
 _VERSIONS = {
@@ -41,14 +41,14 @@ _GROUP = re.compile(r"(?P<number>\d+):(?P<controllers>[^:]*):(?P<group>/.*)")
 _MOUNT = re.compile(
     r"\S+ \S+ \S+ (?P<at>\S+) (?P<mounted>\S+) .*?- (?P<version>\S+) \S+ (?P<options>\S+)"
 )
-_UNLIMITED = 1 << 60  # version 1 writes a number of about 2⁶³ where there is no limit
+_UNLIMITED = 1 << 60  # version 1 represents "no limit" by a number of about 2⁶³
 
 
 def main_memory_left(root: Path = Path("/")) -> Left | None:
-    """The least that anything leaves to this process; None where nothing says.
+    """Return the smallest of all limits; None if no limit is known.
 
     Args:
-        root: where the folders `proc` and `sys` are.
+        root: Folder with the folders `proc` and `sys`.
     """
     found = [*_machine(root), *_groups(root), *_own(root)]
     return min(found, key=lambda left: left.nbytes, default=None)
@@ -57,11 +57,11 @@ def main_memory_left(root: Path = Path("/")) -> Left | None:
 def _machine(root: Path) -> Iterator[Left]:
     available = _number(root / "proc/meminfo", "MemAvailable:")
     if available is not None:
-        yield Left(available * 1024, "the machine has no more available")
+        yield Left(available * 1024, "the machine has no more available memory")
     elif hasattr(os, "sysconf"):
         with suppress(ValueError, OSError):
             whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            yield Left(whole, "the machine has no more")
+            yield Left(whole, "the machine has no more memory")
 
 
 def _groups(root: Path) -> Iterator[Left]:
@@ -76,12 +76,12 @@ def _groups(root: Path) -> Iterator[Left]:
                 continue
             idle = _number(folder / "memory.stat", files.cached) or 0
             name = str(PurePosixPath(mounted) / path)
-            why = f"the control group {name} allows {limit:,}, and holds {used:,}"
+            why = f"the control group {name} has a limit of {limit:,} bytes and uses {used:,}"
             yield Left(max(0, limit - max(0, used - idle)), why)
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Where groups that count memory are mounted: version, place, the group there, and ours."""
+    """Yield the mounts of memory control groups: version, mount point, root group, our group."""
     ours: dict[str, str] = {}
     for line in _lines(root / "proc/self/cgroup"):
         found = _GROUP.fullmatch(line)
@@ -98,7 +98,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _relative_group(group: str, at: str) -> PurePosixPath:
-    """A group as seen from the one that is mounted; that one itself where it is elsewhere."""
+    """Return a group relative to the mounted one, or that one itself if the group is not inside."""
     with suppress(ValueError):
         inside = PurePosixPath(group).relative_to(at)
         if ".." not in inside.parts:
@@ -107,7 +107,7 @@ def _relative_group(group: str, at: str) -> PurePosixPath:
 
 
 def _own(root: Path) -> Iterator[Left]:
-    """What the limits of the process leave, where its system has them."""
+    """Yield the memory left by the resource limits of the process."""
     try:
         limits: Any = importlib.import_module("resource")
         pages = [int(word) for word in _lines(root / "proc/self/statm")[0].split()]
@@ -118,12 +118,12 @@ def _own(root: Path) -> Iterator[Left]:
         limit, _ = limits.getrlimit(getattr(limits, name))
         if limit != limits.RLIM_INFINITY:
             used = pages[column] * page
-            why = f"its limit {name} allows {limit:,}, and it holds {used:,}"
+            why = f"the process limit {name} is {limit:,} bytes, of which {used:,} are in use"
             yield Left(max(0, limit - used), why)
 
 
 def _number(path: Path, name: str = "") -> int | None:
-    """The number in a file, or behind a name there; None where there is none, as for `max`."""
+    """Read the number in a file, or the number after `name`; None if there is none, such as for `max`."""
     for line in _lines(path):
         words = line.split()
         if name and words[:1] == [name]:

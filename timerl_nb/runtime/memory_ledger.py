@@ -1,6 +1,6 @@
-"""The memory ledger of a run: bytes owned by stores, operands gathered for an Execute, outputs.
+"""Memory ledger of a run: bytes of buffers, of operands gathered for a kernel, and of outputs.
 
-The engine's own temporaries inside a kernel are not in it.
+Temporary memory that XLA uses inside a kernel is not counted.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Ledger:
-    """Live bytes now, and during every executed point so far: on the device, and on the host.
+    """Live bytes on the device and on the host, now and at every executed point.
 
-    The host's are those of swapped values.
+    Host bytes are those of swapped values.
     """
 
     live: int = 0
@@ -22,15 +22,15 @@ class Ledger:
     host_trace: array[int] = field(default_factory=lambda: array("q"))
 
     def record_both(self, live: int) -> None:
-        """Note what is live during an executed point; without swaps `trace` alone is noted."""
+        """Record the live bytes of an executed point, on device and host; used only with swapping."""
         self.trace.append(live)
         self.host_trace.append(self.host)
 
     @property
     def peak(self) -> int:
-        """The greatest number of bytes that were live at once."""
+        """Peak of the live bytes on the device."""
         return max(self.trace, default=0)
 
     def timeline(self) -> list[int]:
-        """Live bytes during each executed point, in order."""
+        """Return the live bytes on the device at each executed point, in order."""
         return list(self.trace)

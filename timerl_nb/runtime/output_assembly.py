@@ -1,4 +1,4 @@
-"""What a run returns: outputs stacked over their domains, and the lengths of a dynamic dimension."""
+"""Outputs of a run: values stacked over their domains, and the values of a dynamic bound."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from timerl_nb.compiler.symbolic.index_expressions import TRUE
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 Outputs = dict[tuple[str, str], Array]  # by (role, name)
-At = Callable[..., Any]  # an output's value, by its point
-_TAKEN_OVER: Final = "the turn that failed had taken over their memory"
+At = Callable[..., Any]  # maps a point to the value of an output
+_TAKEN_OVER: Final = "the failed iteration has reused their memory"
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
 
 
 class Returned:
-    """The results of one run.
+    """Results of one run.
 
     Args:
-        known: the lengths of a dynamic dimension, as far as they are known.
+        pdg: Dependence graph.
+        plan: Memory plan.
+        known: Known values of the dynamic bound, by the point of the dimensions that it varies over.
 
     Attributes:
-        coordinates: where the values of conditional outputs are, by name.
+        coordinates: Positions of the values of conditional outputs, by name.
     """
 
     def __init__(self, pdg: Pdg, plan: MemoryPlan, known: Mapping[tuple[int, ...], int]) -> None:
@@ -49,15 +51,18 @@ class Returned:
         within: Within | None = None,
         lost: dict[str, str] | None = None,
     ) -> Outputs:
-        """The values of the program's outputs by (role, name), stacked over their domains.
+        """Return the values of the program's outputs by (role, name), stacked over their domains.
 
         Args:
-            at: by output, what gives its value at a point.
-            names: the outputs to return; all by default, and parameters in any case.
-            within: by output, the bounds up to which it is there, or None where it is not; those of
-                the plan by default.
-            lost: where to put the names of those whose values are no more, with why; by default the
-                first of them is an error.
+            at: Maps an output to a function from points to values.
+            names: Names of the outputs to return; all by default. Parameters are always returned.
+            within: Maps an output to the bounds up to which it is known, or to None if it is unknown; by
+                default, the bounds of the plan.
+            lost: Dictionary to fill with lost outputs and the reasons. Without it, a lost output raises
+                an error.
+
+        Raises:
+            ExecutionError: A value is lost, and `lost` is None.
         """
         found: Outputs = {}
         for op in self._pdg.sinks:
@@ -78,7 +83,7 @@ class Returned:
         return found
 
     def _stack_values(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:
-        """An output's values over its domain."""
+        """Stack the values of an output over its domain."""
         pdg = self._pdg
         lengths = [pdg.dims[d].count(bounds) for d in op.domain]
         points = list(product(*map(range, lengths)))
@@ -90,7 +95,7 @@ class Returned:
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
     def _gather_defined(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
-        """An output's values where it is defined; `coordinates` says where that is."""
+        """Collect the values of an output where it is defined, and record their positions."""
         inside = [p for p in points if self._exists(op, self._env(op, p))]
         kind = self._pdg.read_type(op.inputs[0])
         none = np.zeros((0, *concrete(kind.shape, self._plan.bounds)), NUMPY[kind.dtype])
@@ -100,7 +105,7 @@ class Returned:
         return made
 
     def _env(self, op: Op, point: tuple[int, ...]) -> dict[str, int]:
-        """The symbols at a point of an operation, a dynamic bound with its value there."""
+        """Return the values of symbols at a point, including the dynamic bound there."""
         env = {**self._plan.bounds, **dict(zip(op.domain, point, strict=True))}
         dim = self._pdg.dims.dynamic
         if dim is not None and self._pdg.dims.is_bound_known(op.domain):
@@ -115,7 +120,7 @@ class Returned:
         return bool(evaluate(op.where, env))
 
     def _pad_to_ceiling(self, op: Op, at: At, lengths: Sequence[int]) -> Array:
-        """An output's values up to the ceiling of a dynamic bound; zeros beyond its length."""
+        """Stack the values of an output up to the ceiling of a dynamic bound, padded with zeros."""
         kind = self._pdg.read_type(op.inputs[0])
         shape = concrete(kind.shape, self._plan.bounds)
         made = np.zeros((*lengths, *shape), NUMPY[kind.dtype])
@@ -129,13 +134,13 @@ class Returned:
     # --- dynamic bounds --------------------------------------------------------------------------
 
     def length(self, point: tuple[int, ...]) -> int:
-        """A dynamic bound at a point of what it varies over, as far as it is known: its ceiling."""
+        """Return the dynamic bound at a point; its ceiling if it is unknown."""
         dim = self._pdg.dims.dynamic
         assert dim is not None
         return self._known.get(point, self._plan.bounds[dim.bound])
 
     def longest(self) -> int:
-        """The greatest of all dynamic bounds: the ceiling until all are known."""
+        """Return the maximum of the dynamic bound over all points; its ceiling until all are known."""
         dim, bounds = self._pdg.dims.dynamic, self._plan.bounds
         assert dim is not None
         if len(self._known) < prod(bounds[self._pdg.dims[d].bound] for d in dim.over or ()):
@@ -143,7 +148,7 @@ class Returned:
         return max(self._known.values())
 
     def lengths(self) -> dict[str, Array]:
-        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
         dim, bounds = self._pdg.dims.dynamic, self._plan.bounds
         if dim is None:
             return {}

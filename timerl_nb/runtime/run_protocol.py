@@ -1,4 +1,4 @@
-"""What every run of a program can do, whoever runs it: the interpreter, or XLA."""
+"""Interface of a run, implemented by the interpreter and by XLA programs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from timerl_nb.runtime.state.run_progress import SoFar
 
 
 class RunProtocol(Protocol):
-    """A run in progress, from before its first turn until its memory is let go of.
+    """A run in progress, from its creation until `release`.
 
     Attributes:
-        ledger: counts what it holds.
-        instructions: how many have run.
-        held_by: who says what it holds.
-        began: when it was made, as `time.perf_counter` counts.
-        compiling: for how many seconds it has been waiting for XLA to compile; None if it is not.
-        kept: the checkpoints that it has written so far.
-        copies: what was copied between device and host so far, if it is recorded.
-        coordinates: where the values of conditional outputs are, by name.
+        ledger: Counts of live bytes.
+        instructions: Number of executed instructions.
+        held_by: Source of the byte counts, in words.
+        began: Time of creation (`time.perf_counter`).
+        compiling: Seconds for which the run has been waiting for XLA to compile; None if it is not waiting.
+        written_checkpoints: Checkpoints written so far.
+        copies: Copies between device and host so far, if the run is recorded.
+        coordinates: Positions of the values of conditional outputs, by name.
     """
 
     ledger: Ledger
@@ -53,15 +53,15 @@ class RunProtocol(Protocol):
     @property
     def coordinates(self) -> Mapping[str, Coordinates]: ...
 
-    # it runs to its end, or to where `progress` raises; outputs are there then, or so far
+    # run to the end; `progress` may stop the run by an exception, and then `so_far` has the outputs
     def complete(self) -> None: ...
 
-    # the same, resting behind every turn of the outermost loops, of which it tells the counter
+    # the same, but pause after every iteration of an outermost loop, and yield its counter
     def turns(self) -> Iterator[int]: ...
 
     def outputs(self, names: Sequence[str] | None = None) -> Outputs: ...
 
-    # after a failure, what it cost is put into `lost`: names, and why
+    # after a failure, `lost` receives the names of lost values, and the reasons
     def so_far(
         self,
         reached: SoFar,
@@ -71,32 +71,32 @@ class RunProtocol(Protocol):
 
     def lengths(self) -> Mapping[str, Array]: ...
 
-    # between two turns: outputs at points, to be brought by what is returned; kernels' times
+    # between two iterations: take references to outputs at points; the returned function copies them
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]: ...
 
     def measure(self, watch: Stopwatch | None) -> None: ...
 
-    # between two turns: what it holds at points, by tensor; and the seed, the bound's lengths, the host's
+    # between two iterations: the live values by tensor, the seed, dynamic bounds and resources
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
 
-    # after so many turns: copy the values that the next one reads; the function makes a state of them later
+    # after some iterations: copy the values that the next iteration reads; the function builds the state later
     def snapshot_stores(self, turn: int) -> Callable[[], RunState]: ...
 
-    # ahead of its first turn: go on from there instead
+    # before the first iteration: continue from a saved state
     def resume(self, state: RunState) -> None: ...
 
     @property
     def host(self) -> Host: ...
 
-    # of a run that failed with `error`, what fails besides is noted on it
+    # frees all memory; a second error after `error` is added to it as a note
     def release(self, error: BaseException | None = None) -> int: ...
 
 
 def run_ended_error() -> ExecutionError:
-    """A run that has ended, however it did, is told to go on."""
-    return ExecutionError("this run has ended, and cannot go on.", hint="begin another one.")
+    """Return the error for a run that has ended and is asked to continue."""
+    return ExecutionError("this run has ended and cannot continue.", hint="start a new run.")
 
 
 def changed_already() -> ExecutionError:
-    """A parameter is asked for as it was before a turn that failed."""
-    return ExecutionError("the turn that failed had changed them already")
+    """Return the error for a parameter that the failed iteration has changed."""
+    return ExecutionError("the failed iteration has changed them")

@@ -40,13 +40,14 @@ class Running:
         turns: Total number of turns; None if unknown.
 
     Example:
-        >>> ctx.output("square", trl.rt(i) * trl.rt(i))
-        >>> program = ctx.compile({B: 1, I: 4, T: 1})
+        >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
         >>> with program.start(paused=True) as run:
-        ...     run.resume()
-        ...     result = run.result()
-        >>> run.state
-        'finished'
+        ...     run.step(3)
+        ...     ok = run.wait()
+        >>> run.turn, run.turns, run.state
+        (3, 40, 'stopped')
+        >>> run.result()["return"].shape
+        (3,)
     """
 
     def __init__(
@@ -63,13 +64,6 @@ class Running:
         """Pause the run at the end of the current turn.
 
         Remaining turns of an earlier `step` are dropped.
-
-        Example:
-            >>> run = ctx.compile({B: 1, I: 4, T: 1}).start(paused=True)
-            >>> run.wait()
-            True
-            >>> run.state
-            'paused'
         """
         self._check_process().pause()
 

@@ -214,7 +214,7 @@ class Result(Mapping[str, Array]):
             ExecutionError: The checkpoint is damaged, or weights are missing.
 
         Example:
-            >>> learner = trl.algorithms.reinforce("CartPole-v1")
+            >>> learner = trl.algorithms.reinforce("CartPole-v1", hidden=(8,))
             >>> policy = learner.compile({"B": 2, "I": 2, "T": 4}).execute().policy()
             >>> policy(np.zeros(4, np.float32)).shape
             ()

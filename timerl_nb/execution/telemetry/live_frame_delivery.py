@@ -1,4 +1,4 @@
-"""Frames of what runs, made on a thread of its own as long as somebody looks, and handed to whoever does."""
+"""Creation of live frames on a background thread, and delivery to their consumers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from timerl_nb.execution.telemetry.live_view_frames import Frame
 from timerl_nb.execution.telemetry.process_metrics import ProcessMetrics
 from timerl_nb.runtime.jax_backend.jax_engine import memory_in_use
 
-RATE: Final = 15.0  # frames a second, at most
-_IDLE: Final = 1.0  # seconds between frames of a run that rests
-_BROKEN: Final = "no more frames can be made of the run, which goes on."
+RATE: Final = 15.0  # maximum frames per second
+_IDLE: Final = 1.0  # seconds between frames of a paused run
+_BROKEN: Final = "the frames of the run have stopped because of an error; the run continues."
 
 
 class Watching(ABC):
-    """Makes frames, and hands them to whoever looks.
+    """Creates frames while someone consumes them, and delivers them.
 
     Attributes:
-        latest: the last frame that was made.
-        error: what the run failed with.
+        latest: The newest frame; None if there was none.
+        error: Message of the error that ended the run.
     """
 
     def __init__(self, control: RunControl) -> None:
@@ -35,9 +35,9 @@ class Watching(ABC):
         self._began = time.perf_counter()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._broken: Exception | None = None  # why there are no more frames
+        self._broken: Exception | None = None  # error that stopped the frames
         self._listeners: list[_Listener] = []
-        self._waiting = 0  # iterators
+        self._waiting = 0  # number of active iterators
         self.latest: Frame | None = None
         self.error: str | None = None
         self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
@@ -46,25 +46,25 @@ class Watching(ABC):
 
     @abstractmethod
     def _frame(self, metrics: ProcessMetrics) -> Frame:
-        """The run at this moment."""
+        """Return a frame of the current state."""
 
     def _ask(self) -> None:
-        """Ask the run's thread for what only that can say; nothing, where others can."""
+        """Request data from the run's thread; the default needs none."""
         return
 
     def _has_more(self) -> bool:
-        """Whether there is something to be shown that no frame has."""
+        """Whether new data has not appeared in a frame yet."""
         return False
 
     @property
     def _number(self) -> int:
-        """The next frame's."""
+        """Number of the next frame."""
         return 0 if self.latest is None else self.latest.number + 1
 
     # --- who looks -------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
-        """Call a function with the last frame and all that follow; returns what ends that."""
+        """Call a function with the latest frame and with every later one; return a function that ends this."""
         one = _Listener(listener)
         with self._changed:
             self._listeners.append(one)
@@ -75,7 +75,7 @@ class Watching(ABC):
         return lambda: self._forget(one)
 
     def frames(self) -> Iterator[Frame]:
-        """The frames from now on, the last when the run has ended; who is slow misses some."""
+        """Iterate over new frames until the run ends. A slow consumer misses frames, but not the last."""
         seen = -1
         with self._changed:
             self._waiting += 1
@@ -92,15 +92,19 @@ class Watching(ABC):
                 self._waiting -= 1
 
     def _wait_for_frame(self, seen: int) -> Frame:
-        """The latest frame, once there is one after that number.
+        """Wait for a frame with a number above `seen`, and return the latest.
 
         Raises:
-            ExecutionError: there will be none.
+            ExecutionError: An error stopped the frames.
         """
         with self._changed:
             while self.latest is None or self.latest.number <= seen:
                 if self._broken is not None:
-                    raise ExecutionError(_BROKEN, evidence=[repr(self._broken)]) from self._broken
+                    raise ExecutionError(
+                        _BROKEN,
+                        evidence=[repr(self._broken)],
+                        hint="result() still returns the results.",
+                    ) from self._broken
                 self._changed.wait()
             return self.latest
 
@@ -115,7 +119,7 @@ class Watching(ABC):
     def _watch(self) -> None:
         try:
             self._make_frames()
-        except Exception as error:  # the run goes on; who waits for a frame must hear of it
+        except Exception as error:  # the run continues, and consumers get the error
             warnings.warn(f"{_BROKEN[:-1]}: {error!r}", stacklevel=1)
             with self._changed:
                 self._broken, self._thread = error, None
@@ -152,18 +156,19 @@ class Watching(ABC):
     def _deliver(self, listener: _Listener, frame: Frame) -> None:
         try:
             listener.hear(frame)
-        except Exception as error:  # a picture that fails must not stop the others
+        except Exception as error:  # one failing listener must not affect the others
             warnings.warn(
-                f"{listener.function!r} failed, and gets no more frames: {error!r}", stacklevel=1
+                f"the listener {listener.function!r} failed, and receives no more frames: {error!r}",
+                stacklevel=1,
             )
             self._forget(listener)
 
     def _forget(self, listener: _Listener) -> None:
-        with self._changed, suppress(ValueError):  # it may have left by itself
+        with self._changed, suppress(ValueError):  # it may be removed already
             self._listeners.remove(listener)
 
     def _rate(self, now: float, turn: int, state: str) -> float:
-        """Turns a second: between the changes seen in the last second, or the last two."""
+        """Return iterations per second, from the changes of the last second or the last two changes."""
         changes = self._turns
         if state == "paused":
             changes.clear()
@@ -177,7 +182,7 @@ class Watching(ABC):
 
 
 class _Listener:
-    """A function that gets frames in order, each once, whichever thread brings them."""
+    """Listener that receives frames in order, each at most once, from any thread."""
 
     def __init__(self, function: Callable[[Frame], object]) -> None:
         self.function = function

@@ -1,4 +1,4 @@
-"""What a run looks like at one moment: frozen values that views draw."""
+"""Frames: snapshots of a run that live views draw."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from timerl_nb.base.array_conversion import Array
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """An output of one number per turn, as far as it is known.
+    """Known values of an output that is one number per iteration.
 
     Attributes:
-        at: the points of the outermost dimension, rising; where turns are fast some are left out.
-        values: the output there.
-        is_late: nothing is known before the end.
+        at: Points of the outermost dimension, ascending. Some are left out if iterations are fast.
+        values: Values at these points.
+        is_late: Whether values become known only at the end of the run.
     """
 
     at: Array
@@ -30,7 +30,7 @@ class Curve:
         return len(self.at)
 
     def to_json(self, since: int = 0) -> dict[str, Any]:
-        """As plain lists, from the point `since` on; what is not finite is null."""
+        """Return plain lists from the point `since`; None replaces infinities and NaN."""
         first = int(np.searchsorted(self.at, since))
         values = [float(x) if math.isfinite(x) else None for x in self.values[first:]]
         return {"at": self.at[first:].tolist(), "values": values, "is_late": self.is_late}
@@ -38,14 +38,15 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Live bytes on the device since the frame before, by the interpreter's ledger.
+    """Live bytes on the device since the previous frame, according to the interpreter's ledger.
 
     Attributes:
-        live: at the moment of the frame.
-        peak: the greatest so far.
-        first, last: the executed points that `bytes` are of, `last` not among them. They count as in
-            `program.memory.timeline().time`, if no dynamic bound ended a turn earlier.
-        bytes: the greatest number of live bytes in each of equal parts of these points.
+        live: Live bytes now.
+        peak: Peak so far.
+        first: First executed point in `bytes`. Points are numbered as in
+            `program.memory.timeline().time`, unless a dynamic bound ends an iteration early.
+        last: End of the executed points in `bytes`, exclusive.
+        bytes: Maximum of live bytes in equal parts of the range of points.
     """
 
     live: int
@@ -60,13 +61,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Device:
-    """An NVIDIA device as its driver sees it.
+    """State of an NVIDIA device, as reported by its driver.
 
     Attributes:
-        name: of the device.
-        busy: the fraction of the driver's last sampling period in which some kernel ran.
-        memory, total: bytes in use by all processes, and bytes that there are.
-        watts: what it draws; None where the driver does not say.
+        name: Name of the device.
+        busy: Fraction of the driver's last sampling period in which a kernel ran.
+        memory: Bytes in use by all processes.
+        total: Bytes of memory on the device.
+        watts: Power draw; None if the driver does not report it.
     """
 
     name: str
@@ -81,14 +83,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Process:
-    """This process on its machine.
+    """Resource use of this process.
 
     Attributes:
-        cpu: CPU seconds of all its threads per second, XLA's among them: 2.0 is two cores' worth.
-        cores: how many cores it may use.
-        resident: the bytes of main memory that it occupies; None where the system does not say.
-        on_device: the bytes that its arrays take on the device, as JAX's allocator says; None where
-            there is none that does, as on a CPU.
+        cpu: CPU seconds per second, over all threads including XLA's. 2.0 means two full cores.
+        cores: Number of cores that the process may use.
+        resident: Resident bytes in main memory; None if the system does not report them.
+        on_device: Bytes of arrays on the device, according to JAX's allocator; None on a CPU.
     """
 
     cpu: float
@@ -102,28 +103,28 @@ class Process:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A run at one moment.
+    """Snapshot of a run.
 
     Attributes:
-        number: frames are counted from 0; who is slow misses some.
-        state: as `Running.state`; in the last frame how the run ended.
-        turn, turns: turns of the outermost loop that are done, and how many there are (None where
-            that is not known beforehand).
-        elapsed: seconds since the run began, pauses included.
-        turns_per_second: over the last second or so; 0 while it rests.
-        steps_per_second: the same in steps of environments, all instances together; None where
-            nothing acts.
-        busy: the fraction of a turn's time that was spent inside kernels (of XLA: inside calls), each
-            waited for, in the turn that was measured last; None until one was. About one turn a second
-            is measured: waiting for every kernel in all of them would cost too much.
-        curves: outputs by name, those with one number per turn; of several seeds their mean.
-        outputs: the outputs without a curve, as text; empty before the end of the run.
-        held: live bytes; None where XLA runs the nest, and nobody sees what lives when.
-        buffers: the bytes of XLA's buffers in all; None where the interpreter runs.
-        compiling: for how many seconds the run has been waiting for XLA to compile; None if it is not.
-        process: what this process takes of the machine.
-        devices: NVIDIA devices, where there are some and `nvidia-ml-py` is installed.
-        error: what the run failed with.
+        number: Number of the frame, from 0. A slow consumer misses some numbers.
+        state: State of the run, as in `Running.state`. The last frame has the final state.
+        turn: Completed iterations of the outermost loop.
+        turns: Total number of iterations; None if it is not known in advance.
+        elapsed: Seconds since the start of the run, including pauses.
+        turns_per_second: Iterations per second, over about the last second; 0 while paused.
+        steps_per_second: Environment steps per second, summed over all instances; None without an
+            environment.
+        busy: Fraction of an iteration's time spent inside kernels (with XLA: inside calls). About once a
+            second, one iteration is measured, in which the run waits for each kernel. None before the
+            first measurement.
+        curves: Outputs that are one number per iteration, by name; the mean over several seeds.
+        outputs: Other outputs as text; empty before the end of the run.
+        held: Live bytes; None if XLA runs the loop nest, where they cannot be observed.
+        buffers: Total bytes of XLA's buffers; None if the interpreter runs the program.
+        compiling: Seconds for which the run has been waiting for XLA to compile; None if it is not waiting.
+        process: Resource use of this process.
+        devices: NVIDIA devices; empty without `nvidia-ml-py`.
+        error: Message of the error that ended the run.
     """
 
     number: int
@@ -144,7 +145,7 @@ class Frame:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, since: int = 0) -> dict[str, Any]:
-        """The frame as plain JSON values; curves from the point `since` on."""
+        """Return the frame as JSON values, with curves from the point `since`."""
         found = dict(self.__dict__)
         found["curves"] = {name: curve.to_json(since) for name, curve in self.curves.items()}
         found["held"] = None if self.held is None else self.held.to_json()
@@ -154,7 +155,7 @@ class Frame:
 
 
 def output_text(x: Array) -> str:
-    """Return a number as text; of more, their shape and range."""
+    """Return a number as text, or the shape and range of an array."""
     if x.ndim == 0:
         return f"{x.item():.4g}"
     shape = f"{x.dtype} {list(x.shape)}"
@@ -162,5 +163,5 @@ def output_text(x: Array) -> str:
 
 
 def compiling_text(seconds: float) -> str:
-    """What a run waits for that has not begun to make turns, or does not go on."""
+    """Return the progress text of a run that waits for XLA."""
     return f"compiling with XLA, {seconds:.0f} s so far"

@@ -10,14 +10,14 @@ from typing import Any, Final
 from timerl_nb.base.machine_model import cores
 from timerl_nb.execution.telemetry.live_view_frames import Device, Process
 
-_PERIOD: Final = 1.0  # seconds between two questions to the driver, each of which takes a while
+_PERIOD: Final = 1.0  # seconds between two queries of the driver, as a query is slow
 
 
 class ProcessMetrics:
-    """Metrics of the process by `psutil`, and of devices if `nvidia-ml-py` is installed.
+    """Metrics of the process (by `psutil`) and of NVIDIA devices (by `nvidia-ml-py`, if installed).
 
     Args:
-        on_device: says how many bytes arrays take on the run's device.
+        on_device: Returns the bytes of arrays on the run's device.
     """
 
     def __init__(self, on_device: Callable[[], int | None]) -> None:
@@ -30,14 +30,14 @@ class ProcessMetrics:
         self._asked = 0.0
 
     def process(self) -> Process:
-        """This process, since it was asked for last."""
+        """Return the metrics of the process since the last call."""
         cpu, wall = time.process_time(), time.perf_counter()
         rate = (cpu - self._cpu) / max(wall - self._wall, 1e-6)
         self._cpu, self._wall = cpu, wall
         return Process(rate, self._cores, self._memory_info().rss, self._on_device())
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices, at most a second ago."""
+        """Return the state of the devices, at most one second old."""
         now = time.perf_counter()
         if self._nvml is not None and now - self._asked > _PERIOD:
             self._asked = now
@@ -56,19 +56,19 @@ class ProcessMetrics:
                         _text(name), busy, int(memory.used), int(memory.total), _watts(nvml, handle)
                     )
                 )
-        except nvml.NVMLError:  # the driver went away, or does not say: not the run's business
+        except nvml.NVMLError:  # without metrics, the run goes on
             self._nvml = None
         return found
 
 
 def _nvml() -> Any:
-    """The driver's interface; None where it is not installed, or there is no device."""
+    """Return the interface of the driver; None if it is not installed or finds no device."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except ImportError:
         return None
-    except Exception:  # its errors are of its own kind: no driver, no permission
+    except Exception:  # NVMLError without an importable base class: no driver, no permission
         return None
     return nvml
 

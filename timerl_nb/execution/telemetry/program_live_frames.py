@@ -1,7 +1,7 @@
-"""Frames of a run, made on a thread of its own as long as somebody looks.
+"""Live frames of a program's run.
 
-The run's thread takes part only where it must: at the end of a turn, when asked, it takes hold of
-new values of outputs, and about once a second it measures a turn.
+A background thread builds the frames. The run's thread only helps on request, at the end of an
+iteration: it takes references to new output values, and about once a second it measures an iteration.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.state.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
-_MEASURE: Final = 1.0  # seconds between two measured turns
-_MOST: Final = (
-    64  # new points of a curve in a frame, and parts that its executed points are divided into
-)
+_MEASURE: Final = 1.0  # seconds between two measured iterations
+_MOST: Final = 64  # maximum new points of a curve per frame; also maximum parts of `Held.bytes`
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What is watched of a program.
+    """Program of a run, as seen by telemetry.
 
     Attributes:
-        pdg: its graph before all passes.
-        progress: its turns.
-        rows: the runs side by side that it is; None of one.
+        pdg: Dependence graph before all passes.
+        plan: Memory plan.
+        progress: Known points after each iteration.
+        rows: Batched runs with several seeds; None for a single run.
     """
 
     pdg: Pdg
@@ -57,7 +56,7 @@ class Watched:
     rows: Rows | None = None
 
     def outputs(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """The outputs that the run returns, of those names."""
+        """Return the outputs that the run returns, restricted to `names`."""
         return {
             op.attrs.name: op
             for op in self.plan.pdg.sinks
@@ -68,9 +67,9 @@ class Watched:
 
     @cached_property
     def outer(self) -> str | None:
-        """The dimension that turns are of; if of none, the first that an output has alone.
+        """Dimension of the outermost loop, or else the first dimension that some output has alone.
 
-        Blocks, and seeds, are no dimension of what was written.
+        Dimensions that the user did not write (tiles, seeds) are excluded.
         """
         outer = self.progress.outer
         if outer in self.pdg.dims.names and self._single((outer,)):
@@ -80,9 +79,9 @@ class Watched:
         return next((d for d in self.pdg.dims.names if d in alone), None)
 
     def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """The outputs that are one number per turn, or in some turns: see `points`.
+        """Return the outputs that are one number per iteration, in all or in some iterations.
 
-        Of several seeds they are one number each.
+        With several seeds, they are one number per iteration and seed.
         """
         return {
             name: op
@@ -92,29 +91,29 @@ class Watched:
 
     @property
     def stacked_over(self) -> Along:
-        """What outputs are stacked over."""
+        """Dimensions that outputs are stacked over."""
         bound = None if self.outer is None else self.pdg.dims[self.outer].bound
         dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
         return Along(self.outer, bound, dims, self.rows)
 
     def numbers(self, names: Sequence[str] | None) -> list[str]:
-        """The outputs that are one number of the whole run."""
+        """Return the names of outputs that are one number for the whole run."""
         return [name for name, op in self.outputs(names).items() if self._is_number(op, 0)]
 
     def _is_number(self, output: Op, dims: int) -> bool:
-        """Whether an output is one number at each point of so many dimensions."""
+        """Whether an output is a scalar that varies over exactly `dims` dimensions."""
         attrs, kind = output.attrs, self.plan.pdg.read_type(output.inputs[0])
         return len(self._single(attrs.dims)) == dims and len(kind.shape) == len(attrs.axes)
 
     def points(self, output: Op, points: Iterable[int]) -> Sequence[int]:
-        """Those points of the outermost dimension at which an output is defined."""
+        """Return those of the given points of the outermost dimension at which an output is defined."""
         if output.where is TRUE or self.outer is None:
             return list(points)
         bounds = self.plan.bounds
         return [k for k in points if evaluate(output.where, {**bounds, self.outer: k})]
 
     def mean(self, x: Array, at: Array | None) -> tuple[Array, Array | None]:
-        """A curve, and where its values are: of several seeds, their mean at each point."""
+        """Return the values and points of a curve, averaged over seeds."""
         if self.rows is None:
             return x, at
         if at is None:
@@ -123,24 +122,24 @@ class Watched:
         return np.bincount(which, x.astype(np.float64)) / np.bincount(which), points
 
     def _single(self, dims: Sequence[str]) -> tuple[str, ...]:
-        """Dimensions but that of several seeds."""
+        """Return dimensions without the batch dimension of several seeds."""
         return tuple(d for d in dims if self.rows is None or d != self.rows.dim)
 
     def is_late(self, output: Op) -> bool:
-        """Whether an output is seen at the end only, since it has become one batch of all turns."""
+        """Whether an output is known only at the end, for example because all iterations are one batch."""
         turns, outer = self.progress.turns, self.progress.outer
         if self._single(output.attrs.axes) or turns is None or outer != self.outer:
             return True
-        if self._single(output.domain) != output.domain:  # seed by seed
+        if self._single(output.domain) != output.domain:  # computed for one seed after the other
             return True
         return not self.progress.points(output, turns)
 
     @cached_property
     def steps(self) -> int | None:
-        """Steps of environments in a turn, all instances together; None where nothing acts.
+        """Environment steps per iteration, summed over all instances; None if there are none or a bound is dynamic.
 
-        Of all that is carried forwards along a dimension within a turn, or uses a resource on the
-        host, the points of what has most. A dynamic bound leaves their number open.
+        The number is a maximum over operations: those carried forwards along a dimension inside an
+        iteration, and those that use a resource on the host.
         """
         outer, dims = self.progress.outer, self.pdg.dims
         if outer is None or dims.dynamic is not None:
@@ -154,7 +153,7 @@ class Watched:
         return max(counts, default=None)
 
     def _is_carried_forward(self, op: Op, dim: str) -> bool:
-        """Whether a tensor is defined at a point from an earlier one."""
+        """Whether a tensor at a point depends on an earlier point along `dim`."""
         if op.kind != "merge":
             return False
         entries = [
@@ -167,7 +166,7 @@ class Watched:
 
     @cached_property
     def ends(self) -> Array:
-        """The number of executed points that are done after each number of turns, as planned."""
+        """Planned number of executed points after each number of iterations."""
         time, turns = self.plan.timeline(), self.progress.turns
         if time.outer is None or turns is None:
             return np.zeros(1, np.int64)
@@ -175,10 +174,13 @@ class Watched:
 
 
 class Telemetry(Watching):
-    """Makes frames of a program's run.
+    """Creates the frames of a program's run.
 
     Args:
-        names: the outputs that the run returns; all by default.
+        control: Commands to the run.
+        run: The run.
+        watched: The program.
+        names: Names of the outputs that the run returns; all by default.
     """
 
     def __init__(
@@ -200,7 +202,7 @@ class Telemetry(Watching):
         self._measured = 0.0
         self._place = self._turn = self._peak = 0
 
-    # --- on a thread of its own --------------------------------------------------------------------
+    # --- on a background thread ----------------------------------------------------------------------
 
     def _ask(self) -> None:
         if not self._asked and self._control.turn != self._looked:
@@ -218,7 +220,7 @@ class Telemetry(Watching):
         state, turn = self._control.state, self._control.turn
         elapsed = time.perf_counter() - self._began
         if (taken := self._taken) is not None:
-            self._taken = None  # only now, since the run's thread sets it where it is None
+            self._taken = None  # cleared here only: the run's thread sets it when it is None
         if state in ENDS:
             for name, growing in self._curves.items():
                 if ("output", name) in self._final:
@@ -248,7 +250,7 @@ class Telemetry(Watching):
         )
 
     def _outputs(self) -> dict[str, str]:
-        """Return all outputs except curves, as text; of several seeds their mean."""
+        """Return all outputs except curves as text; with several seeds, their mean."""
         found = {}
         for name in self._others:
             if ("output", name) in self._final:
@@ -258,11 +260,11 @@ class Telemetry(Watching):
         return found
 
     def _live_bytes(self) -> Held | None:
-        """Live bytes of the executed points since the frame before."""
+        """Return the live bytes of the executed points since the previous frame."""
         if isinstance(self._run, LoweredRun):
             return None
         ledger, first = self._run.ledger, self._place
-        # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
+        # a copy, as the run could not extend the array while a view of it exists
         new = np.asarray(ledger.trace[first:])
         self._place = last = first + len(new)
         self._peak = max(self._peak, int(new.max(initial=0)))
@@ -273,12 +275,12 @@ class Telemetry(Watching):
     # --- on the run's thread ---------------------------------------------------------------------
 
     def _take(self) -> None:
-        """Take hold of the outputs' new values."""
+        """Take references to the new values of outputs."""
         self._asked = False
         if not self._curves:
             return
         if self._taken is not None:
-            self._looked = -1  # once that is drawn, there is more
+            self._looked = -1  # ask again after these values are drawn
             return
         so_far = SoFar(self._watched.progress, self._control.turn)
         live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
@@ -294,13 +296,13 @@ class Telemetry(Watching):
             self._taken = _Taken(tuple(new.items()), bring)
 
     def _measure(self) -> None:
-        """Measure the turn that begins."""
+        """Measure the next iteration."""
         watch, turn = Stopwatch(), self._control.turn
         self._run.measure(watch)
 
         def on_turn() -> None:
             if self._control.turn == turn:
-                self._control.ask(on_turn)  # the run rests
+                self._control.ask(on_turn)  # the run is paused
                 return
             spent = time.perf_counter() - self._control.passed
             self._busy = min(1.0, watch.seconds / spent)
@@ -309,31 +311,31 @@ class Telemetry(Watching):
         self._control.ask(on_turn)
 
     def finish(self, values: Outputs) -> None:
-        """The run has ended with these outputs."""
+        """Set the outputs of a run that has ended."""
         self._final = values
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """New values of outputs, on the device still."""
+    """New output values, still on the device."""
 
     points: tuple[tuple[str, Sequence[int]], ...]
     bring: Callable[[], list[list[Any]]]
 
 
 class _Growing(Growing):
-    """An output's values so far."""
+    """Curve of one output."""
 
     def __init__(self, op: Op, is_late: bool) -> None:
         super().__init__(is_late=is_late)
         self.op = op
 
     def unread_points(self, there: int) -> range:
-        """The points that are there and have not been read."""
+        """Return the known points that have not been read."""
         return range(self.last_point + 1, there)
 
     def choose_points(self, points: Sequence[int]) -> Sequence[int]:
-        """Those of some points to be read: evenly spread ones where they are many."""
+        """Return all points, or evenly spaced ones if there are too many."""
         if len(points) <= _MOST:
             return points
         spread = np.unique(np.linspace(0, len(points) - 1, _MOST).astype(int))

@@ -1,4 +1,4 @@
-"""The progress bar of a run: the turns that are done, and what it waits for meanwhile."""
+"""Progress bar of a run: completed iterations, and the wait for XLA to compile."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SECOND: Final = 1.0
 
 
 class Waiting(Protocol):
-    """What may wait for XLA to compile: for so many seconds until now, or None."""
+    """Object that may wait for XLA; `compiling` is the wait in seconds, or None."""
 
     @property
     def compiling(self) -> float | None: ...
 
 
 class _Since:
-    """What waits for XLA from now on."""
+    """Wait for XLA that starts now."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -34,7 +34,7 @@ class _Since:
 
 
 def turns_bar(turns: int | None, done: int = 0, *, shown: bool) -> tqdm[Any]:
-    """A bar over turns; where there are none, only what is said, once something is."""
+    """Return a bar over iterations; without a number of iterations, it shows a description only."""
     if turns is None:
         return tqdm(bar_format="{desc}", delay=_SECOND, disable=not shown, leave=False)
     return tqdm(total=turns, initial=done, disable=not shown, leave=False)
@@ -42,14 +42,14 @@ def turns_bar(turns: int | None, done: int = 0, *, shown: bool) -> tqdm[Any]:
 
 @contextmanager
 def compiling(*, shown: bool) -> Generator[None]:
-    """Say, second by second, that what happens inside waits for XLA to compile."""
+    """Show in a bar, second by second, that the code inside waits for XLA to compile."""
     with turns_bar(None, shown=shown) as bar, saying(bar, _Since()):
         yield
 
 
 @contextmanager
 def saying(bar: tqdm[Any], run: Waiting) -> Generator[None]:
-    """Let a bar say, second by second, that a run waits for XLA to compile."""
+    """Show in a bar, second by second, that a run waits for XLA to compile."""
     over = threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""A curve that grows while a run goes on."""
+"""Curve that grows during a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from timerl_nb.execution.telemetry.live_view_frames import Curve
 
 
 class Growing:
-    """Values so far, in arrays that have room for more.
+    """Known values of a curve, in arrays that are extended by doubling.
 
     Attributes:
-        is_late: whether nothing is known before the end.
+        is_late: Whether values become known only at the end.
     """
 
     def __init__(self, *, is_late: bool = False) -> None:
@@ -24,12 +24,12 @@ class Growing:
 
     @property
     def last_point(self) -> int:
-        """The last point that is known; −1 where none is."""
+        """Last known point; -1 if there is none."""
         return int(self._at[self._count - 1]) if self._count else -1
 
     def extend(self, points: Sequence[int], values: Sequence[Any]) -> None:
         end = self._count + len(points)
-        while end > len(self._at):  # those of frames stay as they are
+        while end > len(self._at):  # frames refer to the old arrays, which do not change
             self._at = np.concatenate([self._at, np.zeros_like(self._at)])
             self._values = np.concatenate([self._values, np.zeros_like(self._values)])
         self._at[self._count : end] = points
@@ -37,7 +37,7 @@ class Growing:
         self._count = end
 
     def replace(self, values: Array, at: Array | None = None) -> None:
-        self._at = np.arange(len(values)) if at is None else np.array(at)  # of frames, no others'
+        self._at = np.arange(len(values)) if at is None else np.array(at)  # a copy, for frames only
         self._count = len(values)
         self._values = np.array(values, np.float64)
 
@@ -48,5 +48,5 @@ class Growing:
 
 
 def _mean(x: Any) -> float:
-    """A number; of several seeds, their mean."""
+    """Return a number, or the mean over several seeds."""
     return float(np.asarray(x, np.float64).mean())
