@@ -1,4 +1,4 @@
-"""The executable: kernels, and the program text that launches them."""
+"""Executable: kernels of a program, and the XLA programs or the Python code around them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ _FILE: Final = "<timerl program>"
 
 
 class Executable(Inspectable):
-    """What runs: a kernel per fused region, and what is around them, in XLA or in Python.
+    """Result of the last compilation stage: a kernel per fused region, and the code that calls them.
 
     Args:
-        executor: "xla" where the nest is to run as XLA programs, if it can.
-        fuse: how many turns of an outermost loop are one of their calls.
-        devices: among how many of them buffers are divided.
-        budget: what buffers may take on a device; None for what the plan says.
-        compiled: XLA programs that earlier processes have compiled.
-        tiles: the loops that XLA is to run block by block.
-        tile_kernel: these as kernels of Pallas', where they can be.
-        check_nan: the interpreter runs it, and stops at the first NaN.
+        pdg: Dependence graph.
+        ast: Loop nest.
+        plan: Memory plan.
+        executor: "interpret" for the interpreter; otherwise XLA runs the nest if it can.
+        fuse: Iterations of an outermost loop per call to XLA.
+        devices: Number of devices that share the buffers.
+        budget: Limit for the buffers on a device in bytes; None for the limit of the plan.
+        compiled: Cache of XLA programs that earlier processes have compiled.
+        tiles: Loops that XLA runs block by block.
+        tile_kernel: Whether tiles become Pallas kernels where possible.
+        check_nan: Whether the interpreter stops at the first NaN.
     """
 
     def __init__(
@@ -75,12 +78,12 @@ class Executable(Inspectable):
 
     @cached_property
     def xla_program(self) -> Lowered | None:
-        """The program as XLA programs; None where the interpreter runs it."""
+        """XLA programs of this program; None if the interpreter runs it."""
         if self._interpreter_reason and self._devices > 1:
             raise OptionError(
-                f"devices={self._devices} is not possible: the interpreter runs the program, on one "
-                f"device, as {self._interpreter_reason}.",
-                hint="leave out devices, or what needs the interpreter.",
+                f"devices={self._devices} is not possible: the interpreter uses one device, and it runs "
+                f"this program because {self._interpreter_reason}.",
+                hint="remove devices=, or the option that needs the interpreter.",
             )
         return None if self._interpreter_reason else self._lowered_program
 
@@ -91,25 +94,25 @@ class Executable(Inspectable):
 
     @cached_property
     def _interpreter_reason(self) -> str:
-        """Why the interpreter runs the program; nothing where XLA does."""
+        """Reason for the use of the interpreter; "" if XLA runs the program."""
         if self.check_nan:
-            return "what every kernel makes is looked at for NaNs"
+            return "every kernel's result is checked for NaN"
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
         return why_not(self.plan) or too_little(self._lowered_program) or self.too_large
 
     @cached_property
     def too_large(self) -> str:
-        """Why XLA does not run a program that it could; nothing where that is not for its memory."""
+        """Reason for which the XLA programs exceed the memory; "" if they fit."""
         if self._executor == "interpret" or self.check_nan:
             return ""
         return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)
 
     @property
     def how(self) -> str:
-        """How the program runs, and why, in a line."""
+        """Description of the executor and the reason for its choice, in one line."""
         if self.xla_program is None:
-            whole = ", so that no loop runs block by block" if self.tiles else ""
+            whole = ", so no loop is tiled" if self.tiles else ""
             return f"interpreted: {self._interpreter_reason}{whole}"
         shards, count = self.xla_program.shards, len(self.xla_program.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"
@@ -127,21 +130,22 @@ class Executable(Inspectable):
                 if self.xla_program.loops
                 else "no loop is called turn by turn"
             )
-            text += f"; {why}, so that fuse_iterations={self._fuse} changes nothing"
+            text += f"; {why}, so fuse_iterations={self._fuse} has no effect"
         return text
 
     @cached_property
     def launches(self) -> int | None:
-        """How many kernels, library calls and copies a run launches within its calls to XLA, counted in XLA's optimised HLO.
+        """Number of kernels, library calls and copies that a run starts in XLA.
 
-        Of a program without an end, a turn. None where it depends on values (a dynamic bound, branches that differ),
-        where `fuse_iterations` leaves the number of turns open, and where the interpreter runs the program. Waits for XLA to compile.
+        They are counted in the optimised HLO. For an unbounded program, the number is per iteration. None
+        if it depends on values (a dynamic bound, different branches) or on the number of iterations per
+        call, or if the interpreter runs the program. Waits for XLA to compile.
         """
         return None if self.work is None else self.work.launches
 
     @cached_property
     def work(self) -> Work | None:
-        """What a run does within its calls to XLA; None as of `launches`."""
+        """Operations and bytes of a run in XLA; None in the cases of `launches`."""
         return None if self.xla_program is None else work_of(self.xla_program)
 
     def _as_kernel(self, tile: Tile) -> str:
@@ -153,30 +157,30 @@ class Executable(Inspectable):
         return f" (one kernel{', interpreted' if self._tile_kernel == 'interpret' else ''})"
 
     def progress(self, *, recorded: bool = False) -> RunProgress:
-        """How far a run is after so many turns; one that is `recorded` is the interpreter's."""
+        """Return the known points after each iteration. `recorded` runs use the interpreter."""
         lowered = None if recorded else self.xla_program
         return RunProgress(
             self.plan.statements, self.ast, None if lowered is None else lowered.loops
         )
 
     def cuts(self, *, recorded: bool = False) -> Cuts:
-        """Where a run can be cut in two; one that is `recorded` is the interpreter's."""
+        """Return the points of the nest at which a run can be split. `recorded` runs use the interpreter."""
         lowered = None if recorded else self.xla_program
         return self._own_cuts if lowered is None else lowered.cuts
 
     @cached_property
     def _own_cuts(self) -> Cuts:
-        """Where the interpreter's runs can be cut."""
+        """Points of the nest at which runs of the interpreter can be split."""
         outer = [part for part in parts_of(self.ast.root) if isinstance(part, Loop)]
         return Cuts(self.ast, self.plan, outer)
 
     @cached_property
     def source(self) -> str:
-        """The program as Python, as the interpreter runs it."""
+        """Python code that the interpreter runs."""
         return Source(self.pdg, self.ast, self.plan, self.kernels).text()
 
     def code(self, *, record: bool) -> Any:
-        """The compiled program; with `record` it reports every read, write and free."""
+        """Return the compiled Python code; with `record`, it reports every read, write and free."""
         if record not in self._code:
             source = self.source
             if record:
@@ -185,13 +189,13 @@ class Executable(Inspectable):
         return self._code[record]
 
     def compile_remaining(self, cut: Cut | None, *, record: bool) -> Any:
-        """The compiled program behind a cut, or at its end."""
+        """Return the compiled Python code of the part after a cut; None is the end of the nest."""
         rest = self._own_cuts.remaining_nest(cut)
         source = Source(self.pdg, rest, self.plan, self.kernels, record=record).text()
         return compile(source, _FILE, "exec")
 
     def compiles(self) -> dict[str, int]:
-        """How often each kernel has been compiled so far; the host passes given data on without one."""
+        """Return the number of compilations of each kernel. Kernels without computation are excluded."""
         sizes: dict[str, int] = {}
         for op_id, kernel in self.kernels.items():
             if not kernel.passes_on:
@@ -232,7 +236,7 @@ class Executable(Inspectable):
         }
 
     def to_dot(self) -> str:
-        """Kernels, with the operations inside each."""
+        """Graph of the kernels, with the number of operations of each."""
         graph = Dot("executable", rankdir="LR", many=len(self.kernels) > 60)
         for op_id, kernel in self.kernels.items():
             text = f"{format_count(len(kernel.body), 'operation')}, {format_count(len(kernel.op.outputs), 'output')}"

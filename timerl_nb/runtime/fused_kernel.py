@@ -1,10 +1,11 @@
-"""One fused region as a compiled function.
+"""Compilation of one fused region of the graph to a JAX function.
 
-A kernel takes the seed, the coordinates that its contents depend on, its operands (a slice as a tuple
-of its points, as one array where there are many, or as blocks to cut it from), and whatever it takes
-over: operands that die with it, the slots it adds to, the blocks it writes a row of. It returns first
-the outputs that live in the memory of those, in their order, which is how JAX pairs them. It is
-compiled once, whatever the point: lengths that vary are masked.
+Arguments of a kernel: the words of the seed, the coordinates that its result depends on, its operands,
+and donated arrays (dead operands, accumulators, and blocks that receive a row). A sliced operand is a
+tuple of its points, one stacked array, or the blocks that contain it.
+
+A kernel returns the outputs that reuse donated arrays first, in the order of these arrays, as JAX pairs
+them by position. It is compiled once for all points, because it masks axes of varying length.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import Scope, holding
 
 @dataclass(frozen=True)
 class Again:
-    """A kernel computed once more, operation by operation.
+    """Values inside a kernel, recomputed operation by operation.
 
     Attributes:
-        point: where.
-        values: by the tensors of its body, and its operands, at their capacity.
-        lengths: how long each is in truth.
+        point: Point of the kernel.
+        values: Values of the operations and operands, padded to their capacity.
+        lengths: True lengths of the axes of each value.
     """
 
     point: Mapping[str, int]
@@ -52,10 +53,12 @@ class Again:
 
 
 class Kernel:
-    """A dataflow operation, ready to be compiled under actual bounds.
+    """Dataflow operation that can be compiled for the bounds of a plan.
 
     Args:
-        pointed: it takes all coordinates of its point, whatever its contents depend on.
+        plan: Memory plan.
+        op: The operation.
+        pointed: Whether the kernel receives all coordinates of its point, even unused ones.
     """
 
     def __init__(self, plan: MemoryPlan, op: Op, *, pointed: bool = False) -> None:
@@ -83,7 +86,7 @@ class Kernel:
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
-        """The dimensions, and the dynamic bound, whose values the contents depend on."""
+        """Return the dimensions and the dynamic bound that the result depends on."""
         found: set[str] = {store.stored_dim for store in self.blocks.values()}
         for slot in range(len(self.op.inputs)):
             for part in self.plan.operand_parts(self.op, slot):
@@ -108,7 +111,7 @@ class Kernel:
         return is_sliced(self.op.inputs[slot])
 
     def padding(self, slot: int) -> Any:
-        """What stands for points beyond the end of a slice."""
+        """Return the value for points beyond the end of a slice."""
         read = self.op.inputs[slot]
         return backend.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
 
@@ -124,14 +127,14 @@ class Kernel:
                     varies = isinstance(size, Lin) and size.symbols & moving
                     if varies and _touches(inner, slot, axis, shape, moving):
                         raise ExecutionError(
-                            f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
+                            f"{inner.kind} cannot run along an axis of varying length ({size}): "
                             f"{reason}.",
                             origin=inner.origin,
-                            hint="reduce the slice first, or let its length be fixed.",
+                            hint="reduce the slice first, or give it a fixed length.",
                         )
 
     def _shapes(self) -> dict[int, list[Shape]]:
-        """The symbolic shapes of each contained operation's operands."""
+        """Return the symbolic operand shapes of each operation in the body."""
         made: dict[int, Shape] = {inner.id: inner.shape for inner in self.body}
         return {
             inner.id: [
@@ -143,7 +146,7 @@ class Kernel:
 
     @property
     def run(self) -> Callable[..., Any]:
-        """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
+        """Compiled function: (seed, coordinates, operands, donated, accumulators, blocks) -> outputs."""
         device = self._device
         if device not in self.runs:
             taken = (3, 4, 5) if self.plan.donates else (5,)
@@ -152,7 +155,7 @@ class Kernel:
         return self.runs[device]
 
     def _pass_on(self, seed: Any, coords: Sequence[Any], *none: Any) -> tuple[Any, ...]:
-        """Cut the outputs out of the host's arrays, so that the device holds no array besides."""
+        """Cut the outputs out of arrays on the host, which avoids a copy of the whole array on the device."""
         at = {**self.sizes.bounds, **dict(zip(self.coords, coords, strict=True))}
         made = dict[int, Any]()
         for inner in self.body:
@@ -169,12 +172,12 @@ class Kernel:
 
     @property
     def passes_on(self) -> bool:
-        """Whether its outputs are given data, so that the host cuts them out of its arrays."""
+        """Whether the outputs are given data, which the host cuts out of its arrays."""
         return given.passes_on(self.op) and not self.blocks
 
     @property
     def _device(self) -> Any:
-        """What is bound to a device runs on that one alone; None for what is not."""
+        """Device that the results are bound to if the plan swaps values; None otherwise."""
         return backend.device() if self.plan.swaps.all else None
 
     def trace(
@@ -186,7 +189,7 @@ class Kernel:
         slots: Sequence[Any],
         blocks: Sequence[Any],
     ) -> tuple[Any, ...]:
-        """The outputs in the order `order`, in terms of the engine's arrays."""
+        """Return the outputs in the order `order`, as traced arrays."""
         scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
         results = self._accumulate(self.compute(scope, arrays), slots)
         return self._put_away(scope, results, blocks)
@@ -199,13 +202,13 @@ class Kernel:
         taken: Sequence[Any],
         blocks: Sequence[Any],
     ) -> tuple[Scope, dict[int, Any]]:
-        """What is known at a point, and the operands."""
+        """Return the trace context of a point, and the operands by slot."""
         scope = self.scope(dict(zip(self.coords, coords, strict=True)), seed)
         arrays = {k: self._operand(scope, k, x, blocks) for k, x in enumerate(operands)}
         return scope, arrays | dict(zip(self.taken, taken, strict=True))
 
     def _accumulate(self, results: list[Any], slots: Sequence[Any]) -> list[Any]:
-        """The results, those that are added up with what there was."""
+        """Add results to the accumulators of their outputs."""
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
@@ -213,7 +216,7 @@ class Kernel:
         return results
 
     def _put_away(self, scope: Scope, results: list[Any], blocks: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs in their order, rows within their blocks."""
+        """Write rows into their blocks, and return the outputs in order."""
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
             row = scope.point[store.stored_dim] - store.first_row
@@ -224,7 +227,7 @@ class Kernel:
 
     @cached_property
     def run_with_nan_check(self) -> Callable[..., Any]:
-        """As `run`, and which results hold a NaN; it takes over nothing."""
+        """Function like `run` that also reports which results contain NaN. It takes no donated arrays."""
 
         def trace(
             seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
@@ -240,7 +243,7 @@ class Kernel:
     def recompute(
         self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
     ) -> Again:
-        """What it computes inside, for the arguments of `run`."""
+        """Return the values inside the kernel, for the arguments of `run`."""
         scope, arrays = self._bind_operands(seed, coords, operands, taken, blocks)
         done = self._compute_body(scope, arrays)
         sizes = {(OPERAND, k): shape for k, shape in enumerate(self.operand_sizes)}
@@ -254,7 +257,7 @@ class Kernel:
         return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
-        """What is known at a point while the kernel is traced; behind the seed's words are the turn's."""
+        """Return the trace context of a point. `seed` has the words of the seed, then those of the iteration."""
         sizes, op = self.sizes, self.op
         capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
         dims = self.pdg.dims
@@ -270,12 +273,12 @@ class Kernel:
         )
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
-        """What the outputs are at one point, or what it adds to them."""
+        """Return the values that one point contributes to the outputs."""
         done = self._compute_body(scope, operands)
         return [done[key] for key in self.results]
 
     def _compute_body(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
-        """The value of every operation inside, and the operands."""
+        """Return the values of all operations and operands."""
         shapes = self._shapes()
         done: dict[Tensor, Any] = {
             (OPERAND, k): self._pad_operand(k, x) for k, x in operands.items()
@@ -286,9 +289,9 @@ class Kernel:
         return done
 
     def _pad_operand(self, slot: int, x: Any) -> Any:
-        """An operand at the kernel's own capacity.
+        """Pad or cut an operand to the kernel's capacity.
 
-        The source may have points with longer axes, or other branches of a merge shorter ones.
+        The source may have points with longer axes, and branches of a merge may have shorter ones.
         """
         if self.is_sliced(slot) or not x.shape:
             return x
@@ -303,7 +306,7 @@ class Kernel:
         return backend.fitted(x, shape)
 
     def own_block(self, part: PointRange) -> int | None:
-        """Which of the blocks that the kernel writes a part is read from, if it is."""
+        """Return the index of the block that a part is read from, if this kernel writes that block."""
         op_id, out = part.tensor
         return list(self.blocks).index(out) if op_id == self.op.id else None
 
@@ -326,7 +329,7 @@ class Kernel:
         return backend.stack_points(x, shape, self.pdg.output(read).type.dtype)
 
     def _slice_block(self, scope: Scope, part: PointRange, block: Any) -> Any:
-        """The rows of a block that a part consists of."""
+        """Return the rows of a block that belong to a part."""
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first_row
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
@@ -334,9 +337,9 @@ class Kernel:
 
 
 def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
-    """Return the values of given data at positions along its dimensions, laid-out ones first."""
+    """Return values of given data at positions along its dimensions. Axes that form a grid come first."""
     array = attrs.value.array
-    for k, positions in enumerate(index):  # beyond a length that varies anything will do
+    for k, positions in enumerate(index):  # values beyond a varying length are masked later
         array = array.take(positions, axis=k, mode="clip")
     front = [attrs.dims.index(d) for d in attrs.axes]
     others = [k for k in range(array.ndim) if k not in front]
@@ -344,7 +347,7 @@ def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
 
 
 def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
-    """Makes what the accumulation of an output starts from."""
+    """Return a function that creates the initial value of an accumulator."""
     kind, reduce = op.outputs[out].type, op.outputs[out].reduce
     assert reduce is not None
     nothing = identity(reduce, NUMPY[kind.dtype])
@@ -352,7 +355,7 @@ def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
 
 
 def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
-    """Whether an operation moves elements along the axis of operand `slot`, of that shape."""
+    """Whether an operation moves elements along an axis of one operand."""
     if op.kind == "reshape":
         return _sizes_between_axes(shape, moving) != _sizes_between_axes(op.shape, moving)
     if isinstance(op.attrs, JaxedAttrs):
@@ -361,9 +364,9 @@ def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str])
 
 
 def _sizes_between_axes(shape: Shape, moving: frozenset[str]) -> list[tuple[int, list[Size]]]:
-    """How many elements there are before, between and behind the axes whose lengths vary.
+    """Return the element counts before, between and after the axes of varying length.
 
-    While these counts stay as they are, a reshape moves nothing along such an axis.
+    A reshape moves no element along such an axis if it preserves these counts.
     """
     parts: list[list[Size]] = [[]]
     for size in shape:

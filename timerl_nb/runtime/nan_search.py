@@ -1,8 +1,8 @@
-"""The first NaN of a run: kernels that look at what they make, and where in one it comes from.
+"""Search for the operation that makes the first NaN of a run.
 
-Each result is looked at inside its kernel, up to its true length. Where one holds a NaN the kernel is
-computed again, operation by operation, and the NaN followed back: what a `where` does not choose is no
-part of it.
+Each kernel checks its results up to their true lengths. If one has a NaN, the kernel is recomputed
+operation by operation, and the NaN is traced back to its source. The branch that a `where` does not
+select is ignored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 Element = tuple[int, ...]
 _GIVEN: Final = ("const", "data")
 _SET_ASIDE: Final = (
-    "trl.where(x > 0, x.log(), 0.0) keeps a NaN out of the value, not out of the gradient: let it "
-    "choose what the function is given, as in trl.where(x > 0, x, 1.0).log()."
+    "trl.where(x > 0, x.log(), 0.0) keeps NaN out of the value, but not out of the gradient. "
+    "Select the argument instead: trl.where(x > 0, x, 1.0).log()."
 )
 
 
 def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
-    """The kernel's function, which raises where a result holds a NaN; it takes over no operands."""
+    """Return the kernel's function with a NaN check. It takes no donated arrays."""
     kinds = {op.id: op.kind for op in kernel.body}
     made_here = [kinds.get(op_id, _GIVEN[0]) not in _GIVEN for op_id, _ in kernel.results]
 
@@ -47,10 +47,10 @@ def add_nan_check(kernel: Kernel, names: Names) -> Callable[..., Any]:
 
 
 def check_host(op: Op, point: Mapping[str, int], made: Sequence[Array], dims: Dims) -> None:
-    """Refuse a NaN among what a function on the host returned.
+    """Check the results of a function on the host for NaN.
 
     Raises:
-        ExecutionError: there is one.
+        ExecutionError: A result contains NaN.
     """
     for k, (x, output) in enumerate(zip(made, op.outputs, strict=True)):
         nans = _nans(x)
@@ -58,30 +58,30 @@ def check_host(op: Op, point: Mapping[str, int], made: Sequence[Array], dims: Di
             where = _place(dims, point, output.type.shape, nans[0])
             several = f" in its output {k}" if len(op.outputs) > 1 else ""
             raise ExecutionError(
-                f"the first NaN is what {op.label or op.kind} returns{several}{where}.",
+                f"{op.label or op.kind} returns the first NaN{several}{where}.",
                 origin=op.origin,
-                hint="it is a function on the host: look at what it is given there.",
+                hint="it is a function on the host: check its arguments at this point.",
             )
 
 
 class _Search:
-    """A kernel computed again, and where a NaN of it comes from."""
+    """Search for the source of a NaN in the recomputed values of a kernel."""
 
     def __init__(self, kernel: Kernel, again: Again, names: Names) -> None:
         self._kernel, self._again, self._names = kernel, again, names
         self._ops = {op.id: op for op in kernel.body}
 
     def error(self, result: int) -> ExecutionError:
-        """The error that names what makes the NaN of a result."""
+        """Return the error that describes the source of the NaN in a result."""
         tensor = self._kernel.results[result]
         if not len(_nans(self._value(tensor))):  # the sum of infinities with opposite signs
             op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
             return ExecutionError(
-                f"the first NaN is made by adding up {self._names[op.id]} ({out.reduce or op.kind})"
+                f"the first NaN arises from the accumulation of {self._names[op.id]} ({out.reduce or op.kind})"
                 f"{self._describe_element((), ())}.",
                 origin=op.origin,
                 others=_others(op),
-                evidence=f"what is added there is {_describe_array(self._value(tensor))}, no NaN.",
+                evidence=f"the accumulated values are {_describe_array(self._value(tensor))}, without NaN.",
             )
         at = _first(self._value(tensor))
         while (behind := self._find_nan_source(tensor, at)) is not None:
@@ -91,10 +91,10 @@ class _Search:
         op = self._ops[tensor[0]]
         if op.kind in _GIVEN:
             return ExecutionError(
-                f"the first NaN is a constant, {self._names[op.id]}{self._describe_element(op.shape, at)}.",
+                f"the first NaN is in the constant {self._names[op.id]}{self._describe_element(op.shape, at)}.",
                 origin=op.origin,
                 others=_others(op),
-                hint="it is given there, or follows from what is given there alone.",
+                hint="remove the NaN from the data, or from the computation with constants.",
             )
         return ExecutionError(
             f"the first NaN is made by {self._names[op.id]} ({op.kind}){self._describe_element(op.shape, at)}.",
@@ -105,20 +105,17 @@ class _Search:
         )
 
     def _input_nan_error(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
-        """The error where the kernel computes with a NaN that was given."""
+        """Return the error for a NaN that the kernel read from another operation."""
         op, pdg = self._ops[tensor[0]], self._kernel.pdg
         read = self._kernel.op.inputs[source[1]]
         return ExecutionError(
-            f"{self._names[op.id]} ({op.kind}) computes with a NaN{self._describe_element(op.shape, at)}.",
+            f"{self._names[op.id]} ({op.kind}) reads a NaN{self._describe_element(op.shape, at)}.",
             origin=op.origin,
             others={**_others(op), "the NaN comes from": pdg[read.source].origin},
         )
 
     def _find_nan_source(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:
-        """The operand that the NaN of an element comes from, and which of its elements that is.
-
-        None where it is made here, or given.
-        """
+        """Return the operand element that a NaN comes from; None if this operation creates the NaN."""
         op = self._ops[tensor[0]]
         reads = [read.tensor for read in op.inputs] if op.kind not in _GIVEN else []
         if op.kind == "where":
@@ -136,20 +133,20 @@ class _Search:
         return elsewhere[0] if elsewhere else None
 
     def _element_of_operand(self, tensor: Tensor, at: Element) -> Element:
-        """The element of an operand that an elementwise operation makes its element `at` of."""
+        """Return the operand element that corresponds to element `at` of an elementwise result."""
         shape = self._value(tensor).shape
         return tuple(
             0 if n == 1 else k for k, n in zip(at[len(at) - len(shape) :], shape, strict=True)
         )
 
     def _value(self, tensor: Tensor) -> Array:
-        """A value up to its true lengths."""
+        """Return a value, cut to its true lengths."""
         return backend.to_numpy(self._again.values[tensor])[
             tuple(map(slice, self._again.lengths[tensor]))
         ]
 
     def _operands(self, op: Op, at: Element) -> list[str]:
-        """What an operation was given: the very elements, where it works on each by itself."""
+        """Describe the operands: the corresponding elements for elementwise operations, else ranges."""
         said: list[str] = []
         for read in op.inputs:
             x, name = self._value(read.tensor), self._tensor_name(read.tensor)
@@ -175,7 +172,7 @@ def _others(op: Op) -> dict[str, Origin]:
 
 
 def _place(dims: Dims, point: Mapping[str, int], shape: Shape, at: Sequence[int]) -> str:
-    """` at i = 3, b = 2, element (0,)`: dimensions that became axes are known by their lengths."""
+    """Return text like ` at i = 3, b = 2, element (0,)`. A dimension's axis is identified by its length."""
     found = {d: f"{d} = {k}" if dims[d].step == 1 else _block(dims, d, k) for d, k in point.items()}
     along = {dim.bound: dim.name for dim in dims}
     rest: list[int] = []
@@ -192,18 +189,18 @@ def _place(dims: Dims, point: Mapping[str, int], shape: Shape, at: Sequence[int]
 
 
 def _block(dims: Dims, name: str, k: int) -> str:
-    """Where a block of a dimension is."""
+    """Describe the points of a tile."""
     step = dims[name].step
     return f"{name} from {k * step} on ({step} at a time)"
 
 
 def _first(x: Array) -> Element:
-    """The first NaN of an array."""
+    """Return the index of the first NaN."""
     return tuple(map(int, _nans(x)[0]))
 
 
 def _nans(x: Any) -> Array:
-    """Where the NaNs of an array are, an index a row; none of what are no fractions."""
+    """Return the indices of all NaNs, one per row; empty for integers and booleans."""
     array = np.asarray(x)
     if array.dtype.kind in "iub":
         return np.zeros((0, array.ndim), np.intp)

@@ -1,4 +1,4 @@
-"""Reading checkpoints: the arrays that were written, or an error that names the file and the field."""
+"""Reading of checkpoints and other safetensors files, with checks for damage."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.runtime.host_memory import main_memory_left
 from timerl_nb.runtime.state.checkpoint_writer import CHECKSUMS, TYPES, arrays_of, checksum
 
-_LONGEST: Final = 100_000_000  # bytes of a header, as safetensors has it
+_LONGEST: Final = 100_000_000  # maximum bytes of a header, by the safetensors format
 
 
 @dataclass(frozen=True)
 class WrittenCheckpoint:
-    """A checkpoint that a run has written: where, at which point, and of what."""
+    """Checkpoint that a run has written: path, point, and names of its arrays."""
 
     path: Path
     point: Mapping[str, int]
@@ -33,18 +33,31 @@ class WrittenCheckpoint:
 
 @explain_call_errors
 def load(path: str | PathLike[str]) -> dict[str, Array]:
-    """The named arrays of a checkpoint file: those of `dnn.checkpoint(folder)` are in its folder.
+    """Read the named arrays of a checkpoint file, or of any safetensors file.
 
-    Other safetensors files are read as well. The arrays are one's own, to be changed at will.
+    `dnn.checkpoint(folder)` writes such files into its folder. The arrays are writable copies.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The arrays by name.
 
     Raises:
-        ExecutionError: there is no such file, it is none of safetensors, cut off, or damaged: the
-            file and the field are named.
+        CallError: `path` is empty or not a path.
+        ExecutionError: The file does not exist, is not a safetensors file, or is damaged. The message
+            names the file and the field.
+
+    Example:
+        >>> ctx.output("root", trl.sqrt(trl.data(np.arange(3.0), domain=i)))
+        >>> path = ctx.compile({B: 1, I: 3, T: 1}).execute().save("first.safetensors")
+        >>> trl.load(path)["output: root"].shape
+        (3,)
     """
     if not isinstance(path, str | PathLike) or not str(path):
         raise CallError(
-            f"a checkpoint is named by its file, not by {path!r}.",
-            hint='trl.load("runs/first/i=9.safetensors").',
+            f"{path!r} is not a file name.",
+            hint='call trl.load("runs/first/i=9.safetensors").',
         )
     return load_with_metadata(user_path(path))[0]
 
@@ -52,13 +65,14 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
 def load_with_metadata(
     file: Path, *, links: bool = True
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The named arrays of a file, and what is said of them.
+    """Read the named arrays and the metadata of a file.
 
     Args:
-        links: whether the file's name may be a symbolic link.
+        file: Path of the file.
+        links: Whether the file may be a symbolic link.
 
     Raises:
-        ExecutionError: as for `load`.
+        ExecutionError: As for `load`.
     """
     try:
         begin = read_regular(file, first=8, links=links)
@@ -69,13 +83,13 @@ def load_with_metadata(
         content = read_regular(file, 8 + size + _end_of(file, header), links=links)
     except IsADirectoryError:
         raise ExecutionError(
-            f"{file} is a folder.", hint=f"in it are {_list_checkpoints(file)}"
+            f"{file} is a folder.", hint=f"it contains {_list_checkpoints(file)}"
         ) from None
     except FileNotFoundError:
         there = (
-            f"in its folder are {_list_checkpoints(file.parent)}" if file.parent.is_dir() else ""
+            f"its folder contains {_list_checkpoints(file.parent)}" if file.parent.is_dir() else ""
         )
-        raise ExecutionError(f"there is no file {file}.", hint=there) from None
+        raise ExecutionError(f"the file {file} does not exist.", hint=there) from None
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _damaged_checkpoint_error(file, str(error.strerror)) from None
@@ -84,71 +98,71 @@ def load_with_metadata(
     try:
         found = arrays_of(content)
     except SafetensorError as error:
-        raise _damaged_checkpoint_error(file, f"its header says what cannot be: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its header is inconsistent: {error}") from None
     _check_values(file, found, about)
     said = about if isinstance(about, dict) else {}
     return {name: array.copy() for name, array in found.items()}, said
 
 
 def _end_of(file: Path, header: Mapping[str, Any]) -> int:
-    """Return the bytes of a file's arrays, of which the main memory must have room for two copies."""
+    """Return the bytes of a file's arrays, after a check that two copies of them fit into main memory."""
     ends = [entry.get("data_offsets") for entry in header.values() if isinstance(entry, dict)]
     end = max((max(one) for one in ends if _are_sizes(one) and one), default=0)
     left = main_memory_left()
     if left is not None and 2 * min(end, file.stat().st_size) > left.nbytes:
         raise ExecutionError(
-            f"the checkpoint {file} has {end:,} bytes of arrays, and reading takes twice as many; "
-            f"{left.nbytes:,} bytes of memory are left: {left.why}.",
+            f"the checkpoint {file} has {end:,} bytes of arrays, and reading needs twice as many; "
+            f"{left.nbytes:,} bytes of memory are available: {left.why}.",
             hint="end other programs, or read it on a machine with more memory.",
         )
     return end
 
 
 def _header(file: Path, content: bytes) -> dict[str, Any]:
-    """What a file says of itself."""
+    """Parse the header of a file."""
     size = int.from_bytes(content[:8], "little")
     if not content:
         raise _damaged_checkpoint_error(file, "it is empty")
     if size > _LONGEST or content[8:9] not in (b"{", b""):
         raise ExecutionError(
-            f"{file} is no checkpoint: it does not begin as safetensors files do.",
-            hint="load what x.checkpoint(folder) has written, or another safetensors file: "
+            f"{file} is not a checkpoint: it does not begin like a safetensors file.",
+            hint="pass a file that x.checkpoint(folder) has written, or another safetensors file: "
             "safetensors.torch.save_file writes PyTorch's arrays, safetensors.numpy.save_file NumPy's.",
         )
     if len(content) < 8 + size:
         raise _damaged_checkpoint_error(
-            file, f"it is cut off inside its header, after {len(content):,} bytes"
+            file, f"it ends inside its header, after {len(content):,} bytes"
         )
     try:
         found: Any = parse_json(content[8 : 8 + size])
     except ValueError as error:
-        raise _damaged_checkpoint_error(file, f"its header is no JSON: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its header is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _damaged_checkpoint_error(file, "its header names no arrays")
+        raise _damaged_checkpoint_error(file, "its header lists no arrays")
     return found
 
 
 def _check_fields(file: Path, header: Mapping[str, Any], size: int) -> None:
-    """Refuse what no array can be, and what lies beyond the file's end."""
+    """Check types, shapes and byte ranges of all arrays against each other and the file's length."""
     for name, entry in header.items():
         fields: Any = entry if isinstance(entry, dict) else {}
         kind, shape, ends = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
         if kind not in TYPES:
             raise _damaged_checkpoint_error(
-                file, f"{name!r} has the element type {kind!r}, which is none of ours"
+                file, f"{name!r} has the element type {kind!r}, which TimeRL-nb does not have"
             )
         if not _are_sizes(shape) or not _are_sizes(ends) or len(ends) != 2:
             raise _damaged_checkpoint_error(
-                file, f"{name!r} has the shape {shape!r}, from byte to byte {ends!r}"
+                file, f"{name!r} has the shape {shape!r} and the byte range {ends!r}"
             )
         first, end = ends
         if end - first != prod(shape) * TYPES[kind].itemsize:
             raise _damaged_checkpoint_error(
-                file, f"{name!r}, {kind} {shape}, does not take {end - first:,} bytes"
+                file, f"{name!r}, {kind} {shape}, does not fit its {end - first:,} bytes"
             )
         if end > size:
             raise _damaged_checkpoint_error(
-                file, f"it is cut off: {name!r} goes to byte {end:,} of {size:,} that there are"
+                file, f"it ends too early: {name!r} ends at byte {end:,} of {size:,}"
             )
 
 
@@ -157,32 +171,30 @@ def _are_sizes(value: Any) -> bool:
 
 
 def _check_values(file: Path, found: Mapping[str, Array], about: Any) -> None:
-    """Compare values with the checksums that were written with them; other writers have none."""
+    """Compare the arrays with their checksums. Files of other programs have none."""
     text = about.get(CHECKSUMS) if isinstance(about, dict) else None
     if text is None:
         return
     try:
         written: Any = parse_json(text)
     except ValueError as error:
-        raise _damaged_checkpoint_error(file, f"its checksums are no JSON: {error}") from None
+        raise _damaged_checkpoint_error(file, f"its checksums are not JSON: {error}") from None
     if not isinstance(written, dict) or written.keys() != found.keys():
-        raise _damaged_checkpoint_error(file, "its checksums are of other arrays than there are")
+        raise _damaged_checkpoint_error(file, "its checksums belong to other arrays")
     for name, array in found.items():
         if written[name] != checksum(array):
-            raise _damaged_checkpoint_error(
-                file, f"{name!r} is not what was written, by its checksum"
-            )
+            raise _damaged_checkpoint_error(file, f"{name!r} does not match its checksum")
 
 
 def _damaged_checkpoint_error(file: Path, what: str) -> ExecutionError:
     return ExecutionError(
         f"the checkpoint {file} is damaged: {what}.",
-        hint="take another one, or write it again; nothing of it is used.",
+        hint="read another checkpoint, or write this one again; none of its arrays are used.",
     )
 
 
 def _list_checkpoints(folder: Path) -> str:
-    """The checkpoints in a folder."""
+    """List the checkpoints in a folder, in words."""
     found = sorted((p.name for p in folder.glob("*.safetensors")), key=lambda n: (len(n), n))
     shown = [*found[:6], f"… ({len(found)} in all)"] if len(found) > 7 else found
     return f"the checkpoints {', '.join(shown)}." if found else "no checkpoints."

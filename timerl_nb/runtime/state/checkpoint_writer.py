@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors files, written whole or not at all."""
+"""Writing of checkpoints: safetensors files, each replaced in one step."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from timerl_nb.base.atomic_files import clear_drafts, user_path, write_whole
 from timerl_nb.base.errors import Origin, explain_os_errors
 from timerl_nb.compiler.ir.shapes import NUMPY
 
-# Seconds after which nobody writes a draft any more: several runs may write checkpoints in one folder.
+# Age in seconds at which a temporary file is considered abandoned. Younger ones may belong to
+# another run that writes to the same folder.
 _IDLE: Final = 600.0
 
 
 def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
-    """`folder/i=9.safetensors`; `folder/final.safetensors` for a program without iterations."""
+    """Return `folder/i=9.safetensors`, or `folder/final.safetensors` for a program without iterations."""
     name = ",".join(f"{d}={v}" for d, v in point.items()) or "final"
     return user_path(folder) / f"{name}.safetensors"
 
@@ -30,17 +31,23 @@ def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
 def write_checkpoint(
     folder: str, point: Mapping[str, int], arrays: Mapping[str, Any], origin: Origin | None = None
 ) -> Path:
-    """Write named arrays for one point; returns the file. `origin` is the line that asks for it.
+    """Write the named arrays of one point, and return the file.
+
+    Args:
+        folder: Folder of the checkpoints.
+        point: Point in the program.
+        arrays: Arrays by name.
+        origin: Line of the user's program that requests the checkpoint.
 
     Raises:
-        ExecutionError: the folder cannot be written to.
+        ExecutionError: The folder cannot be written.
     """
     path = checkpoint_file(folder, point)
     payload = safetensors_of(arrays, {d: str(v) for d, v in point.items()})
     with explain_os_errors(
         f"the checkpoint {path} cannot be written",
         origin=origin,
-        hint="choose a folder that exists or can be made, with space left.",
+        hint="choose a writable folder, on a disk with free space.",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
@@ -49,14 +56,14 @@ def write_checkpoint(
 
 
 def safetensors_of(arrays: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
-    """A safetensors file of named arrays, with a checksum of each and what is said of them."""
+    """Return the content of a safetensors file with named arrays, their checksums and metadata."""
     values = {n: np.asarray(x, order="C") for n, x in arrays.items()}
     sums = json.dumps({n: checksum(x) for n, x in values.items()})
     return to_bytes(values, metadata={**about, CHECKSUMS: sums})
 
 
 def arrays_of(content: bytes) -> dict[str, Array]:
-    """The named arrays of a safetensors file's content."""
+    """Return the named arrays in the content of a safetensors file."""
     found: dict[str, Array] = {}
     for name, entry in deserialize(content):
         flat = np.frombuffer(entry["data"], TYPES[entry["dtype"]])
@@ -64,16 +71,16 @@ def arrays_of(content: bytes) -> dict[str, Array]:
     return found
 
 
-CHECKSUMS: Final = "checksums of values"  # no dimension can be called so
+CHECKSUMS: Final = "checksums of values"  # not a valid name of a dimension, so it cannot clash
 
 
 def checksum(array: Array) -> str:
-    """What tells whether an array is what was written: of its type, shape and bytes."""
+    """Return a checksum of an array's type, shape and bytes."""
     head = f"{array.dtype.name} {list(array.shape)} "
     return hashlib.sha256(head.encode() + array.tobytes()).hexdigest()
 
 
-# by their names in files; safetensors' own reader for NumPy knows no bfloat16
+# names of types in files; the NumPy reader of safetensors lacks bfloat16
 TYPES: Final = {
     "BOOL": NUMPY["bool"],
     "I8": NUMPY["i8"],

@@ -1,8 +1,8 @@
-"""Results on disk, by what they depend on: what one process has made, the next one takes.
+"""Cache of results on disk, shared between processes.
 
-They lie in the folder of XLA's compilations, which only the user may write to: like these, they are
-trusted. A key says everything that a result depends on, our own sources among it; what cannot be read
-is made anew.
+The files are in the folder of XLA's compilation cache. Only the user can write to it, so its content is
+trusted. A key covers all inputs of a result, including the source code of this library. Unreadable
+entries are recomputed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import Any
 from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.runtime.jax_backend.xla_compilation_cache import MOST, our_folder
 
-_SUFFIX = "-cache"  # by which the folder's oldest files are found
+_SUFFIX = "-cache"  # the removal of old files looks for this suffix
 _PACKAGE = Path(__file__).parents[2]
 
 
 class DiskCache:
-    """Results by key in a folder."""
+    """Results by key, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def load(self, key: str) -> bytes | None:
-        """A result; None where there is none, or not all of it."""
+        """Return a result; None if it is absent or incomplete."""
         path = self._path(key)
         try:
             whole = path.read_bytes()
@@ -44,14 +44,16 @@ class DiskCache:
         if hashlib.sha256(payload).digest() != check:
             return None
         with suppress(OSError):
-            os.utime(path)  # it leaves later
+            os.utime(path)  # recently used files are removed last
         return payload
 
     def write(self, key: str, payload: bytes) -> None:
-        """Keep a result, at once or not at all; where that is not possible, nothing happens."""
+        """Store a result in one step. Errors are ignored."""
         if len(payload) > MOST // 16:
             return
-        whole = hashlib.sha256(payload).digest() + payload  # a part of it is none: no need to sync
+        whole = (
+            hashlib.sha256(payload).digest() + payload
+        )  # the checksum detects partial files: no sync
         with suppress(OSError):
             write_whole(self._path(key), whole, private=True, synced=False)
 
@@ -87,13 +89,13 @@ class CacheEntry:
 
 
 def disk_cache() -> DiskCache | None:
-    """The cache of this process; None where nothing is kept."""
+    """Return the cache of this process; None if caching is disabled."""
     folder = our_folder()
     return None if folder is None else DiskCache(folder)
 
 
 def key_of(*parts: object) -> str:
-    """The key of a result that depends on the texts of these, and on the program that makes it."""
+    """Return the key of a result that depends on `parts` and on the source code of this library."""
     return hash_texts(map(str, parts), _ourselves())
 
 
@@ -107,7 +109,7 @@ def hash_texts(texts: Iterable[str], start: bytes = b"") -> str:
 
 @cache
 def _ourselves() -> bytes:
-    """The contents of our sources, and the versions of what they call."""
+    """Return a digest of the library's source code, its dependencies' versions, and the machine."""
     found = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         found.update(f"{path.relative_to(_PACKAGE)};".encode())
@@ -118,7 +120,7 @@ def _ourselves() -> bytes:
 
 
 def _machine() -> str:
-    """What machine code depends on: another machine may share the folder."""
+    """Return the features of the CPU: machine code depends on them, and machines may share the folder."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,7 +1,7 @@
-"""How a loop without an end counts, where numbers have 32 bits.
+"""Counter of an unbounded loop, in 32-bit integers.
 
-Index expressions and conditions see turns come back, a multiple of the program's period earlier, so far
-from the beginning that none of them can tell. Draws see the turn itself, in two words of 32 bits.
+Index expressions and conditions depend on the iteration only modulo a period, once it is large enough. They
+receive a smaller equivalent iteration. Random draws receive the true iteration, in two 32-bit words.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.symbolic.index_expressions import Div, Lin, Mod, Node
 
-_BEFORE: Final = 1 << 30  # no turn up to this one is seen again
-_MOST: Final = 1 << 29  # of a period, so that what is seen has 31 bits
+_BEFORE: Final = 1 << 30  # iterations below this number are passed unchanged
+_MOST: Final = 1 << 29  # maximum period, such that passed iterations fit into 31 bits
 _MASK: Final = 0xFFFFFFFF
 
 
 class TurnCounter:
-    """The turns of a program without an end.
+    """Iterations of a program with an unbounded dimension.
 
     Args:
-        layout: of XLA's buffers, where it is they that hold values.
+        plan: Memory plan.
+        layout: Layout of XLA's buffers; None for the interpreter.
 
     Raises:
-        BoundsError: its turns come back too late, or never.
+        BoundsError: The iterations are not periodic, or their period is too long.
     """
 
     def __init__(self, plan: MemoryPlan, layout: Layout | None = None) -> None:
@@ -39,24 +40,24 @@ class TurnCounter:
         self.dim = dim.name
         if plan.fold is None or plan.fold.dim.name != dim.name:
             raise BoundsError(
-                f"{dim.bound} is endless, and the turns of {dim.name} are not those of the outermost loop, "
-                "one like the other: what memory they need is not known.",
-                hint=f"let no other dimension run around {dim.name}, and let what is read along it be so many "
-                f"turns back, or at {dim.name} modulo a number.",
+                f"{dim.bound} is endless, but the turns of {dim.name} are not similar iterations of the "
+                "outermost loop, so their memory is unknown.",
+                hint=f"let no other dimension contain the loop over {dim.name}, and read along it only at a fixed "
+                f"distance, or at {dim.name} modulo a number.",
             )
         self._period = lcm(plan.fold.period, *_moduli(plan, layout))
         if self._period > _MOST:
             raise BoundsError(
-                f"{dim.bound} is endless, and its turns are alike after {self._period:,} of them only.",
-                hint=f"choose numbers with common factors for what happens every so many {dim.name}.",
+                f"{dim.bound} is endless, but its turns repeat only after {self._period:,} of them.",
+                hint=f"choose intervals along {dim.name} with common factors.",
             )
         self._number = next((op for op in _inner(plan) if _is_number(op, dim.name)), None)
 
     def to_31_bits(self, turn: int) -> int:
-        """The turn that stands for one, in 31 bits.
+        """Return an equivalent iteration that fits into 31 bits.
 
         Raises:
-            ExecutionError: the program computes with the number of the turn, which has too many bits.
+            ExecutionError: The program computes with the iteration itself, and it has more than 31 bits.
         """
         if turn < _BEFORE:
             return turn
@@ -70,11 +71,11 @@ class TurnCounter:
         raise ExecutionError(
             f"the value of {self.dim} does not fit into int32 after 2,147,483,648 turns.",
             origin=origin,
-            hint=f"use {self.dim} modulo a number, or carry a count of your own that saturates.",
+            hint=f"use {self.dim} modulo a number, or carry a counter that saturates.",
         )
 
     def words(self, turn: int) -> tuple[Any, ...]:
-        """A turn as draws take it: what is seen of it, and its low and high word."""
+        """Return an iteration as three words: the equivalent iteration, the low word and the high word."""
         found = self.to_31_bits(turn), turn & _MASK, turn >> 32
         return tuple(np.array([word], np.uint32) for word in found)
 
@@ -85,7 +86,7 @@ def _inner(plan: MemoryPlan) -> Iterator[Op]:
 
 
 def _is_number(op: Op, name: str) -> bool:
-    """Whether an operation makes a number of a dimension, of which its remainder is not enough."""
+    """Whether an operation uses a dimension as a number, and not only modulo something."""
     return op.kind == "value" and isinstance(op.attrs.expr, Lin) and _grows(op.attrs.expr, name)
 
 
@@ -94,7 +95,7 @@ def _grows(e: Lin, name: str) -> bool:
 
 
 def _moduli(plan: MemoryPlan, layout: Layout | None) -> Iterator[int]:
-    """The numbers modulo which something is computed, or buffers are written."""
+    """Yield the divisors that index expressions and buffer positions use."""
     for op in _inner(plan):
         for e in op.attrs.exprs:
             yield from _find_divisors(e)

@@ -1,4 +1,4 @@
-"""What a run needs to go on between two turns: values by tensor and point, whoever held them, and what is not in values."""
+"""State of a run between two iterations: live values, dynamic bounds, and resources on the host."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from timerl_nb.compiler.ir.operations import Tensor
 from timerl_nb.compiler.loops.iteration_cuts import Cut
 from timerl_nb.runtime.state.run_folder import damaged_run_file_error
 
-# The points of a tensor that are held, a row each, and their values, one after the other.
+# Points of a tensor, one per row, and the values at these points.
 Held = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
 class RunState:
-    """A run between two turns.
+    """State of a run between two iterations.
 
     Attributes:
-        seed: of all random streams, whose draws depend on nothing else but where they are made.
-        turn: how many turns are done.
-        cut: where that is in the loop nest; None at its end.
-        values: what is needed still, or returned.
-        lengths: a dynamic bound at every point of what it varies over, its ceiling where it is not
-            known yet.
-        resources: what those on the host said of themselves, in the order of the program.
+        seed: Seed of all random streams. Draws depend only on it and on their position.
+        turn: Number of completed iterations.
+        cut: Position in the loop nest; None at its end.
+        values: Live values, and values of outputs.
+        lengths: Dynamic bound at every point that it varies over; its ceiling where it is unknown.
+        resources: State of each resource on the host, in the order of the program.
     """
 
     seed: int
@@ -38,11 +37,11 @@ class RunState:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the values."""
+        """Total bytes of points and values."""
         return sum(points.nbytes + values.nbytes for points, values in self.values.values())
 
     def arrays(self, names: Mapping[Tensor, str]) -> dict[str, Array]:
-        """All that is in arrays, by name."""
+        """Return all arrays of the state, by the names used in files."""
         found: dict[str, Array] = {}
         for tensor, (points, values) in self.values.items():
             found |= {_POINTS + names[tensor]: points, _VALUES + names[tensor]: values}
@@ -54,18 +53,20 @@ class RunState:
 
 
 class Saved:
-    """What was saved of a run, in arrays by name.
+    """Arrays of a saved state.
 
     Args:
-        path: the file that they were in.
-        resources: how many there are to be.
+        path: File that they were read from.
+        arrays: Arrays by the names used in files.
+        resources: Number of resources.
 
     Attributes:
-        values: by the names of tensors.
-        lengths, resources: as in a state.
+        values: Points and values, by the name of the tensor.
+        lengths: As in `RunState`.
+        resources: As in `RunState`.
 
     Raises:
-        ExecutionError: points without values, or values without points.
+        ExecutionError: A tensor has points without values, or values without points.
     """
 
     def __init__(self, path: Path, arrays: Mapping[str, Array], resources: int) -> None:
@@ -76,7 +77,7 @@ class Saved:
         for name in points.keys() | values.keys():
             if not _are_of(points.get(name), values.get(name)):
                 raise damaged_run_file_error(
-                    path, f"does not hold a value of {name!r} for each of its points"
+                    path, f"does not have a value of {name!r} for each of its points"
                 )
         self.values = {name: (points[name], found) for name, found in values.items()}
         self.lengths = arrays.get(_LENGTHS)
@@ -84,7 +85,7 @@ class Saved:
 
 
 def _are_of(points: Array | None, values: Array | None) -> bool:
-    """Whether there are as many values as points, which are rows of integers."""
+    """Whether `points` are rows of integers, with one value each."""
     if points is None or values is None or not values.ndim:
         return False
     return points.ndim == 2 and points.dtype.kind == "i" and len(points) == len(values)

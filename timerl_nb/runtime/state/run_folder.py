@@ -1,8 +1,8 @@
-"""A folder that a run saves its state in: one state, whole, and a manifest that says what it is.
+"""Folder with the saved state of a run, and a manifest that describes it.
 
-The manifest takes its place when the state is on the disk, and the state before it goes only then. So a
-run that is cut off, while it saves or not, leaves its last state that is whole. A lock that ends with the
-process keeps a second run out.
+A new manifest replaces the old one only when the new state is on the disk, and the old state is deleted
+after that. A run that is killed at any moment leaves a complete state. A lock keeps other runs out; it
+ends with the process.
 """
 
 from __future__ import annotations
@@ -39,26 +39,29 @@ FORMAT: Final = "timerl run"
 VERSION: Final = 1
 LOCK: Final = "lock"
 _STATE: Final = "state-{}.safetensors"
-_IS_STATE: Final = re.compile(r"state-[\w-]+\.safetensors", re.ASCII)  # in no other folder
+_IS_STATE: Final = re.compile(r"state-[\w-]+\.safetensors", re.ASCII)  # no path separators
 _DTYPES: Final = {dtype: name for name, dtype in TYPES.items()}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder says of the run in it.
+    """Description of the run in a folder.
 
     Attributes:
-        run: tells it from all others, and stays when it is resumed.
-        program: digest of what the user wrote.
-        graph: digest of what ran.
-        bounds: by name.
-        how: the executor and its options, in words.
-        seed: of all random streams.
-        every: how often it saves.
-        turn: how many turns are done; `cut` is where in the loop nest that is, None at its end.
-        lines: by tensor of the state, the line that wrote it.
-        resources: the names of those on the host, in order.
-        state: the file with the values; its `nbytes` and `sha256`.
+        run: Identifier of the run, which stays the same when it is resumed.
+        program: Digest of the user's program.
+        graph: Digest of the executed graph.
+        bounds: Bounds by name.
+        how: Executor and options, in words.
+        seed: Seed of all random streams.
+        every: Saving interval.
+        turn: Number of completed iterations.
+        cut: Position in the loop nest; None at its end.
+        lines: Source line of each saved tensor, by name.
+        resources: Names of the resources on the host, in order.
+        state: Name of the file with the values.
+        nbytes: Size of that file.
+        sha256: Checksum of that file.
     """
 
     run: str
@@ -86,60 +89,60 @@ class Manifest:
 
 
 class RunFolder:
-    """The folder of one run.
+    """Folder of one run.
 
     Attributes:
-        path: of the folder.
+        path: Absolute path of the folder.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = user_path(path)
         self._lock: IO[bytes] | None = None
 
-    # --- who may ---------------------------------------------------------------------------------
+    # --- lock ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Keep other runs out, and take away what one that was cut off has left.
+        """Lock the folder, and remove temporary files of killed runs.
 
         Raises:
-            ExecutionError: another run is in it, or it cannot be written to.
+            ExecutionError: Another run uses the folder, or it cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = hold(self.path / LOCK)
             clear_drafts(self.path)
-            with suppress(ExecutionError):  # what is damaged is left as it is
+            with suppress(ExecutionError):  # a damaged folder stays as it is
                 self._clear("" if self.is_empty else self.manifest().state)
         except BlockingIOError:
             self.release()
             raise ExecutionError(
-                f"another run saves in {self.path}.",
-                hint="wait for its end, or give this one a folder of its own.",
+                f"another run saves its state in {self.path}.",
+                hint="wait for its end, or pass another folder.",
             ) from None
         except OSError as error:
             self.release()
             raise self._make_write_error(self.path, error) from None
 
     def release(self) -> None:
-        """Let other runs in."""
+        """Unlock the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no run has saved in it."""
+        """Whether no run has saved its state here."""
         return not (self.path / MANIFEST).exists()
 
     # --- writing ---------------------------------------------------------------------------------
 
     def write(self, manifest: Manifest, arrays: Mapping[str, Array]) -> Manifest:
-        """Save a state in the place of the last one; returns what is said of it.
+        """Replace the saved state, and return its manifest.
 
         Raises:
-            ExecutionError: it cannot be written; the last one is there still.
+            ExecutionError: The state cannot be written. The previous state is still valid.
         """
-        # a name of its own, as the last one is there until the manifest names this
+        # a new name, as the previous state stays until the manifest is replaced
         name = _STATE.format(f"{manifest.turn}-{secrets.token_hex(4)}")
         path, found, count = self.path / name, hashlib.sha256(), 0
 
@@ -161,8 +164,8 @@ class RunFolder:
         return made
 
     def _clear(self, keep: str) -> None:
-        """Take away all states but one."""
-        with suppress(OSError):  # they are only in the way
+        """Delete all states except one."""
+        with suppress(OSError):  # leftover states do no harm
             for other in self.path.glob(_STATE.format("*")):
                 if other.name != keep:
                     other.unlink()
@@ -170,65 +173,65 @@ class RunFolder:
     def _make_write_error(self, path: Path, error: OSError) -> ExecutionError:
         return ExecutionError(
             f"the run cannot save its state in {path}: {error.strerror}.",
-            hint="choose a folder that exists or can be made, with space left. What was saved last is "
-            "whole.",
+            hint="choose a writable folder, on a disk with free space. The previously saved state is "
+            "complete.",
         )
 
     # --- reading ---------------------------------------------------------------------------------
 
     def read(self) -> tuple[Manifest, dict[str, Array]]:
-        """What was saved last.
+        """Return the saved state and its manifest.
 
         Raises:
-            ExecutionError: there is nothing, or not what was written: the file and the field are named.
+            ExecutionError: No state is saved, or it is damaged. The message names the file and the field.
         """
         manifest = self.manifest()
         path = self.path / manifest.state
         content = self._content(path, manifest.nbytes)
         if len(content) != manifest.nbytes:
             raise damaged_run_file_error(
-                path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
+                path, f"has {len(content):,} bytes, but {MANIFEST} states {manifest.nbytes:,}"
             )
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
             raise damaged_run_file_error(
-                path, f"is not what was written: its checksum is not `sha256` of {MANIFEST}"
+                path, f"is damaged: its checksum differs from `sha256` in {MANIFEST}"
             )
         try:
             return manifest, arrays_of(content)
         except Exception as error:
-            raise damaged_run_file_error(path, f"is no safetensors file: {error}") from error
+            raise damaged_run_file_error(path, f"is not a safetensors file: {error}") from error
 
     def manifest(self) -> Manifest:
-        """What is said of the state that was saved last.
+        """Return the manifest of the saved state.
 
         Raises:
-            ExecutionError: as for `read`.
+            ExecutionError: As for `read`.
         """
         path = self.path / MANIFEST
         if not path.exists():
             raise ExecutionError(
                 f"no run has saved its state in {self.path}.",
-                hint="execute(checkpoint=folder, every=10) does so; what ctx.checkpoint writes are "
-                "values, with which no run can go on.",
+                hint="execute(checkpoint=folder, every=10) saves it. Checkpoints of ctx.checkpoint contain "
+                "values only, and no run can resume from them.",
             )
         try:
             given: Any = parse_json(self._content(path, LONGEST_TEXT))
         except ValueError as error:
-            raise damaged_run_file_error(path, f"is no JSON: {error}") from None
+            raise damaged_run_file_error(path, f"is not JSON: {error}") from None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise damaged_run_file_error(
-                path, f"is no manifest of a run: its `format` is not {FORMAT!r}"
+                path, f"is not the manifest of a run: its `format` is not {FORMAT!r}"
             )
         version = given.pop("version", None)
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
             raise ExecutionError(
-                f"{path} is of `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
-                hint="update TimeRL-nb." if newer else "it is damaged, or was never whole.",
+                f"{path} has the format `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
+                hint="update TimeRL-nb." if newer else "restore the folder from a backup.",
             )
         checksum = given.pop("checksum", None)
         if checksum != checksum_of({"version": version, **given}):
-            raise damaged_run_file_error(path, "is not what was written: its `checksum` is another")
+            raise damaged_run_file_error(path, "is damaged: its `checksum` does not match")
         del given["format"]
         return _manifest(path, given)
 
@@ -240,7 +243,7 @@ class RunFolder:
 
 
 def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
-    """A manifest of the fields of its file."""
+    """Build a manifest from the fields of its file, after checks of their types."""
     kinds: dict[str, Any] = {
         **dict.fromkeys(("bounds", "lines"), dict),
         **dict.fromkeys(("seed", "turn", "nbytes"), int),
@@ -249,40 +252,41 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     }
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
-            raise damaged_run_file_error(path, f"has no `{name}`, or one of another kind")
+            raise damaged_run_file_error(path, f"has no `{name}` of the right type")
     kinds_within: dict[str, Any] = {"bounds": int, "lines": str, "cut": int}
     for name, kind in kinds_within.items():
         if not all(isinstance(value, kind) for value in (given[name] or {}).values()):
-            raise damaged_run_file_error(path, f"has another kind of values in `{name}`")
+            raise damaged_run_file_error(path, f"has values of a wrong type in `{name}`")
     if not all(isinstance(name, str) for name in given["resources"]):
-        raise damaged_run_file_error(path, "has `resources` that are no names")
+        raise damaged_run_file_error(path, "has `resources` that are not names")
     if given["turn"] < 0 or given["nbytes"] < 0:
         raise damaged_run_file_error(path, "has a `turn` or `nbytes` below 0")
     if not _IS_STATE.fullmatch(given["state"]):
         raise damaged_run_file_error(
-            path, f"names {given['state']!r} as its `state`, which no run writes"
+            path, f"has the `state` {given['state']!r}, which is not a name that runs use"
         )
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
         return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})  # pyrefly: ignore[bad-argument-type]
-    raise damaged_run_file_error(path, f"has fields beside those of version {VERSION}")
+    raise damaged_run_file_error(path, f"has fields that are unknown in version {VERSION}")
 
 
 def damaged_run_file_error(path: Path, what: str) -> ExecutionError:
-    """The error of a file of a run that is not what was written."""
+    """Return the error for a damaged file of a run."""
     return ExecutionError(
-        f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."
+        f"{path} {what}.",
+        hint="restore the folder from a backup, or start the run from the beginning.",
     )
 
 
 def checksum_of(body: Mapping[str, Any]) -> str:
-    """What tells a body of JSON from all others."""
+    """Return a checksum of a JSON object."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _safetensors(arrays: Mapping[str, Array]) -> Iterator[bytes]:
-    """A file of arrays part by part, so that no more than one array is there twice."""
+    """Yield a safetensors file in parts, so that at most one array is copied at a time."""
     header: dict[str, Any] = {}
     at = 0
     for name, array in arrays.items():

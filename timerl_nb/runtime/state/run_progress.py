@@ -1,7 +1,7 @@
-"""How far a run is: which points of the outermost loop's dimension are there after so many turns.
+"""Progress of a run: the points of the outermost dimension that are known after each iteration.
 
-The loop nest alone says so: an operation in a turn runs at its counter plus a constant. What is not
-of that form counts as not there.
+The loop nest determines it: in an iteration, an operation runs at the loop's counter plus a constant.
+Operations of another form count as unknown until the end.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ from timerl_nb.compiler.symbolic.index_expressions import Lin, sym
 
 @dataclass(frozen=True)
 class _LoopPosition:
-    """Where an operation stands: the part of the nest, and its point less the part's counter."""
+    """Position of an operation: the part of the nest, and the distance of its point from the counter."""
 
     part: int
-    offset: int | None  # of the outermost dimension; None where it does not vary over it
+    offset: (
+        int | None
+    )  # along the outermost dimension; None if the operation does not vary along it
 
 
 class RunProgress:
-    """What is there after so many turns of a program's outermost loops.
+    """Known points after each iteration of a program's outermost loops.
 
     Args:
-        loops: those that are run turn by turn, which others are not; all outermost ones by default.
+        statements: Statements of the program.
+        ast: Loop nest.
+        loops: Loops that stop after each iteration; all outermost loops by default.
 
     Attributes:
-        turns: how many there are; None where that is not known.
-        outer: the dimension that the outermost loops run along, if it is one.
+        turns: Total number of iterations; None if unknown.
+        outer: Dimension along which all outermost loops run; None if there is no such dimension.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class RunProgress:
 
     @property
     def bound(self) -> str:
-        """The name of the outermost dimension's bound."""
+        """Name of the bound of the outermost dimension."""
         assert self.outer is not None
         return self._pdg.dims[self.outer].bound
 
@@ -64,7 +68,7 @@ class RunProgress:
         return sum(map(count_of, loops))
 
     def _outer(self) -> str | None:
-        """The dimension that moves with the counter of every outermost loop."""
+        """Return the dimension that advances with the counter of every outermost loop."""
         dims = self._pdg.dims
         found: set[str] = set()
         for loop in self._loops:
@@ -84,14 +88,14 @@ class RunProgress:
             return None
         at = node.point[domain.index(self.outer)]
         shift = at - sym(part.counter) if isinstance(part, Loop) else at
-        # what moves otherwise is taken to be there at the very end
+        # an operation that advances otherwise is assumed to finish at the very end
         return shift.const if shift.is_const else -(1 << 40)
 
     def points(self, sink: Op, turns: int) -> int:
-        """At how many points of the outermost dimension, from 0 on, all that a sink reads is there.
+        """Return the number of leading points of the outermost dimension at which a sink is known.
 
-        For a sink that does not vary over that dimension, such as a parameter at its last point: the
-        bound under which all that it reads is there.
+        A sink is known at a point if all values that it reads exist. For a sink that does not vary along
+        the dimension, such as a parameter at its last point: the bound for which it would be known.
         """
         if self.outer is None or self.turns is None:
             return 0
@@ -117,12 +121,12 @@ class RunProgress:
         return _ALL if at.is_const and at.const < there else 0
 
     def _executed_bound(self, op_id: int, turns: int) -> int:
-        """Below which point of the outermost dimension an operation has run everywhere."""
+        """Return the bound below which an operation has run at all points of the outermost dimension."""
         part, within = self._locate_part(turns)
         places = self._places.get(op_id, [])
         now = [p for p in places if p.part == part and within]
         before = [p for p in places if p.part < part]
-        if any(p.offset is None for p in (*now, *before)):  # in a turn, it may not have run yet
+        if any(p.offset is None for p in (*now, *before)):  # it may run later in the iteration
             return 0 if now or len(before) < len(places) else _ALL
         reached = [self._last_point(p, within) for p in now] or [
             self._last_point(p, None) for p in before if p.part == max(q.part for q in before)
@@ -130,7 +134,7 @@ class RunProgress:
         return min(reached, default=-1) + 1
 
     def _last_point(self, place: _LoopPosition, turns: int | None) -> int:
-        """The last point at which an operation has run after so many turns of its loop, or all."""
+        """Return the last point of an operation after some iterations of its loop, or after all of them."""
         part = self._parts[place.part]
         assert place.offset is not None
         if not isinstance(part, Loop):
@@ -138,7 +142,7 @@ class RunProgress:
         return place.offset + (part.first.const + turns - 1 if turns else part.last.const)
 
     def _locate_part(self, turns: int) -> tuple[int, int]:
-        """The part of the nest that a run is in after so many turns, and its turns there."""
+        """Return the part of the nest that a run has reached, and its completed iterations."""
         last = (0, 0)
         for k, part in enumerate(self._parts):
             if isinstance(part, Loop) and any(part is loop for loop in self._loops):
@@ -151,21 +155,21 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class SoFar:
-    """What is there between two turns of a run, of which `turns` are done.
+    """Known values of a run that has completed `turns` iterations.
 
-    The last value of a parameter is there, since the next turn would read it; that of another tensor
-    may have made room for others.
+    The last value of a parameter is known, as the next iteration would read it. Values of other tensors
+    may be overwritten.
     """
 
     progress: RunProgress
     turns: int
 
     def points(self, sink: Op) -> int:
-        """At how many points of the outermost dimension what a sink reads is there."""
+        """Return the number of leading points of the outermost dimension at which a sink is known."""
         return self.progress.points(sink, self.turns)
 
     def bounds(self, sink: Op, bounds: Mapping[str, int]) -> Mapping[str, int] | None:
-        """The bounds up to which a sink is there; None where it is not."""
+        """Return the bounds up to which a sink is known; None if it is unknown."""
         outer, count = self.progress.outer, self.points(sink)
         if outer is None or not count:
             return {**bounds, self.progress.bound: 0} if outer in sink.domain else None
@@ -175,9 +179,9 @@ class SoFar:
         return {**bounds, name: min(count, bounds[name])}
 
     def last_bound(self, sink: Op) -> dict[str, int]:
-        """The bound, by name, at which a sink reads the last point that is there.
+        """Return the bound, by name, at which a sink reads the last known point.
 
-        A sink that varies over the dimension reads no other points than in a whole run.
+        A sink that varies along the dimension reads the same points as in a complete run.
         """
         count = self.points(sink)
         if self.progress.outer is None or self.progress.outer in sink.domain or count >= _ALL:
@@ -185,7 +189,7 @@ class SoFar:
         return {self.progress.bound: count}
 
 
-_ALL = 1 << 40  # more than any bound
+_ALL = 1 << 40  # above every bound
 
 
 def _find_executes(node: Node) -> Iterable[Execute]:

@@ -1,4 +1,4 @@
-"""Bytes on disk as values: only of kinds that a table names, so that no bytes can run what they like."""
+"""Unpickling restricted to a table of names, so that no file can run arbitrary code."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import pickle
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
-CLASSES: Final = "*"  # in place of a name: every class that the module defines
+CLASSES: Final = "*"  # entry of a table that allows every class defined in a module
 
 
 class Allowed(pickle.Unpickler):
-    """Makes what its table names, and nothing else.
+    """Unpickler that creates only the types in its table.
 
     Attributes:
-        table: names by module. Neither `getattr` nor anything else that reaches further may be there.
+        table: Allowed names by module. It must not contain `getattr` or similar functions, which would
+            give access to other objects.
     """
 
     table: ClassVar[Mapping[str, Collection[str]]] = {}
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """What bytes name.
+        """Return a named object.
 
         Raises:
-            pickle.UnpicklingError: the table does not name it.
+            pickle.UnpicklingError: The name is not in the table.
         """
         names = self.table.get(module_name, ())
-        if names and "." not in global_name:  # a path of attributes would lead anywhere
+        if names and "." not in global_name:  # a dotted path could reach other objects
             found = super().find_class(module_name, global_name)
             own = isinstance(found, type) and found.__module__ == module_name
             if global_name in names or (CLASSES in names and own):
                 return found
-        raise pickle.UnpicklingError(f"{module_name}.{global_name} is not made from bytes")
+        raise pickle.UnpicklingError(f"{module_name}.{global_name} is not allowed in this file")
