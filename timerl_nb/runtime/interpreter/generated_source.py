@@ -1,9 +1,9 @@
-"""The Python program that a compiled program runs as.
+"""Generation of the Python code that the interpreter runs.
 
-Each statement becomes a function of its point that looks up its operands, launches its kernel and
-puts away the outputs; each lifetime a function that frees its values; the loop AST a generator that
-calls them in order and yields after every instruction. It is the executable's text: what one reads
-is what runs.
+Each statement becomes a function of its point: it looks up operands, launches a kernel and stores the
+outputs. Each lifetime becomes a function that frees its values. The loop nest becomes a generator that
+calls these functions in order and yields after every instruction. This code is the text form of an
+executable.
 """
 
 from __future__ import annotations
@@ -51,13 +51,18 @@ from timerl_nb.compiler.symbolic.index_expressions import (
 from timerl_nb.runtime.fused_kernel import Kernel
 from timerl_nb.runtime.interpreter.store_names import key_text, store_name
 
-_LENGTH: Final = invent_symbol("length")
+_LENGTH: Final = invent_symbol("length")  # placeholder for the dynamic bound of a loop's guard
 
 
 class Source:
-    """Writes the program.
+    """Writer of the Python code.
 
-    `record` makes every read, write, free and launch report itself to `emit`.
+    Args:
+        pdg: Dependence graph.
+        ast: Loop nest.
+        plan: Memory plan.
+        kernels: Kernels by operation.
+        record: Whether the code reports every read, write, free and launch to the recorder.
     """
 
     def __init__(
@@ -72,14 +77,14 @@ class Source:
         self.pdg, self.ast, self.plan, self.kernels = pdg, ast, plan, kernels
         self.record = record
         self._fresh = count()
-        # merges that choose by a dynamic bound, and are read where it is another
+        # merges with conditions on a dynamic bound that are read at points with another bound
         crossed = {
             read.source for op in pdg for read in op.inputs if pdg.is_read_across_bounds(read)
         }
         self._crossed = crossed & merges_by_length(pdg.dims, pdg.ops)
 
     def text(self) -> str:
-        """The whole program as Python source."""
+        """Return the whole program as Python code."""
         parts: list[str] = []
         executed = {n.op_id for n in self.ast if isinstance(n, Execute)}
         called = {(type(n), n.lifetime) for n in self.ast if isinstance(n, Transfer)}
@@ -112,7 +117,7 @@ class Source:
         return self._key(tensor, [variable(d) for d in domain])
 
     def _value(self, read: Read) -> str:
-        """An expression for what a read without slices yields: a chain of conditions for a merge."""
+        """Return an expression for the value of an unsliced read. A merge becomes a chain of conditions."""
         return self._select_value(Read(read.source, read.out, read.index), self._crossed)
 
     def _select_value(self, read: Read, kept: Container[int]) -> str:
@@ -124,7 +129,7 @@ class Source:
         return text
 
     def _load_value(self, read: Read) -> str:
-        """An expression for the value at a point of a tensor, or of a merge that has a function."""
+        """Return an expression for the value of a tensor at a point, or a call of a merge's function."""
         tensor = read.tensor
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
         if read.source in self._crossed:
@@ -132,12 +137,12 @@ class Source:
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
         store = self.plan.stores[tensor]
-        if store.traits.has_rows:  # only the run's outputs are read from it one by one
+        if store.traits.has_rows:  # single rows are read for outputs only
             at = read.index[store.position]
             assert isinstance(at, Lin)
             row = python_source(at - store.first_row)
             found = f"rt.on_host({found})[{row}]"
-        if self.pdg.output(read).reduce is not None:  # nothing may have been added
+        if self.pdg.output(read).reduce is not None:  # nothing may have been accumulated yet
             found = f"{name}.get({key}, start_{name})"
         if self.record:
             point = f"({', '.join(index)}{',' * (len(index) == 1)})"
@@ -149,13 +154,13 @@ class Source:
         return f"merge_{merge}"
 
     def _choice(self, merge: Op) -> str:
-        """A function for what a merge is at a point."""
+        """Return the definition of a function that selects the branch of a merge."""
         own = at_own_point(merge.id, merge.outputs[0])
         value = self._select_value(own, self._crossed - {merge.id})
         return f"def {self._merge_name(merge.id)}({_params(merge.domain)}):\n    return {value}"
 
     def _existence_tests(self, read: Read) -> list[str]:
-        """Whether a point is there at all, where a dynamic bound may end before it."""
+        """Return the conditions for the existence of a point, if a dynamic bound may end before it."""
         domain, dim = self.pdg.output(read).domain, self.pdg.dims.dynamic
         if (
             dim is None
@@ -168,11 +173,12 @@ class Source:
         return [f"{python_source(at[dim.name])} < {length}"]
 
     def _points(self, read: Read, fill: str, upto: Callable[[Lin], int] | None = None) -> str:
-        """An expression for the list of a slice's points, in row-major order.
+        """Return an expression for the list of a slice's points, in row-major order.
 
         Args:
-            fill: what stands for points that are not there.
-            upto: how many points there are to be along a slice, whatever its length at this point.
+            read: The sliced read.
+            fill: Expression for points that do not exist.
+            upto: Returns a fixed number of points for a slice of varying length.
         """
         loops: list[str] = []
         index: list[Lin] = []
@@ -211,7 +217,7 @@ class Source:
         return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
 
     def _part_text(self, kernel: Kernel, part: PointRange) -> str:
-        """One value, or the block that rows are cut from (None where the kernel has it anyway)."""
+        """Return an expression for a value or a block; "None" for a block that the kernel itself writes."""
         if part.along is None:
             return self._value(Read(*part.tensor, part.index))
         tensor, index = part.tensor, [python_source(e) for e in part.index]
@@ -233,7 +239,7 @@ class Source:
         label = self.pdg[op_id].label or self.pdg[op_id].kind
         plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in label)
         if plain.split("_")[0] in ("kernel", "start", "pad", "merge", *VERBS.values(), "output"):
-            plain = f"op_{plain}"  # our own names begin with these
+            plain = f"op_{plain}"  # generated names use these prefixes
         return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
     def _statement(self, op: Op) -> str:
@@ -244,7 +250,7 @@ class Source:
         for out in kernel.accumulated:
             tensor = (op.id, out)
             name, key = store_name(tensor), self._own_key(tensor, op.outputs[out].domain)
-            if self.plan.donates:  # the kernel adds in place
+            if self.plan.donates:  # the kernel accumulates in place
                 slots.append(f"{name}[{key}] if {key} in {name} else new_{name}()")
             else:
                 slots.append(f"{name}.get({key}, start_{name})")
@@ -273,7 +279,7 @@ class Source:
         return "\n".join(lines + self._put_away(op, gathered))
 
     def _donated_operand(self, donation: Donation) -> str:
-        """An operand that the kernel takes over: the value, or a copy where that lives on."""
+        """Return an expression for a donated operand: the value, or a copy if the value is still needed."""
 
         def position_of(leaf: Leaf) -> tuple[str, str]:
             store, at, key, point = self._leaf(leaf)
@@ -286,9 +292,9 @@ class Source:
         return _by_leaf(donation, position_of)
 
     def _let_go(self, donation: Donation, op: Op) -> str:
-        """What takes that value out of its store, once its kernel has not failed, or None.
+        """Return an expression that removes a donated value from its store after a successful launch.
 
-        Where an output takes its place that is enough.
+        It is "None" if an output replaces the value.
         """
         made = [((op.id, k), output.domain) for k, output in enumerate(op.outputs)]
         replaced = {(store_name(tensor), self._own_key(tensor, domain)) for tensor, domain in made}
@@ -303,13 +309,13 @@ class Source:
         return _by_leaf(donation, position_of)
 
     def _leaf(self, leaf: Leaf) -> tuple[Store, str, str, str]:
-        """The store that a value is in, how that is called, the key, and the point."""
+        """Return the store of a value, the store's variable, and expressions for the key and the point."""
         store, index = self.plan.stores[leaf.tensor], [python_source(e) for e in leaf.index]
         point = f"({''.join(e + ', ' for e in index)})"
         return store, store_name(leaf.tensor), key_text(store, index), point
 
     def _given_up(self, kernel: Kernel) -> list[str]:
-        """The lines that count the bytes of operands that are taken over: they become outputs'."""
+        """Return lines that subtract the bytes of donated operands, which become outputs."""
         given: dict[str, int] = {}
         for donation in kernel.taken.values():
             nbytes = self.plan.stores[donation.leaves[0].tensor].nbytes
@@ -321,7 +327,7 @@ class Source:
         ]
 
     def _blocks(self, kernel: Kernel) -> tuple[list[str], list[str]]:
-        """The blocks that a kernel writes rows of, and the lines that make them at the first."""
+        """Return expressions for the blocks that receive rows, and lines that create them on first use."""
         op = kernel.op
         found: list[str] = []
         first: dict[str, list[tuple[str, str, int]]] = {}
@@ -330,7 +336,7 @@ class Source:
             found.append(f"{name}[{key}]")
             first.setdefault(store.stored_dim, []).append((name, key, store.unit))
         lines: list[str] = []
-        for blocks in first.values():  # all along one dimension begin at the same points
+        for blocks in first.values():  # blocks along one dimension are created at the same points
             name, key, _ = blocks[0]
             lines.append(f"    if {key} not in {name}:")
             lines += [f"        {name}[{key}] = new_{name}()" for name, key, _ in blocks]
@@ -338,7 +344,7 @@ class Source:
         return found, lines
 
     def _udf(self, op: Op) -> str:
-        """A host function: its operands go to the host, its outputs come back."""
+        """Return the definition of a function on the host: it copies operands to the host, outputs back."""
         lines = [*self._head_lines(op), f"    rt_new = {self._fixed_bytes(op)}"]
         operands = self.plan.statements.of_op(op.id).operands
         point = _point(op.domain)
@@ -350,14 +356,14 @@ class Source:
         return "\n".join(lines + self._put_away(op, 0))
 
     def _call_out(self, op: Op) -> str:
-        """A host function that is called for its effect."""
+        """Return the definition of a function on the host that has effects, but no outputs."""
         point = _point(op.domain)
         values = "".join(f"{self._on_host(read, op)}, " for read in op.inputs)
         lines = [*self._head_lines(op), f"    rt.effect({op.id}, {point}, ({values}))"]
         return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
 
     def _on_host(self, read: Read, op: Op) -> str:
-        """An operand of an operation on the host: at its true length, but for a run's outputs."""
+        """Return an expression for an operand on the host, cut to its true lengths."""
         found = self._value(read) if not is_sliced(read) else ""
         if not found:
             shape, dtype = self.plan.sizes.point_shape(read), self.pdg.output(read).type.dtype
@@ -371,7 +377,7 @@ class Source:
         return f"rt.cut({found}, ({''.join(f'{n}, ' for n in true)}))"
 
     def _bound_function(self, op: Op) -> str:
-        """Where a dynamic dimension ends: at the first point at which the operand holds."""
+        """Return the definition of a function that ends a dynamic dimension when its operand is true."""
         attrs: BoundAttrs = op.attrs
         key = _tuple(d for d in op.domain if d != attrs.dim)
         return "\n".join(
@@ -384,7 +390,7 @@ class Source:
         )
 
     def _with_length(self, text: str, domain: Sequence[str]) -> str:
-        """A function in which a dynamic bound is the length at the function's point, as known now."""
+        """Define the dynamic bound in a function as its value at the function's point."""
         for name in self.pdg.dims.lengths(tuple(domain)):
             head, rest = text.split("\n", 1)
             if re.search(rf"\b{variable(name)}\b", rest):
@@ -398,13 +404,13 @@ class Source:
         return dim.over or () if dim is not None else ()
 
     def _length(self, at: Sequence[Lin] | None) -> str:
-        """The dynamic bound at a point of what it varies over: its ceiling until it is known."""
+        """Return an expression for the dynamic bound at a point; its ceiling until it is known."""
         if at is None:
             return "rt.longest()"
         return f"rt_lengths.get(({''.join(f'{python_source(e)}, ' for e in at)}), rt_most)"
 
     def _guard_text(self, guard: Guard) -> str:
-        """A guard as Python."""
+        """Return the condition of a guard as Python code."""
         return python_source(guard.cond, {guard.name: self._length(guard.at)})
 
     def _lengths(self, read: Read) -> str:
@@ -420,7 +426,7 @@ class Source:
         return lines
 
     def _put_away(self, op: Op, gathered: int) -> list[str]:
-        """Store the outputs `rt_out`, and count their bytes."""
+        """Return lines that store the outputs `rt_out` and count their bytes."""
         lines: list[str] = []
         kernel = self.kernels.get(op.id)
         for out, output in enumerate(op.outputs):
@@ -458,7 +464,7 @@ class Source:
         return "\n".join(lines)
 
     def _move(self, verb: str, name: str) -> str:
-        """Send what is swapped of a lifetime to the host, or bring it back."""
+        """Return the definition of a function that offloads or fetches the swapped values of a lifetime."""
         life = self.plan.lifetimes[name]
         lines = [f"def {verb}_{name}({_params(life.domain)}):"]
         for tensor in life.tensors:
@@ -485,7 +491,7 @@ class Source:
             at = store_name(tensor)
             producer = self.pdg[tensor[0]]
             reduced = producer.outputs[tensor[1]].reduce is not None
-            # and under a dynamic bound there may have been no point that made it
+            # under a dynamic bound, the value may never have been computed
             reduced = reduced or self.pdg.dims.ends(producer.domain)
             if self.record:
                 gone = f"{at!r}, {store.name!a}, {_tuple(life.domain)}"
@@ -517,7 +523,7 @@ class Source:
     def _program(self) -> str:
         lines = ["def program():"]
         self._node(self.ast.root, 1, lines)
-        if len(lines) == 1:  # nothing to do under these bounds
+        if len(lines) == 1:  # an empty program under these bounds
             lines.append("    yield from ()")
         return "\n".join(lines)
 
@@ -569,7 +575,7 @@ class Source:
             self._call(inner, function, verb, node.lifetime, tuple(index), lines)
 
     def _open_guard(self, guard: Guard | None, pad: str, lines: list[str]) -> str:
-        """Write the condition of what follows, if it has one; returns its indent."""
+        """Write the condition of a guard if there is one, and return the indent of the code inside."""
         if guard is None or guard.cond is TRUE:
             return pad
         lines.append(f"{pad}if {self._guard_text(guard)}:")
@@ -598,12 +604,12 @@ def _tuple(symbols: Iterable[str]) -> str:
 
 
 def _point(symbols: Iterable[str]) -> str:
-    """The values of symbols, by name."""
+    """Return a dictionary of symbols by name, as source code."""
     return f"{{{''.join(f'{s!r}: {variable(s)}, ' for s in symbols)}}}"
 
 
 def _by_leaf(donation: Donation, of: Callable[[Leaf], tuple[str, str]]) -> str:
-    """Of two expressions for each leaf that of the one read: the first where it is taken over."""
+    """Select between two expressions per leaf: the first where the leaf is donated, else the second."""
     *others, last = [(leaf.cond, _either(leaf.taken, *of(leaf))) for leaf in donation.leaves]
     found = last[1]
     for cond, text in reversed(others):
@@ -620,7 +626,7 @@ def _either(cond: Cond, yes: str, no: str) -> str:
 
 
 def _operand_lines(items: Sequence[str]) -> list[str]:
-    """A tuple of operands, one a line."""
+    """Return the lines of a tuple of operands."""
     if not items:
         return ["        (),"]
     return ["        (", *(f"            {item}," for item in items), "        ),"]

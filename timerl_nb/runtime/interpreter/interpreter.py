@@ -1,4 +1,4 @@
-"""The interpreter: one run of an executable, whole or instruction by instruction."""
+"""Interpreter: runs an executable to its end, or one instruction at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from timerl_nb.runtime.state.run_progress import SoFar
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction that has run."""
+    """Instruction that has run."""
 
     kind: str
     name: str
@@ -51,18 +51,19 @@ class Instruction:
 
 
 class Run:
-    """A run in progress: its stores, its ledger, and the program at the instruction it has reached.
+    """Run of the interpreter: stores, memory ledger, and the position in the program.
 
     Args:
-        seed: of all random streams; 64 bits.
-        recorder: is called with every event, if given (slower).
-        progress: is called after every turn of the outermost loop.
-        follow: keep track of which points the stores hold (slower).
-        waits: whether recorded kernels are waited for.
-        host: resources and given values; None for a program without given values.
+        executable: The program.
+        seed: Seed of all random streams, 64 bits.
+        recorder: Called with every event. Recording slows the run down.
+        progress: Called after every iteration of the outermost loop.
+        follow: Whether to track the points in the stores, which slows the run down.
+        waits: Whether the recorder waits for each kernel.
+        host: Resources and inputs; None for a program without inputs.
     """
 
-    compiling: float | None = None  # kernels are compiled one by one, each in little time
+    compiling: float | None = None  # kernels are compiled one by one, and each takes little time
     held_by = "the run's ledger"
 
     def __init__(
@@ -89,7 +90,7 @@ class Run:
             else {}
             for tensor, store in plan.stores.items()
         }
-        self._lengths: dict[tuple[int, ...], int] = {}  # of a dynamic dimension, as far as known
+        self._lengths: dict[tuple[int, ...], int] = {}  # known values of the dynamic bound
         self._progress = progress
         self._support = RuntimeCalls(
             executable.pdg,
@@ -103,7 +104,7 @@ class Run:
             check_nan=executable.check_nan,
             waits=waits,
         )
-        # parameters as they were at the last turn's end, which is no reason to keep them
+        # parameters as of the last iteration; weak references, so that their memory can be freed
         self._learned: dict[int, weakref.ref[Any]] = {}
         self._learning: list[dict[Any, Any]] = []
         self._shown: list[dict[Any, Any]] = []
@@ -117,7 +118,7 @@ class Run:
         self._followed, self._recorder = follow or recorder is not None, recorder
         self._seed = seed
         self._space = self._namespace(executable.code(record=self._followed))
-        # of each instruction what it was, and at the end of a turn the loop's counter
+        # yields each instruction, and the loop's counter at the end of an iteration
         self._program: Generator[tuple[str, str, tuple[int, ...]] | int, None, None]
         self._program = self._space["program"]()
         self.instructions = 0
@@ -139,7 +140,7 @@ class Run:
                 if kernel.is_sliced(slot):
                     space[f"pad_{op_id}_{slot}"] = bind(kernel.padding(slot))
         pdg, sizes = self.executable.pdg, self.executable.plan.sizes
-        for op_id, out in self._stores:  # also of what never runs
+        for op_id, out in self._stores:  # including operations that never run
             if pdg[op_id].outputs[out].reduce is not None:
                 name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
                 space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
@@ -155,7 +156,7 @@ class Run:
     # --- running -----------------------------------------------------------------------------
 
     def step(self) -> Instruction | None:
-        """Run one instruction; None when the program is at its end."""
+        """Run one instruction, and return it; return None at the end of the program."""
         with self._close_on_failure():
             done = next((one for one in self._program if not isinstance(one, int)), None)
         if done is None:
@@ -165,12 +166,12 @@ class Run:
         return Instruction(*done)
 
     def complete(self) -> None:
-        """Run all that is left."""
+        """Run all remaining instructions."""
         for _ in self.turns():
             pass
 
     def turns(self) -> Iterator[int]:
-        """Run all that is left, and rest behind every turn of the outermost loops, of which it tells the counter."""
+        """Run all remaining instructions; yield the loop's counter after every iteration of an outermost loop."""
         with self._close_on_failure():
             for done in self._program:
                 if isinstance(done, int):
@@ -186,7 +187,7 @@ class Run:
 
     @contextmanager
     def _close_on_failure(self) -> Iterator[None]:
-        """No thread outlives a program that fails or is interrupted, and it does not go on."""
+        """End all threads if the program fails or is interrupted; it cannot continue then."""
         if self.failed:
             raise run_ended_error()
         try:
@@ -207,11 +208,10 @@ class Run:
 
     @property
     def stores(self) -> dict[str, dict[Any, Any]]:
-        """What is held now: by tensor name, values by point.
+        """Values in memory: by tensor name, then by point.
 
-        A run that does not keep track of points gives the arrays by their place in the store; they
-        may be taken over by what runs next. What a kernel that failed had taken over is not among
-        what is held.
+        Without `follow`, the keys are positions in the store, and later instructions may reuse the arrays.
+        Values that were donated to a failed kernel are missing.
         """
         found: dict[str, dict[Any, Any]] = {}
         for tensor, held in self._stores.items():
@@ -231,9 +231,11 @@ class Run:
     def outputs(
         self, names: Sequence[str] | None = None
     ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-        """The values of the program's outputs by (role, name), stacked over their domains."""
+        """Return the values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
-            raise ExecutionError("the run has not ended yet.", hint="call step() until it is None.")
+            raise ExecutionError(
+                "the run has not ended.", hint="call step() until it returns None."
+            )
         return self.returned.outputs(self._output, names)
 
     def so_far(
@@ -242,10 +244,12 @@ class Run:
         names: Sequence[str] | None = None,
         lost: dict[str, str] | None = None,
     ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-        """The values of the outputs that are there between two turns; see `outputs`.
+        """Return the known outputs between two iterations, in the form of `outputs`.
 
         Args:
-            lost: for a run that failed within a turn: where to put what is not as it was before.
+            reached: Known points.
+            names: Names of the outputs to return; all by default.
+            lost: After a failure inside an iteration: dictionary to fill with lost outputs and reasons.
         """
 
         def output(op: Op) -> Callable[..., Any]:
@@ -257,22 +261,22 @@ class Run:
         return self.returned.outputs(output, names, reached.bounds, lost)
 
     def _check_unchanged(self, value: Any) -> Any:
-        """A parameter that is what it was at the last turn's end."""
+        """Return a parameter, if it has not changed since the last iteration."""
         then = self._learned.get(id(value))
         if then is None or then() is not value:
             raise changed_already()
         return value
 
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
-        """Take hold of outputs at points of their one dimension, between two turns.
+        """Take references to outputs at points of their only dimension, between two iterations.
 
-        What is returned brings them to the host, on any thread.
+        The returned function copies them to the host, on any thread.
         """
         held = [[self._output(op)(k) for k in points] for op, points in wanted]
         return lambda: [[backend.to_numpy(x) for x in row] for row in held]
 
     def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
-        """What gives an output's value at a point."""
+        """Return the function that computes an output at a point."""
         found = self._space[f"output_{op.id}"]
         if reached is None:
             return found
@@ -286,10 +290,10 @@ class Run:
 
         return read_output
 
-    # --- in two parts ------------------------------------------------------------------------
+    # --- saving and resuming -------------------------------------------------------------------------
 
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
-        """What the run needs to go on between two turns, `live` of what it holds."""
+        """Return the state between two iterations, restricted to the points `live` of each tensor."""
         dim, lengths = self.executable.pdg.dims.dynamic, None
         if dim is not None:
             lengths = self.lengths()[dim.bound]
@@ -302,7 +306,7 @@ class Run:
         return RunState(self._seed, turn, cut, values, lengths, saved)
 
     def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
-        """Copy the stores, as a turn's kernels take them over."""
+        """Copy all stores, as the kernels of the next iteration overwrite them."""
         cuts = self.executable.cuts(recorded=True)
         cut = cuts.cut_after(turn)
         if self.executable.plan.swaps.all:
@@ -318,7 +322,7 @@ class Run:
         return make_state
 
     def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
-        """Find the points that a store holds, and their values."""
+        """Return those of the points that a store has, and their values."""
         plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
         there = np.zeros(len(points), np.bool_)
@@ -337,7 +341,7 @@ class Run:
         return points[there], np.array(found, NUMPY[kind.dtype]).reshape(shape)
 
     def resume(self, state: RunState) -> None:
-        """Go on from a state, where the run would begin."""
+        """Start from a saved state instead of the beginning."""
         self._seed = state.seed
         self._support.seed = backend.seed_words(state.seed)
         away = self.executable.cuts(recorded=True).swapped_out
@@ -351,7 +355,7 @@ class Run:
         self._program = self._space["program"]()
 
     def _restore_values(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
-        """Have values as if they had just been made; those `away` are on the host."""
+        """Restore the values of a tensor; those with `away` go to the host."""
         plan, held = self.executable.plan, self._stores[tensor]
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
@@ -364,7 +368,9 @@ class Run:
                 made[key] = value
         hosted = {store.key(tuple(row)) for row in points[away].tolist()}
         for key, value in made.items():
-            fresh = self._support.arrive(backend.copied(value))  # nobody else has its memory
+            fresh = self._support.arrive(
+                backend.copied(value)
+            )  # a new array, as kernels may overwrite it
             if key in hosted:
                 assert isinstance(held, SwapStore)
                 held.put_away(key, fresh)
@@ -374,17 +380,17 @@ class Run:
 
     @property
     def host(self) -> Host:
-        """The resources of the run."""
+        """Resources of the run."""
         return self._support.host
 
     def measure(self, watch: Stopwatch | None) -> None:
-        """From here on wait for every kernel and measure it; or, with None, do so no more."""
+        """Start to measure all kernels, which then run synchronously; None ends the measurement."""
         for op_id, kernel in self.executable.kernels.items():
             plain = self._kernel(kernel)
             self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain)
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
-        """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
+        """Return the function of a kernel, with NaN checks or a recorder if enabled."""
         executable = self.executable
         run = add_nan_check(kernel, executable.pdg.names) if executable.check_nan else kernel.run
         if self._counter is not None:
@@ -394,7 +400,7 @@ class Run:
     def _add_counter_words(
         self, run: Callable[..., Any], coords: Sequence[str]
     ) -> Callable[..., Any]:
-        """What runs a kernel of a program without an end, whose turns have more than 32 bits."""
+        """Pass the words of the iteration to a kernel of an unbounded program."""
         counter = self._counter
         assert counter is not None
         k = coords.index(counter.dim) if counter.dim in coords else None
@@ -410,30 +416,30 @@ class Run:
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
-        """Where the values of conditional outputs are."""
+        """Positions of the values of conditional outputs."""
         return self.returned.coordinates
 
     def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
         return self.returned.lengths()
 
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
-        """The checkpoints that it has written."""
+        """Checkpoints that the run has written."""
         return self._support.kept
 
     @property
     def began(self) -> float:
-        """When the run was made, as `time.perf_counter` counts."""
+        """Time at which the run was created (`time.perf_counter`)."""
         return self._support.began
 
     @property
     def copies(self) -> Sequence[Copy]:
-        """What was copied between device and host so far, if the run is recorded."""
+        """Copies between device and host so far, if the run is recorded."""
         return self._transfers.copies or ()
 
     def release(self, error: BaseException | None = None) -> int:
-        """Let go of what the outputs held; returns the bytes that only outputs had kept."""
+        """Free all memory, and return the number of bytes that only outputs still used."""
         self._support.end()
         self._transfers.close()
         kept = self.ledger.live

@@ -23,7 +23,7 @@ from timerl_nb.runtime.state.checkpoint_writer import write_checkpoint
 
 
 class RuntimeCalls:
-    """The functions and counters that generated code calls `rt`."""
+    """Object `rt` of the generated code: functions and counters."""
 
     def __init__(
         self,
@@ -57,10 +57,12 @@ class RuntimeCalls:
         self.longest: Callable[[], int] = int
         self._recorder = recorder
         self._step = -1
-        self._at: tuple[str, tuple[int, ...]] = ("", ())  # the last launch
+        self._at: tuple[str, tuple[int, ...]] = ("", ())  # name and point of the last launch
         self.began = perf_counter()
         self.held: dict[str, dict[tuple[int, ...], None]] = {}
-        self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
+        self._rows: dict[
+            tuple[str | int, ...], list[tuple[int, ...]]
+        ] = {}  # written rows per block
 
     def save(
         self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
@@ -81,7 +83,7 @@ class RuntimeCalls:
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()
-        if is_handed_out(op):  # a later kernel may take over the memory
+        if is_handed_out(op):  # the user keeps these values, and later kernels may reuse the memory
             args = [np.array(x) for x in args]
         self.host.effect(op.attrs, point, args, op.origin)
         self._report_event(begun)
@@ -96,7 +98,7 @@ class RuntimeCalls:
 
     @staticmethod
     def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """Cut a padded value to its true lengths."""
+        """Cut a padded value to its true lengths, on the host."""
         return jax_engine.to_numpy(value)[tuple(map(slice, shape))]
 
     # --- events --------------------------------------------------------------------------------
@@ -107,12 +109,12 @@ class RuntimeCalls:
             self._recorder(Event(self._step, kind, name, point, nbytes, time))
 
     def end(self) -> None:
-        """Report the end of the run to a recorder of launches."""
+        """Report the end of the run to a recorder that does not wait for kernels."""
         if not self._is_waiting:
             self._emit("end", "", ())
 
     def time_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a kernel: it reports the time of its execution, or of its launch if nobody waits."""
+        """Return a kernel that reports the time of its execution, or of its launch if nothing waits for it."""
         wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
 
         def kernel(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How the program's text speaks of stores: their names, and the keys of their values."""
+"""Names of stores in generated code, and expressions for the keys of their values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from timerl_nb.compiler.memory.placement.storage_kinds import Store
 
 
 def store_name(tensor: tuple[int, int]) -> str:
-    """The variable that holds a tensor's store."""
+    """Return the variable that refers to a tensor's store."""
     return f"v{tensor[0]}_{tensor[1]}"
 
 
 def key_text(store: Store, index: Sequence[str]) -> str:
-    """The key of a value in its store, from the source of each index; as `Store.key` has it."""
+    """Return the key of a value in its store, as source code. It mirrors `Store.key`."""
     if store.has_one_entry:
         return "0"
     if store.traits.is_cyclic:

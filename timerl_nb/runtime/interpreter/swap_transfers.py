@@ -1,9 +1,9 @@
-"""Values on their way between device and host: swapping while a program runs.
+"""Transfers of swapped values between device and host during a run of the interpreter.
 
-One background thread copies, in the order of the instructions. An offloaded value counts on the device
-until the plan says that its copy has been waited for, a fetched one from its fetch on; both are exactly
-what the memory plan predicts. A reader waits only for what has not arrived, and what goes wrong in
-the thread is raised at the instruction that waits.
+One background thread copies, in the order of the instructions. An offloaded value counts as device
+memory until the planned wait for its copy, a fetched value from the start of its fetch. Both agree with
+the memory plan. A reader waits only for unfinished copies. Errors of the thread are raised at the
+instruction that waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ THREAD = "timerl-transfer"
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy between device and host; when it began, as `time.perf_counter` counts, and its seconds."""
+    """Copy between device and host; `begun` is a time of `time.perf_counter`, `seconds` a duration."""
 
     verb: str
     tensor: str
@@ -34,13 +34,14 @@ class Copy:
 
 
 class Transfers:
-    """The background thread, and the values that are leaving the device.
+    """Background thread, and the values that it is offloading.
 
     Args:
-        copying: during how many executed points a value that leaves is still on the device.
+        ledger: Memory ledger of the run.
+        copying: Number of executed points for which an offloaded value stays on the device.
 
     Attributes:
-        copies: what was copied; None where nobody asks.
+        copies: Completed copies; None if they are not recorded.
     """
 
     def __init__(self, ledger: Ledger, copying: int) -> None:
@@ -54,13 +55,13 @@ class Transfers:
             self._worker = ThreadPoolExecutor(1, THREAD)
         try:
             return self._worker.submit(self.timed_copy, verb, store, copy)
-        except RuntimeError:  # the interpreter exits, and lets no thread begin anything
+        except RuntimeError:  # during the exit of Python, no thread can start work
             made: Future[Any] = Future()
             made.set_result(self.timed_copy(verb, store, copy))
             return made
 
     def timed_copy(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
-        """Make a copy, on this thread; it is among `copies`."""
+        """Make a copy on the current thread, and record it."""
         begun = perf_counter()
         made = copy()
         if self.copies is not None:
@@ -69,9 +70,9 @@ class Transfers:
         return made
 
     def offload(self, store: SwapStore, key: Any) -> None:
-        """Copy a value to the host; it leaves the device when the copy is due.
+        """Start to copy a value to the host; its device memory is freed after `copying` executed points.
 
-        Under a dynamic bound there may be none: its point never ran.
+        Under a dynamic bound the value may not exist, as its point may not have run.
         """
         if key not in store:
             return
@@ -81,7 +82,7 @@ class Transfers:
             self.drop_due()
 
     def drop_due(self) -> None:
-        """Take off the device what is due; called ahead of every executed point."""
+        """Free the device memory of offloaded values that are due. Called before every executed point."""
         now = len(self.ledger.trace)
         while self._leaving:
             (name, key), (store, due) = next(iter(self._leaving.items()))
@@ -95,32 +96,32 @@ class Transfers:
         self.ledger.live -= store.nbytes
 
     def finish(self) -> None:
-        """Complete all that has begun, and end the thread."""
+        """Complete all transfers, and end the thread."""
         for (name, key), (store, _) in list(self._leaving.items()):
             self._drop(name, key, store)
         self.close()
 
     def come_back(self, store: SwapStore, key: Any) -> None:
-        """Copy a value to the device again; one that has not left stays."""
+        """Start to copy a value back to the device, unless it is still there."""
         if store.is_away(key) and not self.cancel_offload(store, key):
             self.ledger.live += store.nbytes
             store.bring(key)
 
     def cancel_offload(self, store: SwapStore, key: Any) -> bool:
-        """Whether a value was about to leave; it does not any more."""
+        """Cancel the pending offload of a value; return whether there was one."""
         return self._leaving.pop((id(store), key), None) is not None
 
     def close(self) -> None:
-        """End the thread. What it has not begun to copy stays where it is."""
+        """End the thread. Copies that have not started are dropped."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
             self._worker = None
 
 
 class SwapStore(dict[Any, Any]):
-    """The values (or blocks) of a swapped tensor by key: on the device, and copies on the host.
+    """Values or blocks of a swapped tensor by key, on the device and on the host.
 
-    Reading waits for what is on its way. At the end of a run, outputs are read from the host.
+    Reading waits for pending copies. At the end of a run, outputs are read from the host.
     """
 
     def __init__(self, transfers: Transfers, store: Store, origin: Origin) -> None:
@@ -147,24 +148,24 @@ class SwapStore(dict[Any, Any]):
             raise KeyError(key)
 
     def pop(self, key: Any, default: Any = None) -> Any:
-        """Let go of a value and its copy; `default` if it was not on the device."""
+        """Remove a value and its copy on the host; return `default` if it was not on the device."""
         self._transfers.cancel_offload(self, key)
         if self._copies.pop(key, None) is not None:
             self._transfers.ledger.host -= self.nbytes
         return super().pop(key, default)
 
     def clear(self) -> None:
-        """Let go of all values and copies."""
+        """Remove all values and copies."""
         super().clear()
         self._transfers.ledger.host -= self.nbytes * len(self._copies)
         self._copies.clear()
 
     def is_away(self, key: Any) -> bool:
-        """Whether a value is on the host, or on its way there."""
+        """Whether a value has a copy on the host, or is being copied there."""
         return key in self._copies
 
     def copy(self, key: Any) -> None:  # pyrefly: ignore[bad-override]
-        """Begin to copy a value to the host, unless it has been before."""
+        """Start to copy a value to the host, unless a copy exists."""
         value = self[key]
         if key not in self._copies:
             self._home = value.sharding
@@ -174,18 +175,18 @@ class SwapStore(dict[Any, Any]):
             self._transfers.ledger.host += self.nbytes
 
     def put_away(self, key: Any, value: Any) -> None:
-        """Have a value that is given (on the device) on the host alone."""
+        """Store a value of the device on the host only."""
         self[key] = value
         self.copy(key)
         self.drop(key)
 
     def drop(self, key: Any) -> None:
-        """Let go of the value on the device once it is on the host."""
+        """Free a value on the device, after its copy to the host is complete."""
         self._wait(self._copies[key], key, "the host")
         super().__delitem__(key)
 
     def bring(self, key: Any) -> None:
-        """Begin to copy a value to the device."""
+        """Start to copy a value to the device."""
         copy, home = self._copies[key], self._home
         self[key] = self._transfers.submit(
             "fetch", self, lambda: backend.from_host(copy.result(), home)
@@ -197,7 +198,7 @@ class SwapStore(dict[Any, Any]):
         except Exception as error:
             at = key if isinstance(key, tuple) else (key,)
             raise ExecutionError(
-                f"{self.name}({', '.join(map(str, at))}) could not be copied to {where}: {error}",
+                f"{self.name}({', '.join(map(str, at))}) cannot be copied to {where}: {error}",
                 origin=self._origin,
-                hint="free memory there, or take less with a smaller bound.",
+                hint="free memory there, or choose a smaller bound.",
             ) from error

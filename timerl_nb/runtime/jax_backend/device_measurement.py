@@ -1,4 +1,4 @@
-"""What JAX's device does in a second, measured by small programs; each is run a few times, the best counts."""
+"""Measurement of the device's speed by small programs; the best of a few runs counts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import numpy as np
 from timerl_nb.base.interleaved_timing import time_shortest_call
 from timerl_nb.runtime.jax_backend.jax_engine import device
 
-_TIMES: Final = 5
-_SIDE: Final = 512  # of a matrix
-_CHAIN: Final = 32  # operations one after the other
-_SIZES: Final = tuple(1 << k for k in range(17, 28))  # bytes of arrays, in the cache and beyond
-_MOVED: Final = 1 << 28  # bytes in all that each size is read for
-_NEARLY: Final = 1.4  # by which rates differ that are called the same
+_TIMES: Final = 5  # runs per measurement
+_SIDE: Final = 512  # rows and columns of the large matrix
+_CHAIN: Final = 32  # consecutive operations
+_SIZES: Final = tuple(
+    1 << k for k in range(17, 28)
+)  # sizes of arrays in bytes, within and beyond caches
+_MOVED: Final = 1 << 28  # bytes to read in total, for each size
+_NEARLY: Final = 1.4  # ratio up to which two rates count as equal
 
 
 def measure_device() -> dict[str, float]:
-    """`call`, `flops`, `elements`, `bandwidth`, `host`, `near` and `far` of `Machine`."""
+    """Return the fields `call`, `flops`, `elements`, `bandwidth`, `host`, `near` and `far` of `Machine`."""
     with jax.default_device(device()):
         large, small = jnp.ones((_SIDE, _SIDE)), jnp.ones((8, 8))
         inside = jnp.ones(_SIZES[0] // 4)
@@ -57,7 +59,7 @@ def _line(x: Any) -> Any:
 
 
 def _rate(nbytes: int) -> float:
-    """Bytes per second, read and written, of passes over an array of so many."""
+    """Return the bytes per second, read and written, of passes over an array of the given size."""
     passes = _MOVED // nbytes
     run = jax.jit(lambda x: jax.lax.fori_loop(0, passes, lambda _, y: y * 0.999 + 0.5, x))
     return 2 * passes * nbytes / _least(run, jnp.ones(nbytes // 4))

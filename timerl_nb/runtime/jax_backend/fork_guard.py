@@ -1,4 +1,4 @@
-"""Processes forked from one in which JAX had started: its threads are missing there, and it hangs."""
+"""Detection of processes forked after JAX had started: JAX's threads are missing there, so it would hang."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import jax
 
 from timerl_nb.base.errors import ExecutionError
 
-_parents: list[int] = []  # in which JAX had started when this process was forked from it
+_parents: list[int] = []  # parent processes in which JAX had started before the fork
 
 
 def check_process() -> None:
-    """Refuse to wait for what another process computes, or for JAX where it cannot run.
+    """Check that this process can run JAX, and can wait for a run.
 
     Raises:
         ExecutionError: JAX had started before this process was forked.
     """
     if _parents:
         raise ExecutionError(
-            f"this process was forked from process {_parents[0]} after JAX had started there: "
-            "nothing can be computed in it, JAX would wait forever for threads that it lacks.",
-            hint='start workers anew instead of forking them: multiprocessing.get_context("spawn"), '
-            'ProcessPoolExecutor(mp_context=…), DataLoader(…, multiprocessing_context="spawn"); or '
-            "let workers prepare arrays alone, and run programs in the process that JAX started in.",
+            f"this process was forked from process {_parents[0]} after JAX had started there, so it cannot "
+            "compute: JAX would wait forever for threads that it lacks.",
+            hint='start worker processes by "spawn" instead: multiprocessing.get_context("spawn"), '
+            'ProcessPoolExecutor(mp_context=…), DataLoader(…, multiprocessing_context="spawn"). Or let '
+            "the workers only prepare arrays, and run programs in the parent process.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Operations in JAX that move elements to and from positions of an axis."""
+"""JAX rules of operations that read or write elements at positions of an axis."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scop
 
 @dataclass(frozen=True)
 class Picks:
-    """A slice that lies where its values are kept: a gather along it looks up what it picks, no more.
+    """Slice that stays in its buffer: a gather along it reads only the selected elements.
 
     Attributes:
-        shape: of the slice at its capacity, the axis along it first.
-        look: the values at positions along it; of these, by axis of a value, the elements at other
-            positions that go together with them, whose axes are not in the result. They are arbitrary
-            where there is no such position.
+        shape: Shape of the slice at its capacity; the sliced axis is the first.
+        dtype: Element type.
+        look: Returns the values at positions along the sliced axis. Its second argument selects elements
+            of each value, by axis; these axes are missing in the result. Values at invalid positions are
+            arbitrary.
     """
 
     shape: tuple[int, ...]
@@ -57,10 +58,10 @@ def argsort(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     attrs: SortAttrs = op.attrs
     (x,), axis = args, attrs.axis
     if attrs.descending:
-        x = -x if jnp.issubdtype(x.dtype, jnp.floating) else ~x  # no integer overflows
+        x = -x if jnp.issubdtype(x.dtype, jnp.floating) else ~x  # ~x cannot overflow
     place = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
     length = scope.length(sizes[0][axis])
-    keys = (x,) if length is None else (place >= length, x)  # what is beyond the length is last
+    keys = (x,) if length is None else (place >= length, x)  # padding sorts last
     return jax.lax.sort((*keys, place), dimension=axis, num_keys=len(keys))[-1]
 
 
@@ -86,7 +87,7 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
     elif both:
         x = _in_order(x, a.left, [*both, a.axis, *mine])
         found, front = _at_rows(scope, sizes[0], len(both), _take_clipped)(x, position), []
-    else:  # where it is: nothing is transposed
+    else:  # without batch axes, no transposition is needed
         found, front = _take_clipped(x, position, k), mine[:k]
     behind = mine[len(front) :]
     inside = inside.reshape((1,) * len(front) + inside.shape + (1,) * len(behind))
@@ -101,14 +102,16 @@ def _take_clipped(x: JaxArray, position: JaxArray, axis: int = 0) -> JaxArray:
 def _at_rows(
     scope: Scope, sizes: Sequence[Size], many: int, one: Callable[..., JaxArray]
 ) -> Callable[..., JaxArray]:
-    """What is done with positions of an axis, for arrays with `many` axes in front that all share.
+    """Extend a function of positions along an axis to arrays with `many` batch axes in front.
 
-    These and the axis are one: for batches of positions XLA transposes all of the array. But what lies
-    in parts on several devices stays there batch by batch.
+    The batch axes and the axis are merged, as XLA transposes the whole array for a batched gather. Divided
+    arrays are mapped by `jax.vmap` instead, which keeps them divided.
 
     Args:
-        sizes: of the array.
-        one: takes an array, positions along its first axis, and perhaps what goes there.
+        scope: Trace context.
+        sizes: Sizes of the array's axes.
+        many: Number of batch axes.
+        one: Takes an array, positions along its first axis, and values for a scatter.
     """
     if any(map(scope.is_divided, sizes)):
         for _ in range(many):
@@ -119,7 +122,7 @@ def _at_rows(
         front, n = x.shape[:many], x.shape[many]
         batch = jnp.arange(prod(front), dtype=position.dtype)
         batch = batch.reshape(*front, *(1,) * (position.ndim - many))
-        # what is beyond one of them is beyond all
+        # a position beyond one row must be beyond the merged axis
         whole = jnp.where(position < n, batch * n + position, prod(front) * n)
         return one(x.reshape(-1, *x.shape[many + 1 :]), whole, *values)
 
@@ -132,7 +135,7 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     summed = [k for k, label in enumerate(a.left) if label not in a.out]
     x = mask_padding(scope, x, sizes[0], summed, 0)
     size = scope.capacity(a.size)
-    # negative positions would count from the end: they are dropped like those beyond it
+    # negative positions would count from the end, so they are replaced by a position beyond it
     position = at if jnp.issubdtype(at.dtype, jnp.unsignedinteger) else jnp.where(at < 0, size, at)
 
     def place(x: JaxArray, position: JaxArray) -> JaxArray:
@@ -158,14 +161,14 @@ def scatter_set(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     k = a.out.index(a.axis)
     length, n = scope.length(sizes[0][k]), x.shape[k]
     there = jnp.ones(at.shape, bool)
-    for axis, label in enumerate(a.right):  # what lies beyond the end of positions puts nothing
+    for axis, label in enumerate(a.right):  # padded positions write nothing
         end = scope.length(sizes[2][axis]) if label in own else None
         if end is not None:
             steps = jnp.arange(at.shape[axis])
             there &= (steps < end).reshape([-1 if j == axis else 1 for j in range(at.ndim)])
     inside = there & (at >= 0) & (at < (n if length is None else length))
     position = jnp.where(inside, at, n)
-    if not both:  # where it is: nothing is transposed
+    if not both:  # without batch axes, no transposition is needed
         values = _in_order(values, a.left, [*a.out[:k], *own, *a.out[k + 1 :]])
         return _scatter_set(x, position, values, k)
     x = _in_order(x, a.out, [*both, a.axis, *rest])
@@ -185,9 +188,9 @@ def _scatter_set(x: JaxArray, position: JaxArray, values: JaxArray, axis: int = 
 
 
 def _set_in_rows(x: JaxArray, position: JaxArray, values: JaxArray, many: int) -> JaxArray:
-    """The same along the axis behind `many` that `x` shares with positions.
+    """Scatter like `_scatter_set`, along the axis after `many` batch axes.
 
-    The array keeps its shape: where XLA looks at it in another one it writes into a copy.
+    The array keeps its shape, as XLA would write into a copy of a reshaped array.
     """
     front, n = x.shape[:many], x.shape[many]
     rows = jnp.arange(prod(front), dtype=position.dtype)
@@ -204,12 +207,12 @@ def _set_in_rows(x: JaxArray, position: JaxArray, values: JaxArray, many: int) -
 
 
 def _in_turn(position: JaxArray) -> JaxArray:
-    """Positions whose values are put one after the other, as XLA's CPU does: the last one stays."""
+    """Return positions for XLA on a CPU, which writes in order: the last value at a position wins."""
     return position
 
 
 def _last_ones(position: JaxArray) -> JaxArray:
-    """The same, where all but the last of those at one place are beyond every axis."""
+    """Move all but the last of equal positions beyond the axis, so the last value wins on any device."""
     number = jnp.arange(position.size)
     place, order = jax.lax.sort((position, number), num_keys=2)
     last = jnp.concatenate([place[1:] != place[:-1], jnp.ones(1, bool)])
@@ -218,7 +221,7 @@ def _last_ones(position: JaxArray) -> JaxArray:
 
 
 def _positions(at: JaxArray) -> JaxArray:
-    """Positions in a type that holds any length."""
+    """Return positions in a type that can represent any length."""
     return at.astype(jnp.int32) if at.dtype.itemsize < 4 else at
 
 
@@ -240,7 +243,7 @@ def concat(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
 
 
 def _laid(onto: JaxArray, x: JaxArray, axis: int, at: Any, length: JaxArray | None) -> JaxArray:
-    """`onto`, or the elements of `x` at positions of an axis where these lie in its valid part."""
+    """Write elements of `x` over `onto`, where positions along an axis lie in the valid part of `x`."""
     n = x.shape[axis]
     if n == 0:
         return onto
@@ -275,13 +278,13 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
 
 
 def _take_fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
-    """The elements at fixed positions of an axis, as slices where they lie side by side."""
+    """Return the elements at fixed positions of an axis, by slicing if they are consecutive."""
     n, start, end = len(at), int(at[0]), int(at[-1])
     if np.array_equal(at, start + np.arange(n)):
         return jax.lax.slice_in_dim(x, start, start + n, axis=axis)
     if np.array_equal(at, start - np.arange(n)):
         return jnp.flip(jax.lax.slice_in_dim(x, end, start + 1, axis=axis), axis)
-    # a shift that stays at an end is a slice beside repetitions of that end
+    # positions that are clipped at an end: a slice, padded with the edge value
     steps = np.flatnonzero(np.diff(at))
     lo, hi = (int(steps[0]), int(steps[-1]) + 2) if len(steps) else (0, 1)
     if np.array_equal(at[lo:hi], np.arange(hi - lo) + start):

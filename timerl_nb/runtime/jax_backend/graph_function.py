@@ -1,4 +1,4 @@
-"""A graph without dimensions as a function of arrays, for many rows at once; arrays in and out."""
+"""Evaluation of a graph without dimensions for many rows, and conversion of arrays between libraries."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ def by_rows(
     """Return a function that evaluates a graph for many rows in one call.
 
     It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are padded
-    to a power of two, so few sizes are compiled. Row k draws the same bits for any
-    other rows.
+    to a power of two, so few sizes are compiled. The random bits of row k do not depend on other rows.
 
     Args:
-        wanted: the values that it returns, of each row, one after the other.
-        rows, weights: the operations that represent a row's arrays, and the weights.
+        pdg: The graph.
+        wanted: Values to return, for each row.
+        rows: Operations that represent a row's arrays, by name.
+        weights: Operations that represent weights, by name.
     """
     needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
     bound = {*rows.values(), *weights.values()}
@@ -79,7 +80,7 @@ def by_rows(
 
 
 def _pad_rows(x: Any, count: int) -> Any:
-    """Rows, and zeros behind them up to a number."""
+    """Append rows of zeros up to a number of rows."""
     if len(x) == count:
         return x
     library = jnp if isinstance(x, jax.Array) else np
@@ -89,10 +90,10 @@ def _pad_rows(x: Any, count: int) -> Any:
 def by_keys(
     function: Callable[[Weights, Any, Any], dict[str, Any]],
 ) -> Callable[[int], Callable[[Weights, Any, int], dict[str, JaxArray]]]:
-    """Map a function of weights, a row and a key over rows, each with a key of its own.
+    """Map a function of weights, a row and a key over rows, with a different key for each row.
 
-    Returns a function of a seed, which returns one of weights, rows and the number of the call. A call's
-    keys follow from the seed and its number alone. It is compiled once for all seeds.
+    Returns a function of a seed, which returns a function of weights, rows and the number of the call.
+    The keys depend only on the seed and this number. One compilation serves all seeds.
     """
 
     @jax.jit
@@ -124,12 +125,13 @@ def register_tree(
     flatten: Callable[[Any], tuple[Sequence[Any], Any]],
     unflatten: Callable[[Any, Iterable[Any]], Any],
 ) -> None:
-    """Make a class a pytree of JAX.
+    """Register a class as a pytree of JAX.
 
     Args:
-        names: the attributes that are its children.
-        flatten: returns an instance's children and its auxiliary data.
-        unflatten: makes an instance of auxiliary data and children.
+        kind: The class.
+        names: Attributes that are its children.
+        flatten: Returns the children and the auxiliary data of an instance.
+        unflatten: Creates an instance from auxiliary data and children.
     """
     keys = tuple(map(jax.tree_util.GetAttrKey, names))
 
@@ -141,25 +143,25 @@ def register_tree(
 
 
 def key_of(words: JaxArray) -> JaxArray:
-    """The key that two words are."""
+    """Return the PRNG key that consists of two words."""
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 def leaves(tree: Any) -> dict[str, Any]:
-    """The arrays in a tree, by where they are in it."""
+    """Return the arrays in a tree, by their path."""
     found = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {_place(path): x for path, x in found if _is_array(x)}
 
 
 def with_leaves(tree: Any, arrays: Mapping[str, Any]) -> Any:
-    """The tree with other arrays in these places; what is no array stays."""
+    """Return a tree with its arrays replaced by path; other leaves stay."""
     return jax.tree_util.tree_map_with_path(
         lambda path, x: arrays[_place(path)] if _is_array(x) else x, tree
     )
 
 
 def sum_trees(trees: Sequence[Any]) -> Any:
-    """The sum of trees of arrays, array by array, on the device of the first."""
+    """Add trees of arrays, array by array, on the device of the first."""
     first, *others = trees
     for other in others:
         first = jax.tree_util.tree_map(lambda x, y: x + jax.device_put(y, x.sharding), first, other)
@@ -167,28 +169,28 @@ def sum_trees(trees: Sequence[Any]) -> Any:
 
 
 def move_to_device(tree: Any, device: Any) -> Any:
-    """A tree whose arrays are on a device; those that are there stay as they are."""
+    """Return a tree with all arrays on a device; arrays that are already there are not copied."""
     return jax.device_put(tree, device)
 
 
 def frozen(tree: Any) -> Any:
-    """A tree of read-only arrays: copies of NumPy's as arrays of JAX.
+    """Return a tree of read-only arrays: NumPy arrays are copied to JAX arrays.
 
-    JAX on a CPU may read the memory of a NumPy argument later as well.
+    On a CPU, JAX may share the memory of a NumPy argument, which the caller may change later.
     """
     own = lambda x: jax.device_put(np.array(x)) if isinstance(x, np.ndarray) else x  # noqa: E731
     return jax.tree_util.tree_map(own, tree)
 
 
 def hlo_of(function: Callable[..., Any], *args: Any) -> str:
-    """What XLA makes of a function of trees of arrays, optimised, as text."""
+    """Return the optimised HLO of a function of trees of arrays, as text."""
     text = jax.jit(function).lower(*args).compile().as_text()
     assert text is not None
     return text
 
 
 def device_called(name: str) -> Any:
-    """A device of this process: "cpu:1" is its second one of the CPU's; None where there is none of that name."""
+    """Return a device by name, such as "cpu:1" for the second CPU device; None if it does not exist."""
     platform, _, number = name.lower().partition(":")
     try:
         there = jax.local_devices(backend=platform)
@@ -208,15 +210,15 @@ def _is_array(x: Any) -> bool:
 
 
 def _whole(size: Size) -> int:
-    assert isinstance(size, int)  # there are no dimensions
+    assert isinstance(size, int)  # the graph has no dimensions
     return size
 
 
-# --- arrays of others ----------------------------------------------------------------------------
+# --- arrays of other libraries -------------------------------------------------------------------
 
 
 def import_array(x: Any) -> Any:
-    """An array of anyone's as NumPy's or JAX's, without a copy where that is possible."""
+    """Return an array of any library as a NumPy or JAX array, without a copy if possible."""
     if isinstance(x, jax.Array | np.ndarray | np.generic) or not hasattr(x, "__dlpack__"):
         return x if isinstance(x, jax.Array) else np.asarray(x)
     plain = x.detach() if hasattr(x, "detach") else x
@@ -229,16 +231,17 @@ def itself(x: JaxArray) -> JaxArray:
 
 
 def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Arrays as they are, or on one device where they lie in parts on several; and of how many there are."""
+    """Move arrays that are divided among devices to one device; also return the number of these arrays."""
     apart = {n: x for n, x in arrays.items() if isinstance(x, jax.Array) and len(x.devices()) > 1}
     return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
 
 
 def make_array_converter(library: str, device: Any = None) -> Callable[[Any], Any]:
-    """What makes arrays of JAX or PyTorch of anyone's, by DLPack: of the same memory, where it can be.
+    """Return a function that converts arrays of any library, by DLPack and without a copy if possible.
 
     Args:
-        device: of PyTorch's, to which they are copied if they are elsewhere.
+        library: "jax" or "torch".
+        device: Device of PyTorch to copy the tensors to; None keeps them where they are.
 
     Raises:
         MissingPartError: PyTorch is not installed.
@@ -253,20 +256,18 @@ def make_array_converter(library: str, device: Any = None) -> Callable[[Any], An
             return made
         moved = made.to(device)
         if moved.device.type != made.device.type == "cpu":
-            _tell(f"a batch lies in main memory, and is copied to {moved.device}.")
+            _tell(f"a batch in main memory is copied to {moved.device}.")
         return moved
 
     return tensor
 
 
 def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
-    """A function of PyTorch's tensors as one of arrays of NumPy's, on the device of its parameters."""
+    """Wrap a function of PyTorch tensors as one of NumPy arrays; it runs on its parameters' device."""
     torch = _torch()
     first = next(iter(getattr(function, "parameters", lambda: ())()), None)
     if first is not None and first.device.type != "cpu":
-        _tell(
-            f"what environments show lies in main memory, and is copied to {first.device} at every step."
-        )
+        _tell(f"observations are in main memory, and are copied to {first.device} at every step.")
 
     def array(x: Any) -> Any:
         if isinstance(x, tuple):
@@ -293,12 +294,12 @@ _TOLD: set[str] = set()
 
 
 def _tell(what: str) -> None:
-    """Say something once."""
+    """Warn, once per text."""
     if what not in _TOLD:
         _TOLD.add(what)
         warn(
             what,
-            hint="arrays of JAX on the same device would stay there; here the copies are what it costs.",
+            hint="use JAX arrays on the same device to avoid these copies.",
         )
 
 
@@ -307,14 +308,15 @@ def _torch() -> Any:
         return importlib.import_module("torch")
     except ImportError:
         raise MissingPartError(
-            "tensors of PyTorch need PyTorch, which is not installed.", hint="pip install torch."
+            "conversion to PyTorch needs PyTorch, which is not installed.",
+            hint="pip install torch.",
         ) from None
 
 
 def given_back(made: JaxArray, like: Any) -> Any:
-    """An array of JAX's as one of the kind of `like`: JAX's, NumPy's, or by DLPack another's."""
+    """Convert a JAX array to the library of `like`: JAX, NumPy, or another library by DLPack."""
     if isinstance(like, jax.Array):
         return made
     if isinstance(like, np.ndarray | np.generic) or not hasattr(like, "__dlpack__"):
-        return np.array(made)[()]  # a number where it has no axes
+        return np.array(made)[()]  # a scalar if it has no axes
     return sys.modules[type(like).__module__.partition(".")[0]].from_dlpack(made)

@@ -1,4 +1,4 @@
-"""JAX: how kernels are compiled, and arrays made and moved; `jax_rules` says what they compute."""
+"""Access to JAX: compilation of kernels, creation and movement of arrays, devices and settings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray
 def compile_kernel(
     f: Callable[..., Any], taken: tuple[int, ...] = (), bound: Any = None
 ) -> Callable[..., Any]:
-    """The function as one XLA program per operand types; it may overwrite the arguments `taken`.
+    """Compile a function to one XLA program per operand types. It may overwrite the arguments `taken`.
 
-    JAX gives each output, in order, the first array of its type among them that is left.
+    JAX pairs each output, in order, with the first unused array of the same type among these arguments.
 
     Args:
-        bound: the device that its results are bound to, as copies from the host are: a mixture of
-            both would be compiled twice. None for none.
+        f: The function.
+        taken: Numbers of the donated arguments.
+        bound: Device to which the results are bound, as copies from the host are. A mixture of bound and
+            unbound arrays would be compiled twice. None binds nothing.
     """
     f = as_jax_promotes(f)
     if bound is None:
@@ -38,7 +40,7 @@ def compile_kernel(
 def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function traced under JAX's default promotion rules.
 
-    The user's rules (`jax_numpy_rank_promotion`, `jax_numpy_dtype_promotion`) are for the user's code.
+    The user's settings (`jax_numpy_rank_promotion`, `jax_numpy_dtype_promotion`) apply to the user's code.
     """
 
     @wraps(f)
@@ -50,23 +52,23 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_transfers() -> None:
-    """Refuse to run a program where JAX is told to let nothing pass between host and device.
+    """Check that JAX's transfer guard permits transfers to the device.
 
     Raises:
-        ExecutionError: it is.
+        ExecutionError: The guard forbids them.
     """
     asked: Any = jax.config
     for name in ("jax_transfer_guard", "jax_transfer_guard_host_to_device"):
         value = getattr(asked, name, None)
         if value in ("disallow", "disallow_explicit"):
             raise ExecutionError(
-                f"{name}={value!r} forbids what every run does: its seed and its data go to the device.",
-                hint='run it inside `with jax.transfer_guard("allow"):`.',
+                f"{name}={value!r} forbids transfers that every run needs, for its seed and its data.",
+                hint='run the program inside `with jax.transfer_guard("allow"):`.',
             )
 
 
 def device() -> Any:
-    """The device that programs run on: the default of this thread, as JAX has it."""
+    """Return the device that programs run on: JAX's default device of this thread."""
     given = cast(Any, jax.config).jax_default_device
     if given is None or isinstance(given, str):
         return jax.local_devices(backend=given)[0]
@@ -74,17 +76,17 @@ def device() -> Any:
 
 
 def list_peer_devices(first: Any) -> list[Any]:
-    """All devices of the kind of one, that one first."""
+    """List all devices of the same kind, `first` at the front."""
     return [first, *(other for other in first.client.devices() if other != first)]
 
 
 def device_count() -> int:
-    """How many devices there are of the kind that programs run on."""
+    """Return the number of devices of the kind that programs run on."""
     return len(list_peer_devices(device()))
 
 
 def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
-    """What makes any thread compute as this one does now: on its device, and as precisely."""
+    """Return a context manager for other threads: this thread's device, precision and 64-bit setting."""
     here, now = device(), cast(Any, jax.config)
     precision, wide = now.jax_default_matmul_precision, now.jax_enable_x64
 
@@ -102,7 +104,7 @@ def capture_jax_settings() -> Callable[[], AbstractContextManager[object]]:
 
 @cache
 def _memory(device: Any) -> Any:
-    """The memory of a device that arrays are made in."""
+    """Return the default memory of a device."""
     return jnp.zeros((), device=device).sharding
 
 
@@ -112,14 +114,14 @@ def _stacker(count: int) -> Callable[..., JaxArray]:
 
 
 def stack(values: Sequence[JaxArray]) -> JaxArray:
-    """Arrays of one shape along a new leading axis."""
+    """Stack arrays of one shape along a new leading axis."""
     return _stacker(len(values))(*values)
 
 
 def stack_points(
     values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype: str
 ) -> JaxArray:
-    """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
+    """Return a gathered slice in the given shape, from its points or from a stacked array."""
     if isinstance(values, tuple | list) and not values:
         return zeros(shape, dtype)
     if not isinstance(values, tuple | list):
@@ -129,7 +131,7 @@ def stack_points(
 
 
 def fitted(x: JaxArray, shape: tuple[int, ...]) -> JaxArray:
-    """The values in a shape of the same rank, cut or padded with zeros."""
+    """Cut an array to a shape of the same rank, or pad it with zeros."""
     if x.shape == shape:
         return x
     cut = x[tuple(slice(n) for n in shape)]
@@ -146,36 +148,36 @@ def full(shape: tuple[int, ...], dtype: str, fill: Any) -> JaxArray:
 
 @cache
 def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], JaxArray]:
-    """What makes arrays of one value that nobody else has."""
+    """Return a function that creates new arrays filled with one value."""
     return jax.jit(lambda: full(shape, dtype, fill))
 
 
-copied = jax.jit(jnp.copy)  # an array of the same values that nobody else has
-all_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # such copies of a tree's arrays
+copied = jax.jit(jnp.copy)  # a new array that shares no memory
+all_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # the same for a tree of arrays
 
 
 def seed_words(seed: int) -> tuple[JaxArray, JaxArray]:
-    """The run's seed as two unsigned words."""
+    """Return the seed of a run as two unsigned words."""
     high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
     return jnp.asarray(high), jnp.asarray(low)
 
 
 def has_wide_types() -> bool:
-    """Whether JAX was told to have 64-bit types; it would narrow them otherwise."""
+    """Whether 64-bit types are enabled in JAX."""
     asked: Any = jax.config
     return bool(asked.jax_enable_x64)
 
 
 def to_device(array: Array) -> JaxArray:
-    """Return an array of the host on the device; see `storable`."""
+    """Copy an array of the host to the device, after conversion by `storable`."""
     return jnp.asarray(storable(array))
 
 
 def storable(array: Any) -> Any:
-    """Return an array of the host in a type of JAX: 64 bits become 32 if it has no wider types.
+    """Convert 64-bit types to 32 bits, unless 64-bit types are enabled in JAX.
 
     Raises:
-        ShapeError: it holds integers out of range.
+        ShapeError: An integer is out of range.
     """
     if array.dtype.itemsize < 8 or array.dtype.kind not in "iuf" or has_wide_types():
         return array
@@ -185,50 +187,50 @@ def storable(array: Any) -> Any:
 
 
 def bind(array: JaxArray | Array) -> JaxArray:
-    """The array bound to the device, as what `bound` kernels make."""
+    """Bind an array to the device, like the results of kernels compiled with `bound`."""
     return jax.device_put(array, _memory(device()))
 
 
 def wait(made: Any) -> Any:
-    """The arrays in it, once they are there."""
+    """Wait until all arrays are computed, and return them."""
     return jax.block_until_ready(made)
 
 
 def is_taken_over(value: Any) -> bool:
-    """Whether it is an array that a kernel was given to overwrite."""
+    """Whether a value is an array that was donated to a kernel."""
     return isinstance(value, jax.Array) and value.is_deleted()
 
 
 def to_host(array: JaxArray) -> JaxArray:
-    """A copy in the host's page-locked memory; returns when it is complete."""
+    """Copy an array to page-locked memory of the host, and wait for the copy."""
     there = array.sharding.with_memory_kind("pinned_host")
     return jax.block_until_ready(jax.device_put(array, there))
 
 
 def from_host(array: JaxArray, home: Any) -> JaxArray:
-    """A copy of what `to_host` made, where the original was (its `sharding`); returns when complete."""
+    """Copy an array of `to_host` back to `home`, the sharding of the original, and wait for the copy."""
     return jax.block_until_ready(jax.device_put(array, home))
 
 
 def device_memory() -> int | None:
-    """The bytes that the device has for us; None where it does not say, as a CPU."""
+    """Return the bytes of memory that JAX can use on the device; None on a CPU."""
     stats = device().memory_stats() or {}
     return stats.get("bytes_limit")
 
 
 def memory_in_use() -> Callable[[], int | None]:
-    """What says, on any thread, how many bytes arrays take on this one's device; None on a CPU."""
+    """Return a function for any thread: the bytes of arrays on this thread's device, or None on a CPU."""
     here = device()
     return lambda: (here.memory_stats() or {}).get("bytes_in_use")
 
 
 def is_accelerated() -> bool:
-    """Whether programs run on another device than the CPU."""
+    """Whether programs run on a device other than the CPU."""
     return device().platform != "cpu"
 
 
 def device_name() -> str:
-    """What programs run on."""
+    """Return a description of the device that programs run on."""
     here = device()
     cores = f" of {os.cpu_count()} cores" if not is_accelerated() else ""
     return f"{here.platform} {here.device_kind}{cores}"

@@ -1,8 +1,8 @@
-"""What each operation kind is in `jax.numpy`.
+"""Translation of operations to `jax.numpy`, a rule per kind.
 
-Axes of symbolic length run at a static capacity, with the valid length beside them: elements beyond
-it are arbitrary, and the rules that combine elements along such an axis mask them (`PADDING` states
-the rule per kind). So one kernel serves every point.
+Axes of symbolic length have a static capacity and a traced valid length, so one kernel serves every point.
+Elements beyond the valid length are arbitrary. Rules that combine elements along such an axis mask them
+(`PADDING` lists the rule per kind).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from timerl_nb.runtime.jax_backend.user_function_calls import evaluate_jax_funct
 
 
 def _plain(f: Callable[..., Any]) -> Rule:
-    """A rule that needs the operands alone."""
+    """Return a rule that uses only the operands."""
     return lambda scope, op, args, sizes: f(*args)
 
 
@@ -40,8 +40,9 @@ def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
     array = jnp.asarray(attrs.value.array) if argument is None else argument
     if not attrs.dims:
         return array
-    # XLA gathers into an array of its own, and slices where it reads. It would fold slices of a
-    # constant, and multiply by reciprocals of divisors, which are 0 beyond 8.5e37.
+    # XLA would write the result of a gather to a new array, but reads a slice in place. In a constant array, it
+    # would fold the slices, and replace divisions by multiplications with reciprocals, which are 0 for divisors
+    # above 8.5e37.
     parts = None if argument is None else _parts_of(scope, attrs)
     if parts is not None:
         whole = tuple(parts.get(d, slice(None)) for d in attrs.dims)
@@ -57,7 +58,7 @@ def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
 
 
 def _parts_of(scope: Scope, attrs: ConstAttrs) -> dict[str, slice] | None:
-    """The static range of a given array along each of its axes; None where one moves or ends early."""
+    """Return the static range of a given array along each axis; None if an axis moves or ends early."""
     found: dict[str, slice] = {}
     for k, (name, n) in enumerate(zip(attrs.axes, scope.shape(attrs.sizes), strict=True)):
         first = attrs.starts[k] if attrs.starts else ZERO
@@ -81,14 +82,14 @@ def _unit(drawn: JaxArray) -> JaxArray:
 
 
 def _floordiv(x: JaxArray, y: JaxArray) -> JaxArray:
-    """An integer divided by 0 is 0, as in NumPy; XLA leaves it open."""
+    """Divide; an integer divided by 0 is 0, as in NumPy. XLA leaves it undefined."""
     if jnp.issubdtype(y.dtype, jnp.floating):
         return jnp.floor_divide(x, y)
     return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
 
 
 def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
-    """An integer to a negative power is 1 / x**-y without its fraction, and 0 of 0."""
+    """Raise to a power; an integer to a negative power is 1 / x**-y rounded towards zero, and 0 for x = 0."""
     if jnp.issubdtype(y.dtype, jnp.floating):
         return jnp.power(x, y)
     kind = jnp.promote_types(x.dtype, y.dtype)
@@ -98,18 +99,18 @@ def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
         made, base, left = state
         return jnp.where(left % 2 == 1, made * base, made), base * base, left // 2
 
-    # by squaring, to the last bit: `jnp.power` takes the lowest bits of an exponent alone
+    # squaring is exact: `jnp.power` uses only the low bits of an exponent
     start = (jnp.ones_like(x), x, jnp.maximum(y, 0))
     made = jax.lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
-    sign = jnp.where(y % 2 == 0, 1, x)  # of 1 and -1, the two that have a whole reciprocal
+    sign = jnp.where(y % 2 == 0, 1, x)  # for x = 1 and x = -1, which have integer reciprocals
     return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
 
 
 def _orthonormal(x: JaxArray) -> JaxArray:
-    """Column by column, without LAPACK: a later process can load what calls no library.
+    """Orthonormalise column by column, without LAPACK, as only such a program can be loaded by another process.
 
-    What lies along the columns before is taken away twice, after which rounding leaves nothing of it
-    (Giraud et al. 2005).
+    The projection on earlier columns is subtracted twice, which is enough for rounding errors (Giraud et
+    al. 2005).
     """
 
     def column(k: JaxArray, q: JaxArray) -> JaxArray:
@@ -191,7 +192,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "concat": positions.concat,
     "reindex": positions.reindex,
 }
-# Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
+# Kinds that only move half-precision values. `dot` multiplies them and accumulates in float32.
 _AS_IT_IS: Final = frozenset(
     LAYOUT
     | {
@@ -213,44 +214,44 @@ _AS_IT_IS: Final = frozenset(
 def compute(
     scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Sequence[Sequence[Size]]
 ) -> JaxArray:
-    """An operation's value; in half precision by way of float32, rounded once."""
+    """Compute an operation. Half precision is computed in float32 and rounded once."""
     half = [NUMPY[name] for name in HALF]
     if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):
         args = [x.astype(jnp.float32) if x.dtype in half else x for x in args]
         return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
-    # where JAX has 64-bit types, it makes such positions and sums
+    # with 64-bit types enabled, JAX returns some positions and sums in 64 bits
     found = RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
     return found if op.inputs else scope.constrain_sharding(found, op.shape)
 
 
 NO_RULE: Final[Mapping[str, str]] = {
-    "merge": "a name for one of its branches' values; never executed",
-    "accumulate": "its operand is added to a slot by the dataflow that makes it",
+    "merge": "a name for the values of its branches; never executed",
+    "accumulate": "the kernel that computes its operand adds it to an accumulator",
     "dataflow": "traced operation by operation",
     "output": "a sink",
-    "bound": "a sink that the host runs",
-    "checkpoint": "a sink that the host runs",
-    "call": "a sink that the host runs",
-    "udf": "a function that the host runs",
+    "bound": "a sink that runs on the host",
+    "checkpoint": "a sink that runs on the host",
+    "call": "a sink that runs on the host",
+    "udf": "a function that runs on the host",
 }
 
-# What a kind does with the elements of an axis beyond its valid length.
+# Treatment of elements beyond the valid length of an axis, per kind.
 PADDING: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sum", "discounted_sum", "sliding_sum", "dot"), "zeros"),
     **dict.fromkeys(("conv", "linear_scan", "scatter_add"), "zeros"),
     "prod": "ones",
-    **dict.fromkeys(("max", "argmax", "sliding_max"), "the least value"),
-    **dict.fromkeys(("min", "argmin", "sliding_min"), "the greatest value"),
-    "argsort": "last of all",
+    **dict.fromkeys(("max", "argmax", "sliding_max"), "the smallest value"),
+    **dict.fromkeys(("min", "argmin", "sliding_min"), "the largest value"),
+    "argsort": "sorted last",
     "gather": "zeros, as beyond the axis",
-    "scatter_set": "left out: beyond the axis, and beyond the positions",
-    "concat": "left out: each operand begins where the one before it ends",
+    "scatter_set": "ignored: beyond the axis, and beyond the positions",
+    "concat": "skipped: each operand starts at the end of the previous one",
     **dict.fromkeys(("transpose", "expand"), "carried along"),
     "orthonormal": "carried along: its own axes have fixed sizes",
-    "reindex": "left out where zeros stand for it; else carried along, as nobody reads it",
+    "reindex": "skipped if zeros replace it; else carried along, as nothing reads it",
 }
-# Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
+# Kinds that move elements along an axis, and so cannot run if its valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
-    "reshape": "elements would move between the axis and others",
-    "jaxed": "its function would take for values what lies beyond the end",
+    "reshape": "elements would move between this axis and others",
+    "jaxed": "the function would read values beyond the end",
 }

@@ -1,4 +1,4 @@
-"""Random bits in JAX: `compiler/ir/random_bits`, with its rounds written out or as a loop."""
+"""Random bits in JAX, with the rounds of threefry unrolled or in a loop (`compiler/ir/random_bits`)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from timerl_nb.compiler.symbolic.index_expressions import sym
 from timerl_nb.runtime.jax_backend.jax_engine import as_jax_promotes
 from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scope, grid_of
 
-# XLA computes what is written out anew in each fused loop that reads it, often ten times, which a loop
-# spares; to begin one takes as long as a few hundred numbers. Arrays of more than MOST_LOOPED are gone
-# through once, not once for every turn.
+# XLA recomputes unrolled rounds in each fused loop that reads them, often ten times. A loop avoids this, but
+# starting it costs as much as a few hundred numbers. Arrays above MOST_LOOPED are unrolled, as a loop passes
+# over the whole array in every round.
 _WORTH: Final = 1 << 8
 
-_written_out = jax.jit(as_jax_promotes(random_bits.threefry))  # traced once for arrays of one shape
+_written_out = jax.jit(as_jax_promotes(random_bits.threefry))  # traced once per shape
 
 
 def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    """The bits of a draw."""
+    """Return the random bits of a draw."""
     attrs: RngAttrs = op.attrs
     lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
     along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
@@ -55,9 +55,9 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
 
 
 def _in_words(coord: JaxArray, turn: Sequence[JaxArray]) -> Words:
-    """A coordinate a few turns from the present one as its low and high word."""
+    """Return the low and the high word of a coordinate near the current iteration."""
     seen, low, high = turn
-    by = coord - seen  # modulo 2**32: negative numbers are the greater ones
+    by = coord - seen  # modulo 2**32: a negative difference is a large number
     moved, back = low + by, by >> 31 != 0
     over = (~back & (moved < low)).astype(jnp.uint32)
     under = (back & (moved > low)).astype(jnp.uint32)
@@ -65,10 +65,12 @@ def _in_words(coord: JaxArray, turn: Sequence[JaxArray]) -> Words:
 
 
 def threefry(key: Words, counter: Words, *, once: bool) -> Words:
-    """`randomness.threefry` in the form that suits the place.
+    """Compute `random_bits.threefry`, unrolled or in a loop.
 
     Args:
-        once: it is in no loop, so that a fifth of the operations to compile is worth more.
+        key: Words of the key.
+        counter: Words of the counter.
+        once: Whether the code runs outside of all loops; a loop is then preferred, as it compiles faster.
     """
     count = prod(jnp.broadcast_shapes(*(x.shape for x in (*key, *counter))))
     looped = count <= MOST_LOOPED and (once or count >= _WORTH)

@@ -1,4 +1,4 @@
-"""Operations in JAX that combine elements along axes: reductions, windows, scans, contractions."""
+"""JAX rules of operations that combine elements along axes: reductions, windows, scans, contractions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> Jax
         return _FOLD[op.kind](x, axis=attrs.axes)
     found = _FOLD[op.kind](x, axis=attrs.axes, initial=nothing)
     if is_float(op.dtype) and any(scope.is_divided(sizes[0][k]) for k in attrs.axes):
-        # each device has that of its part, and XLA compares these: what is greater than NaN is not NaN
+        # XLA compares the results of the devices with `>`, which would lose a NaN
         return jnp.where(jnp.isnan(x).any(attrs.axes), jnp.nan, found)
     return found
 
@@ -71,7 +71,7 @@ def discounted_sum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -
         powers = (n if length is None else length) - 1 - powers
     weights = jnp.asarray(attrs.gamma, x.dtype) ** jnp.maximum(powers, 0).astype(x.dtype)
     along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.ndim)])
-    # a power may be infinite, and times the zeros beyond the length no number
+    # beyond the length, the product of an infinite power and zero would be NaN
     return mask_padding(scope, along * x, sizes[0], (attrs.axis,), 0).sum(attrs.axis)
 
 
@@ -96,7 +96,7 @@ def sliding(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
         if reduce == "sum":
             with np.errstate(over="ignore"):
                 power = (np.float64(attrs.gamma) ** distance).astype(kind)
-            # where the power is infinite, what lies beyond the end still adds nothing
+            # with an infinite power, zeros beyond the end must still add zero
             far = far * power if np.isfinite(power) else jnp.where(far == 0, far, far * power)
         return COMBINE[reduce](near, far)
 
@@ -111,7 +111,7 @@ def _windows(
     fill: Any,
     join: Callable[[JaxArray, JaxArray, int], JaxArray],
 ) -> JaxArray:
-    """Elements k to k + window joined at each k, by doubling: log2(window) passes over x."""
+    """Join elements k to k + window at each k, by doubling: log2(window) passes over x."""
 
     def shift(y: JaxArray, k: int) -> JaxArray:
         widths = [(0, k, 0) if a == axis else (0, 0, 0) for a in range(y.ndim)]
@@ -142,7 +142,7 @@ def dot(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
 
 
 def _sharded_labels(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
-    """The labels of axes that lie in parts on several devices."""
+    """Return the labels of axes that are divided among devices."""
     pairs = (pair for text, shape in zip(labels, sizes, strict=True) for pair in zip(text, shape))  # noqa: B905
     return {label for label, size in pairs if scope.is_divided(size)}
 
@@ -150,10 +150,10 @@ def _sharded_labels(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]
 def _contract(
     attrs: DotAttrs, left: JaxArray, right: JaxArray, wide: Any, divided: set[str]
 ) -> JaxArray:
-    """The contraction, with axes that go together everywhere as one.
+    """Contract two arrays, with adjacent axes merged if they are adjacent in all three label strings.
 
-    XLA would copy operands that it contracts over two axes. But no device could hold its part of a
-    `divided` axis within another.
+    XLA would copy operands for a contraction over two axes. An axis in `divided` is never merged into
+    the axis before it, as no device could hold its part of the merged axis.
     """
     labels = [attrs.left, attrs.right, attrs.out]
     of = dict(zip(attrs.left + attrs.right, left.shape + right.shape, strict=True))
@@ -173,9 +173,9 @@ def _contract(
 def _apply_dot_general(
     left: JaxArray, right: JaxArray, labels: Sequence[str], wide: Any
 ) -> JaxArray:
-    """The contraction as one of XLA's: `jnp.einsum` would be it, but JAX remembers every call of that.
+    """Contract two arrays by `lax.dot_general`. (`jnp.einsum` would add an entry to JAX's cache per call.)
 
-    The operands' order is that in which the result need not be transposed, if there is one.
+    The operands are exchanged if this avoids a transposition of the result.
     """
     one, two, out = labels
     left, one = _sum_unshared_labels(left, one, two + out)
@@ -199,7 +199,7 @@ def _apply_dot_general(
 
 
 def _sum_unshared_labels(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
-    """An operand summed over the labels that only it has."""
+    """Sum an operand over the labels that nothing else has."""
     alone = tuple(k for k, label in enumerate(text) if label not in others)
     return (x.sum(axis=alone, dtype=x.dtype) if alone else x), "".join(
         k for k in text if k in others
@@ -207,13 +207,13 @@ def _sum_unshared_labels(x: JaxArray, text: str, others: str) -> tuple[JaxArray,
 
 
 def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    """JAX's convolution: labels that play one part are merged into one axis."""
+    """Convolve by JAX's convolution, with axes of the same role merged into one."""
     a: ConvAttrs = op.attrs
     shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
     parts = _sharded_labels(scope, (a.left, a.right), sizes)
 
     def order_labels(labels: list[str]) -> list[str]:
-        """What is divided stays so where it is outermost."""
+        """Put divided axes first, as the outermost axis stays divided after merging."""
         return sorted(labels, key=lambda label: label not in parts)
 
     summed = order_labels([x for x in a.left if x not in a.out])
@@ -268,7 +268,7 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     )
 
     if attrs.reverse and (length := scope.length(sizes[0][attrs.axis])) is not None:
-        # the first one of all has nothing before it: what stands beyond the length is no value
+        # the last valid element starts a reversed scan: padding after it must not contribute
         place = jax.lax.broadcasted_iota(jnp.int32, factor.shape, attrs.axis)
         factor = jnp.where(place == length - 1, jnp.zeros_like(factor), factor)
 
@@ -282,7 +282,7 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
 
 
 def _runs_in_order() -> bool:
-    """Whether a loop is faster than a scan by doubling: a processor of few lanes reads each once."""
+    """Whether a sequential loop is faster than a parallel scan, as on a CPU."""
     return not is_accelerated()
 
 
@@ -294,7 +294,7 @@ def _next(factor: JaxArray, before: JaxArray, term: JaxArray, *, restarts: bool)
 def _in_order(
     factor: JaxArray, term: JaxArray, axis: int, *, reverse: bool, restarts: bool = False
 ) -> JaxArray:
-    """The recurrence one step after the other."""
+    """Evaluate a recurrence sequentially."""
 
     def step(y: JaxArray, ab: tuple[JaxArray, JaxArray]) -> tuple[JaxArray, JaxArray]:
         y = _next(ab[0], y, ab[1], restarts=restarts)
@@ -302,6 +302,6 @@ def _in_order(
 
     factor, term = jnp.moveaxis(factor, axis, 0), jnp.moveaxis(term, axis, 0)
     start = jnp.zeros(term.shape[1:], term.dtype)
-    factor = factor.at[-1 if reverse else 0].set(0)  # the first has none before it
+    factor = factor.at[-1 if reverse else 0].set(0)  # the first element has no predecessor
     result = jax.lax.scan(step, start, (factor, term), reverse=reverse)[1]
     return jnp.moveaxis(result, 0, axis)

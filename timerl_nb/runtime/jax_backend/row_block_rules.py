@@ -1,4 +1,4 @@
-"""Blocks inside a kernel: rows are written in place, and slices are cut without leaving it."""
+"""Blocks of rows inside a kernel: writing a row in place, and reading ranges of rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import JaxArray, Scop
 
 
 def with_row(block: JaxArray, row: JaxArray, value: JaxArray, *, cut: bool) -> JaxArray:
-    """The block with one row replaced; in place, where the block is taken over.
+    """Replace one row of a block, in place if the block is donated.
 
     Args:
-        cut: `row` may lie outside; then the block stays as it is.
+        block: The block.
+        row: Number of the row.
+        value: New value of the row.
+        cut: Whether `row` may lie outside of the block, which then stays unchanged.
     """
     if cut:
         old = jax.lax.dynamic_index_in_dim(block, row, 0, keepdims=False)
@@ -25,7 +28,7 @@ def with_row(block: JaxArray, row: JaxArray, value: JaxArray, *, cut: bool) -> J
 
 
 def rows(scope: Scope, block: JaxArray, first: Lin, count: int) -> JaxArray:
-    """`count` rows of a block from the row `first`; arbitrary ones where it has no more."""
+    """Return `count` rows of a block from row `first`; rows beyond its end have arbitrary values."""
     size = block.shape[0]
     if not first.symbols.intersection(scope.point):
         start = evaluate(first, scope.bounds)

@@ -1,4 +1,4 @@
-"""What a kernel knows while JAX traces it, and how axes of varying length are masked."""
+"""Context of a kernel during tracing, and masks for axes of varying length."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ JaxArray = Any  # a JAX array, traced or not
 
 @dataclass(frozen=True)
 class Division:
-    """Arrays with an axis as long as a bound lie in parts on several devices.
+    """Distribution over several devices of arrays that have an axis for a bound.
 
     Attributes:
-        place: an array, divided along an axis.
+        bound: Name of the bound.
+        place: Constrains an array to be divided along an axis.
     """
 
     bound: str
@@ -32,7 +33,7 @@ class Division:
 
 @dataclass(frozen=True)
 class AxisBlock:
-    """That axes as long as a dimension's bound are `size` of its points, from `start` on."""
+    """Tile of a dimension: axes for the dimension have only `size` points, from `start`."""
 
     dim: Dim
     start: JaxArray
@@ -42,13 +43,13 @@ class AxisBlock:
         return not isinstance(size, int) and size.as_symbol == self.dim.bound
 
     def static_sizes(self, capacity: Callable[[Size], int]) -> Callable[[Size], int]:
-        """The static sizes of axes, given those for all points."""
+        """Return the static size of axes, given a function for all points."""
         return lambda size: self.size if self.is_along(size) else capacity(size)
 
 
 @dataclass(frozen=True)
 class Called:
-    """A call of a function of the user's own: of an operation, along axes, for some arrays; what it made."""
+    """Call of a user function in a kernel: operation, batched axes, arguments and results."""
 
     op: Op
     function: PureFunction
@@ -59,22 +60,22 @@ class Called:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a kernel knows while it is traced.
+    """Context of a kernel during tracing.
 
     Attributes:
-        bounds: the actual bounds.
-        point: the traced values of the dimensions that the kernel depends on.
-        seed: the two words of the run's seed.
-        seeds: the dimension whose coordinate is added to it, if one counts seeds.
-        capacity: the static size of an axis, the greatest it has at any point.
-        varies: whether it has less at some point.
-        division: how arrays lie on several devices, if they do.
-        once: it is in no loop, so that it matters more how long it takes to compile.
-        block: the part of all points of a dimension that it computes, if it is one.
-        given: the arrays of constants that are arguments of the program.
-        endless, turn: the dimension without an end, if there is one, and the words of the turn
-            (`runtime.turn_counter`).
-        called: the calls of functions of the user's own.
+        bounds: Values of the bounds.
+        point: Traced coordinates that the kernel depends on.
+        seed: Two words of the run's seed.
+        seeds: Dimension of several seeds, whose coordinate is added to the seed; None for one seed.
+        capacity: Returns the static size of an axis: its maximum over all points.
+        varies: Returns whether an axis is shorter at some points.
+        division: Distribution of arrays over several devices; None for one device.
+        once: Whether the code runs outside of all loops, where compile time matters more.
+        block: Tile that the kernel computes; None for all points.
+        given: Constant arrays that are arguments of the program.
+        endless: Unbounded dimension; None if there is none.
+        turn: Words of the current iteration along it (`runtime.state.iteration_counter`).
+        called: Calls of user functions so far.
     """
 
     bounds: Mapping[str, int]
@@ -92,26 +93,26 @@ class Scope:
     called: dict[Any, Called] = field(default_factory=dict[Any, Called])
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
-        """A traced index expression or condition."""
+        """Evaluate an index expression or condition on traced coordinates."""
         return values(e, {**self.bounds, **self.point, **(also or {})}, jnp)
 
     def shape(self, sizes: Sequence[Size]) -> tuple[int, ...]:
         return tuple(self.capacity(s) for s in sizes)
 
     def length(self, size: Size) -> JaxArray | None:
-        """The valid length of an axis where it can be less than its capacity."""
+        """Return the valid length of an axis; None if it always equals the capacity."""
         if isinstance(size, int) or not self.varies(size):
             return None
         return jnp.maximum(self.value(size), 0)
 
     def is_divided(self, size: Size) -> bool:
-        """Whether an axis of that size lies in parts on several devices."""
+        """Whether an axis is divided among several devices."""
         if self.division is None or isinstance(size, int):
             return False
         return size.as_symbol == self.division.bound
 
     def constrain_sharding(self, x: JaxArray, sizes: Sequence[Size]) -> JaxArray:
-        """An array that was made of nothing, where it is needed."""
+        """Divide an array without operands (data, random draws) among the devices."""
         axis = next((k for k, size in enumerate(sizes) if self.is_divided(size)), None)
         if self.division is None or axis is None:
             return x
@@ -124,7 +125,7 @@ Rule = Callable[[Scope, Op, Sequence[JaxArray], Sequence[Sequence[Size]]], JaxAr
 def mask_padding(
     scope: Scope, x: JaxArray, sizes: Sequence[Size], axes: Sequence[int], fill: Any
 ) -> JaxArray:
-    """The operand with what lies beyond the valid lengths of `axes` replaced by `fill`."""
+    """Replace the elements beyond the valid lengths of `axes` by `fill`."""
     for axis in axes:
         length = scope.length(sizes[axis])
         if length is not None:
@@ -138,7 +139,7 @@ def mask_padding(
 def holding_nans(
     scope: Scope, arrays: Sequence[JaxArray], shapes: Sequence[Sequence[Size]]
 ) -> JaxArray:
-    """Which arrays hold a NaN up to their true lengths."""
+    """Return a boolean per array: whether it has a NaN within its true lengths."""
     found: list[JaxArray] = []
     for x, sizes in zip(arrays, shapes, strict=True):
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -151,7 +152,7 @@ def holding_nans(
 def grid_of(
     scope: Scope, axes: Sequence[str], sizes: Sequence[Size], starts: Sequence[Lin] = ()
 ) -> dict[str, JaxArray]:
-    """The dimensions in `axes` as arrays that vary along their own axes, from `starts` on."""
+    """Return the coordinates of the dimensions `axes`, each as an array along its axis."""
     shape = scope.shape(sizes)
     found: dict[str, JaxArray] = {}
     for k, (name, n) in enumerate(zip(axes, shape, strict=True)):

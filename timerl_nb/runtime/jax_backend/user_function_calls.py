@@ -1,4 +1,4 @@
-"""JAX functions of the user's own inside a kernel: mapped over axes, and called once for all their values."""
+"""User-defined JAX functions inside a kernel: mapped over axes, and called once for all their results."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import Called, JaxArr
 
 
 def evaluate_jax_function(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    """One value of a function; its other values, of the same operands, are known from then on."""
+    """Return one result of a user function. Its other results are stored for later operations."""
     attrs: JaxedAttrs = op.attrs
     value = _values(scope, op, attrs.function, attrs.along, args)[attrs.out]
     shape, dtype = scope.shape(op.shape), NUMPY[attrs.type.dtype]
     if (value.shape, value.dtype) != (shape, dtype):
         own = [*value.shape[len(attrs.axes) :]]
         raise ExecutionError(
-            f"{attrs.name} returned {value.dtype}{own} as value {attrs.out}, which is declared as "
+            f"{attrs.name} returned {value.dtype}{own} as value {attrs.out}, but it is declared as "
             f"{dtype.name}{[*shape[len(attrs.axes) :]]}.",
             origin=op.origin,
-            hint="return arrays of the declared shapes, or declare what it returns in out=.",
+            hint="return arrays of the declared shapes, or correct out=.",
         )
     return value
 
 
 def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
-    """The sum of a function's value over axes, where one call makes it at once.
+    """Return the sum of a function's result over axes, if a single call can compute it.
 
-    So are gradients by what points share, as weights are: else each point would have one of its own.
+    Gradients of shared operands, such as weights, are computed this way. Otherwise each point would store
+    its own gradient before the sum.
     """
     made = next((one for one in scope.called.values() if any(x is y for y in one.values)), None)
     if made is None:
@@ -58,7 +59,7 @@ def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
 
 
 def _in_front(x: JaxArray, k: int, along: Along, order: Sequence[int]) -> JaxArray:
-    """Operand `k` with the axes in front that it has of those in `along`, in an order."""
+    """Move those axes in `along` that operand `k` has to the front, in a given order."""
     mine = [axis for axis in range(len(along)) if along[axis][k]]
     to = [mine.index(axis) for axis in order if along[axis][k]]
     if to == sorted(to):
@@ -70,7 +71,7 @@ def _values(
     scope: Scope, op: Op, function: PureFunction, along: Along, args: Sequence[JaxArray]
 ) -> tuple[JaxArray, ...]:
     key = (function, along, tuple(map(id, args)))
-    if key not in scope.called:  # with the operands, so that no others get their ids
+    if key not in scope.called:  # `Called` refers to the arguments, so their ids stay unique
         made = _call_vmapped(function, along, op, args)
         scope.called[key] = Called(op, function, along, tuple(args), made)
     return scope.called[key].values
@@ -88,14 +89,14 @@ def _call_vmapped(
     except Exception as error:
         *_, frame = extract_tb(error.__traceback__)
         raise ExecutionError(
-            f"{attrs.name} cannot be part of a kernel: {type(error).__name__}: {first_line(error)}",
+            f"{attrs.name} cannot run in a kernel: {type(error).__name__}: {first_line(error)}",
             origin=op.origin,
             evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}",
-            hint="a JAX function runs for all points together, by jax.vmap, where it can; what has no "
-            "rule for that is trl.udf's, on the host.",
+            hint="write it with operations that jax.vmap can batch, or call it by trl.udf, which runs it on "
+            "the host.",
         ) from error
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without JAX's explanations."""
+    """Return the first line of an error's message."""
     return (str(error).strip().splitlines() or [""])[0]

@@ -1,7 +1,7 @@
-"""XLA's compilations on disk: what one process compiled, the next one loads.
+"""Persistent cache of XLA's compilations, shared between processes.
 
-The cache is JAX's own, in a folder of ours. Whoever has given JAX a folder keeps it, with its settings.
-What lies in such a folder is machine code that JAX loads: only the user may write to it.
+It is JAX's cache in a folder of TimeRL-nb. If the user has set a folder in JAX, that setting stays
+unchanged. The folder contains machine code that JAX loads, so only the user may write to it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import jax
 
 from timerl_nb.base.options import cache_folder
 
-MOST: Final = 1 << 30  # bytes that stay in the folder from one process to the next
+MOST: Final = 1 << 30  # maximum bytes in the folder
 
 
 def use_cache() -> None:
-    """Let JAX find what it has compiled before, and keep what it compiles from now on."""
+    """Enable JAX's persistent cache, unless the user has configured it."""
     folder = cache_folder()
     theirs = jax.config.values["jax_compilation_cache_dir"]
     if folder is not None and theirs is None:
@@ -30,7 +30,7 @@ def use_cache() -> None:
 
 
 def our_folder() -> Path | None:
-    """The folder that JAX uses, where it is ours, and nobody else may write to it."""
+    """Return the folder of the cache, if JAX uses ours and nobody else may write to it."""
     use_cache()
     folder = cache_folder()
     used = jax.config.values["jax_compilation_cache_dir"]
@@ -41,23 +41,23 @@ def our_folder() -> Path | None:
 
 @cache
 def _use(folder: Path) -> None:
-    """Open a folder; where it cannot be used, say so, once."""
+    """Enable the cache in a folder; warn once if that is impossible."""
     why = _prepare_folder(folder)
     if why:
         warnings.warn(
-            f"{folder} {why}: programs are compiled anew in every process. "
-            "TIMERL_CACHE names another folder, or switches the cache off with 0.",
+            f"{folder} {why}, so programs are compiled again in every process. "
+            "Set TIMERL_CACHE to another folder, or to 0 to disable the cache.",
             stacklevel=2,
         )
         return
-    # small functions count: there are many, and each takes longer to compile than to load
+    # cache small functions, too: there are many, and each compiles more slowly than it loads
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _prepare_folder(folder: Path) -> str:
-    """Make the folder, and take the oldest away where it holds too much; says why it is of no use."""
+    """Create the folder and delete old files; return the reason if it cannot be used."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _shrink(folder)
@@ -67,7 +67,7 @@ def _prepare_folder(folder: Path) -> str:
 
 
 def _distrust_reason(folder: Path) -> str:
-    """Why nothing is loaded from a folder; empty where it can be."""
+    """Return the reason for not loading from a folder; "" if it is safe."""
     try:
         about = folder.stat()
     except OSError as error:
@@ -75,12 +75,12 @@ def _distrust_reason(folder: Path) -> str:
     if hasattr(os, "getuid") and about.st_uid != os.getuid():
         return "belongs to another user"
     if about.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
-        return "may be written by others"
+        return "can be written by other users"
     return "" if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else "cannot be written"
 
 
 def _shrink(folder: Path) -> None:
-    """Remove what was used longest ago, until the rest is not too much."""
+    """Delete the least recently used files above the size limit."""
     held = 0
     for _, size, path in sorted(_entries(folder), reverse=True):
         held += size
@@ -89,10 +89,10 @@ def _shrink(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each file of the cache was used last, and its size; drafts that were left are among them."""
+    """Yield the last use and the size of each file, including abandoned temporary files."""
     for path in folder.glob("*-cache*"):
         try:
             about = path.stat()
-        except FileNotFoundError:  # another process was faster
+        except FileNotFoundError:  # another process has deleted it
             continue
         yield max(about.st_atime, about.st_mtime), about.st_size, path
