@@ -1,1 +1,1 @@
-"""XLA executor: the whole loop nest as a few XLA programs whose loops carry the buffers."""
+"""XLA executor: runs the loop nest as a few XLA programs, whose loops carry the buffers."""

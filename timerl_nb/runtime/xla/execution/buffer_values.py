@@ -1,4 +1,4 @@
-"""Values of a lowered program by tensor and point: out of its buffers, and into them again."""
+"""Conversion between buffers of a lowered program and values by tensor and point."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
 class Placed:
-    """Finds the places of values at a cut."""
+    """Locates values in buffers at a cut."""
 
     def __init__(self, lowered: Lowered, cut: Cut | None) -> None:
         self._lowered, self._cut = lowered, cut
         self._plan, self._layout, self._cuts = lowered.plan, lowered.layout, lowered.cuts
 
     def read_values(self, tensor: Tensor, points: Array, buffer: Callable[[str], Array]) -> Held:
-        """The values at points, none of which is on the host."""
+        """Return the values at points, none of which is swapped to the host."""
         op = self._plan.pdg[tensor[0]]
         kind = op.outputs[tensor[1]].type
         shape = self._plan.sizes.shape(op, kind.shape)
@@ -36,10 +36,10 @@ class Placed:
         return points, found
 
     def _homes_of_points(self, tensor: Tensor, points: Array) -> Iterable[tuple[Home, Array]]:
-        """Where values are, with which of them are there.
+        """Yield the homes of a tensor's values, each with a mask of its points.
 
-        A tensor that is read through merges alone lies in their recurrences' buffers, in each for as
-        long as it is read through that merge.
+        If a tensor is read only through merges, its values are in the buffers of these merges. Each buffer has
+        those values that are still needed through its merge.
         """
         homes, everywhere = self._layout.homes[tensor], np.ones(len(points), np.bool_)
         by_name = {home.buffer.name: home for home in homes}
@@ -58,7 +58,7 @@ class Placed:
                     yield self._choose_home(anchor.buffer.name, by_name), there
 
     def _choose_home(self, name: str, homes: Mapping[str, Home]) -> Home:
-        """A home, or the one beside it where nobody reads on but from there: no turn leaves the other."""
+        """Return a home, or the home of its latest value if the loop does not keep the first one alive."""
         flow, cut = self._lowered.flow, self._cut
         if cut is not None and latest_name(name) in homes:
             loop = self._cuts.loop(cut)
@@ -67,17 +67,17 @@ class Placed:
         return homes[name]
 
     def _coordinates(self, home: Home, tensor: Tensor, points: Array) -> list[Array]:
-        """The coordinates of points in the buffer of a home."""
+        """Return the coordinates of points in the buffer of a home."""
         domain = self._plan.pdg[tensor[0]].outputs[tensor[1]].domain
         env = {**self._plan.bounds, **dict(zip(domain, points.T, strict=True))}
         found = [values(e, env) for e in home.coordinates]
         return [np.broadcast_to(one, len(points)) for one in found]
 
     def write_values(self, held: Mapping[Tensor, Held]) -> dict[str, Array]:
-        """The buffers as they were when values had been written in the order in which they were made.
+        """Return buffers with the given values, as if they had been written in the order of computation.
 
-        What a place holds is what was written there last, so that what lives is found where it is
-        looked for, whatever else was there.
+        A slot contains the value that was written last. So every live value is in its slot, even if earlier
+        values used the same one.
         """
         writes: dict[str, list[tuple[Array, Array, Array]]] = {}
         buffers: dict[str, Buffer] = {}
@@ -102,7 +102,7 @@ def _apply_writes(buffer: Buffer, writes: list[tuple[Array, Array, Array]]) -> A
     born, flat, found = (np.concatenate([one[k] for one in writes]) for k in range(3))
     array = np.full(buffer.array_shape, buffer.fill, NUMPY[buffer.dtype])
     order = np.lexsort(born.T[::-1])
-    # of those in one place the last
+    # keep the last write to each slot
     _, last = np.unique(flat[order][::-1], return_index=True)
     chosen = order[::-1][last]
     array.reshape(-1, *buffer.shape)[flat[chosen]] = found[chosen]

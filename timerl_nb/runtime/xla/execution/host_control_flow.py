@@ -1,4 +1,4 @@
-"""Control flow between two XLA calls: loop counters, guards, lengths of dynamic dimensions."""
+"""Control flow on the host between two calls to XLA: loop counters, guards, dynamic bounds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from timerl_nb.runtime.xla.lowering.host_regions import Around
 
 # A point of the outer dimensions, as index expressions; None for all points.
 At: TypeAlias = Sequence[Lin] | None
-# The length of the dynamic dimension at a point, from the values of its variables.
+# Returns the dynamic bound at a point, from the values of its variables.
 Length: TypeAlias = Callable[[At, Mapping[str, int]], int]
 
 
 def find_length(lengths: Array, at: At, env: Mapping[str, int]) -> int:
-    """Return the length at a point of the outer dimensions, or the greatest length."""
+    """Return the dynamic bound at a point of the outer dimensions, or its maximum."""
     if at is None:
         return int(lengths.max())
     return int(lengths[tuple(evaluate(e, env) for e in at)])
@@ -35,8 +35,11 @@ def iterate_loop(
     """Yield the counters of a loop until it ends.
 
     Args:
-        at: counters of the outer loops.
-        begin: the first counter of a resumed run; None for the loop's own.
+        part: The loop as a part of the program.
+        loop: The loop.
+        at: Counters of the loops around it.
+        length: Returns the dynamic bound at a point.
+        begin: First counter of a resumed run; None to start at the beginning.
     """
     env = dict(zip(part.counters, at, strict=True))
     first, last = evaluate(loop.first, env), evaluate(loop.last, env)

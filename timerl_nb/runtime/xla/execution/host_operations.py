@@ -1,4 +1,4 @@
-"""The operations of a lowered program that run on the host."""
+"""Operations of a lowered program that run on the host."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from timerl_nb.runtime.xla.lowering.host_regions import OnHost
 
 
 class HostOps:
-    """Runs host functions and writes checkpoints, in the order of the nest.
+    """Runs functions on the host and writes checkpoints, in the order of the loop nest.
 
     Args:
-        host: the run's resources.
-        state: its buffers, by name.
+        plan: Memory plan.
+        host: Resources of the run.
+        state: Buffers by name.
     """
 
     def __init__(self, plan: MemoryPlan, host: Host, state: Mapping[str, Any]) -> None:
@@ -37,17 +38,18 @@ class HostOps:
     def run(
         self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
     ) -> Sequence[Any]:
-        """Run an operation; returns its outputs.
+        """Run an operation, and return its outputs.
 
         Args:
-            at: the counters of the loops around it.
-            asked: its operands, at their capacity.
-            length: a dynamic bound at a point of what it varies over.
+            part: The operation.
+            at: Counters of the loops around it.
+            asked: Operands, padded to their capacity.
+            length: Returns the dynamic bound at a point.
         """
         op = self._pdg[part.node.op_id]
         point = dict(zip(op.domain, part.point(*at), strict=True))
         if is_handed_out(op):
-            # JAX returns a buffer itself where a call leaves it as it is, and a later call takes it over
+            # a call may return a buffer unchanged, and a later call may overwrite it
             held = {id(x) for x in self._state.values()}
             own = [backend.copied(x) if id(x) in held else x for x in asked]
             self.host.effect(op.attrs, point, own, op.origin)
@@ -67,7 +69,7 @@ class HostOps:
         return ()
 
     def _shapes(self, op: Op) -> Mapping[int, Shape]:
-        """The shapes of the operands that are not the same at all points."""
+        """Return the shapes of the operands whose lengths vary between points."""
         if op.id not in self._varying:
             moving = moving_symbols(self._pdg, op)
             given = self._plan.statements.of_op(op.id).operands
@@ -80,12 +82,12 @@ class HostOps:
         return self._varying[op.id]
 
     def _env(self, op: Op, point: Mapping[str, int], length: Length) -> dict[str, int]:
-        """The symbols at a point, a dynamic bound with its value there."""
+        """Return the values of symbols at a point, including the dynamic bound."""
         env, dim = {**self._plan.bounds, **point}, self._pdg.dims.dynamic
         if dim is not None and self._pdg.dims.is_bound_known(op.domain):
             env[dim.bound] = length(tuple(map(sym, dim.over or ())), env)
         return env
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close what can be closed of the functions' resources; `error` is what the run failed with."""
+        """Close the resources; `error` is the exception that ended the run, if any."""
         self.host.close(error)

@@ -1,8 +1,8 @@
-"""Values of a lowered program that wait on the host, and how they come and go.
+"""Swapping of a lowered program's values between buffers and the host.
 
-What leaves together is cut out of its buffers and copied by the background thread; the next leaves when
-these copies are complete, so that no more than that is on the device besides the buffers. What returns
-is put into its places again.
+Values that leave together are cut out of their buffers, and a background thread copies them. The next group
+leaves after these copies, so the device never has more than one group outside of the buffers. Returning
+values are written to their slots.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.memory_ledger import Ledger
 
 Point = tuple[int, ...]
-_Held = tuple[SwapStore, Any, Tensor]  # a value: its store, and the key in it
+_Held = tuple[SwapStore, Any, Tensor]  # a value: store, key in it, tensor
 
 
 class Moving:
-    """Makes the moves of a run.
+    """Executes the copies of a run.
 
     Args:
-        state: the run's buffers, which are replaced where values return.
-        ledger: counts the bytes on the host.
-        recorded: whether to note each copy.
+        plan: Memory plan.
+        layout: Buffer layout.
+        state: Buffers of the run. Entries are replaced when values return.
+        ledger: Memory ledger, for the bytes on the host.
+        recorded: Whether to record each copy.
     """
 
     def __init__(
@@ -57,10 +59,10 @@ class Moving:
         self._leaving: Sequence[_Held] = ()
 
     def run(self, node: Transfer, points: Iterable[Point]) -> None:
-        """Move, or free on the host, what a node names at some points.
+        """Copy or free the values of a node at some points.
 
         Raises:
-            ExecutionError: a copy failed.
+            ExecutionError: A copy failed.
         """
         tensors = self._plan.swapped_tensors(node.lifetime)
         for point in points:
@@ -68,9 +70,9 @@ class Moving:
             if isinstance(node, Deallocate):
                 self._free(held)
             elif isinstance(node, Offload):
-                # what has been copied has not changed since
+                # a value with a copy on the host has not changed since
                 self._finish_offload([one for one in held if not one[0].is_away(one[1])], point)
-            else:  # under a dynamic bound its point may never have run
+            else:  # under a dynamic bound, the point may not have run
                 self._return([one for one in held if one[0].is_away(one[1])], point)
 
     def _finish_offload(self, held: Sequence[_Held], point: Point) -> None:
@@ -108,13 +110,13 @@ class Moving:
             store.pop(key)
 
     def wait(self) -> None:
-        """Wait for the values that are leaving."""
+        """Wait until all leaving values are copied."""
         held, self._leaving = self._leaving, ()
         for store, key, _ in held:
             store.drop(key)
 
     def host_value(self, tensor: Tensor, point: Point) -> Array | None:
-        """The value at a point, if it is on the host, or on its way there."""
+        """Return the value at a point if it is on the host, or on its way there; None otherwise."""
         store = self._stores.get(tensor)
         if store is None:
             return None
@@ -129,7 +131,7 @@ class Moving:
         return found.reshape(shape)
 
     def put_away(self, tensor: Tensor, points: Array, values: Array) -> None:
-        """Have values on the host alone, as if they had left."""
+        """Store values on the host only."""
         store, size = self._plan.stores[tensor], self._size(tensor)
         whole: dict[Any, Array] = {}
         for row, value in zip(points.tolist(), values, strict=True):
@@ -146,17 +148,17 @@ class Moving:
 
     @property
     def copies(self) -> Sequence[Copy]:
-        """What was copied so far, if that is noted."""
+        """Copies so far, if they are recorded."""
         return self._transfers.copies or ()
 
     def close(self) -> None:
-        """End the thread, and let go of all copies."""
+        """End the thread, and free all copies."""
         self._transfers.close()
         self._leaving = ()
         for store in self._stores.values():
             store.clear()
 
-    # --- where values are ------------------------------------------------------------------------
+    # --- positions of values ---------------------------------------------------------------------
 
     def _buffer(self, tensor: Tensor) -> Buffer:
         return self._layout.home_of(tensor).buffer
@@ -165,7 +167,7 @@ class Moving:
         return self._plan.stores[tensor].key(self._stored_point(tensor, point))
 
     def _places_of(self, held: Sequence[_Held], point: Point) -> Array:
-        """Where the values are in their buffers, one after the other."""
+        """Return the buffer positions of values, concatenated."""
         found: list[int] = []
         for _, _, tensor in held:
             buffer = self._buffer(tensor)
@@ -173,14 +175,14 @@ class Moving:
         return np.array(found, np.int32)
 
     def _stored_point(self, tensor: Tensor, point: Point) -> Point:
-        """The point of a value; of a block, that of its first row."""
+        """Return the point of a value, or of the first row of a block."""
         store = self._plan.stores[tensor]
         if not store.traits.has_rows:
             return point
         return (*point[: store.position], store.first_row, *point[store.position :])
 
     def _size(self, tensor: Tensor) -> tuple[int, ...]:
-        """The places that are moved at once, and the shape of what is in each."""
+        """Return the shape of the buffer region that is copied together."""
         store, buffer = self._plan.stores[tensor], self._buffer(tensor)
         row = store.position if store.traits.has_rows else None
         places = (axis.size if axis.coordinate == row else 1 for axis in buffer.axes)
@@ -189,7 +191,7 @@ class Moving:
 
 @partial(jax.jit, static_argnums=2)
 def _cut(arrays: Sequence[Any], places: Any, sizes: Sequence[tuple[int, ...]]) -> tuple[Any, ...]:
-    """One call for all that leaves together."""
+    """Cut out all values that leave together, in one call to XLA."""
     starts = _split(places, arrays)
     return tuple(
         lax.dynamic_slice(array, start, size, allow_negative_indices=False)
@@ -199,7 +201,7 @@ def _cut(arrays: Sequence[Any], places: Any, sizes: Sequence[tuple[int, ...]]) -
 
 @partial(jax.jit, donate_argnums=0)
 def _put(arrays: Sequence[Any], values: Sequence[Any], places: Any) -> tuple[Any, ...]:
-    """One call for all that returns together."""
+    """Write all values that return together, in one call to XLA."""
     starts = _split(places, arrays)
     return tuple(
         lax.dynamic_update_slice(array, value, start, allow_negative_indices=False)
@@ -208,6 +210,6 @@ def _put(arrays: Sequence[Any], values: Sequence[Any], places: Any) -> tuple[Any
 
 
 def _split(places: Any, arrays: Sequence[Any]) -> list[list[Any]]:
-    """The starts in each array."""
+    """Return the start positions in each array."""
     left = iter(range(places.shape[0]))
     return [[places[next(left)] for _ in range(array.ndim)] for array in arrays]

@@ -1,4 +1,4 @@
-"""One run of a lowered program."""
+"""Run of a lowered program."""
 
 from __future__ import annotations
 
@@ -42,18 +42,19 @@ from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHo
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
-_FIRST = 2  # turns that may read values of the prologue
+_FIRST = 2  # number of iterations that may read values computed before the loop
 
 
 class LoweredRun:
-    """A run in progress: its buffers, between two calls.
+    """Run of XLA programs; between two calls, it owns the buffers.
 
     Args:
-        seed: of all random streams; 64 bits.
-        progress: is called with the number of turns after every call that makes some.
-        recorder: is called ahead of every call and operation on the host, and when it is done.
-        waits: whether recorded calls, and turns, are waited for.
-        host: resources and given values; None for a program without given values.
+        lowered: The lowered program.
+        seed: Seed of all random streams, 64 bits.
+        progress: Called with the number of iterations after every call that completes some.
+        recorder: Called before and after every call and every operation on the host.
+        waits: Whether the run waits for recorded calls, and for iterations.
+        host: Resources and inputs; None for a program without inputs.
     """
 
     held_by = "XLA's buffers"
@@ -78,9 +79,11 @@ class LoweredRun:
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
-        self._needed = frozenset[str]()  # the buffers at the begin of a turn
+        self._needed = frozenset[str]()  # buffers that are live at the start of an iteration
         self._state: dict[str, Any] = {}
-        self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
+        self._since: dict[
+            int, Call
+        ] = {}  # calls that have changed buffers since the last iteration
         self._arrays = lowered.arrays()
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
@@ -91,25 +94,25 @@ class LoweredRun:
         self._moving = Moving(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
-        self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
-        self._made: Sequence[Any] = ()  # by the one that has run last
+        self._asked: Sequence[Any] = ()  # operands of the next operation on the host
+        self._made: Sequence[Any] = ()  # results of the last operation on the host
         self.began = perf_counter()
-        self._waits: float | None = None  # since when, for XLA to compile
+        self._waits: float | None = None  # start of the current wait for XLA to compile
         self._report: Callable[[str, tuple[int, ...], Callable[[], Any]], Any] | None = None
         if recorder is not None:
             self._record(recorder)
 
     def complete(self) -> None:
-        """Run all parts."""
+        """Run the program to its end."""
         for _ in self.turns():
             pass
 
     def turns(self) -> Iterator[int]:
-        """Run all parts, and rest behind every turn of the outermost loops, of which it tells the counter."""
+        """Run the program; yield the loop's counter after every iteration of an outermost loop."""
         if self._begun:
             raise run_ended_error()
         self._begun = True
-        self._waits = perf_counter()  # all calls are traced, if they were not
+        self._waits = perf_counter()  # all calls are traced now, unless they were before
         self._state |= self.lowered.start()
         self._waits = None
         if self._resumed is None:
@@ -121,7 +124,7 @@ class LoweredRun:
         self.finished = True
 
     def _wait(self) -> None:
-        """Wait for what was launched, and report it unless each launch was waited for."""
+        """Wait for all launched work; report the wait to a recorder that does not wait for each launch."""
         begun = perf_counter()
         jax.block_until_ready(self._state)
         if self._recorder is not None and not self._is_waiting:
@@ -130,7 +133,7 @@ class LoweredRun:
             self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
 
     def _outermost(self, parts: Sequence[Part]) -> Iterator[int]:
-        """Run parts that are in no loop."""
+        """Run parts outside of all loops."""
         for part in parts:
             if isinstance(part, Around) and isinstance(part.node, Loop):
                 yield from self._loop(part, part.node)
@@ -140,11 +143,11 @@ class LoweredRun:
                 self._run_parts([part], ())
 
     def _run_parts(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
-        """Run parts that follow each other; `at` are the counters of the loops around them."""
+        """Run consecutive parts. `at` has the counters of the loops around them."""
         for part in parts:
             if isinstance(part, OnHost):
                 self._made = self._run_on_host(part, at)
-                self._asked = ()  # the next one may have no operands, and no call ahead of it
+                self._asked = ()  # the next one may have no operands, and no call before it
                 self.instructions += 1
             elif isinstance(part, Around):
                 self._run_control_flow(part, at)
@@ -161,7 +164,7 @@ class LoweredRun:
                 self._asked = self._call(part, seen, given)
 
     def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[int]:
-        """Run an outermost loop of which each call is one turn, or several; from some turn on."""
+        """Run an outermost loop by calls of one or `fuse` iterations, from the counter `begin`."""
         fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
         for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
@@ -170,19 +173,19 @@ class LoweredRun:
             yield first + (count - 1) * loop.step
 
     def _call(self, call: Call, *args: Any) -> Any:
-        """Make a call; returns what it returns besides buffers."""
+        """Make a call, and return its operands for the host."""
         changed = {name: self._read_buffer(name) for name in call.changed}
         constant = {name: self._read_buffer(name) for name in call.constant} | self._arrays
         if call.number not in self.lowered.met:
             self._waits = perf_counter()
         try:
             found = self._functions[call.number - 1](changed, constant, self._seed, *args)
-        except BaseException:  # whose frames are kept, with what is in them
+        except BaseException:  # the traceback keeps these dictionaries alive
             changed.clear()
             constant.clear()
             raise
         made, asked = (found, None) if call.loop is not None else found
-        self._since[call.number] = call  # ahead of what makes it true: this may be interrupted
+        self._since[call.number] = call  # first, as an interrupt may come before the next line
         self._state |= made
         self.lowered.met.add(call.number)
         self._waits = None
@@ -193,12 +196,12 @@ class LoweredRun:
 
     @property
     def compiling(self) -> float | None:
-        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        """Seconds for which the run has been waiting for XLA to compile; None if it is not waiting."""
         since = self._waits
         return None if since is None else perf_counter() - since
 
     def _read_buffer(self, name: str) -> Any:
-        """A buffer; nothing need have been written to it in this turn."""
+        """Return a buffer, or its initial state if nothing was written to it in this iteration."""
         if name not in self._state:
             self._state[name] = self.lowered.fresh_buffer(name)
         return self._state[name]
@@ -210,15 +213,15 @@ class LoweredRun:
         if self._progress is not None:
             try:
                 self._progress(count)
-            except BaseException:  # the run ends here
+            except BaseException:  # the run ends
                 if not self._is_waiting:
                     self._wait()
                 raise
 
-    # --- what the host runs ------------------------------------------------------------------
+    # --- host work -------------------------------------------------------------------------------
 
     def _run_control_flow(self, part: Around, at: tuple[int, ...]) -> None:
-        """Run a loop, or a part that is there under a condition."""
+        """Run a loop or condition on the host."""
         node = part.node
         if isinstance(node, Guard):
             if is_true(node, dict(zip(part.counters, at, strict=True)), self._length):
@@ -230,7 +233,7 @@ class LoweredRun:
                 self._run_parts(part.parts, (*at, k))
 
     def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
-        """Run an outermost loop of the host's, from some turn on."""
+        """Run an outermost loop on the host, from the counter `begin`."""
         counter = self.lowered.counter
         for k in iterate_loop(part, loop, (), self._length, begin):
             if counter is not None:
@@ -242,7 +245,7 @@ class LoweredRun:
             yield k
 
     def _move(self, part: Move, at: tuple[int, ...]) -> None:
-        """Move values between their buffers and the host."""
+        """Copy values between buffers and the host."""
         node = part.node
         if node.guard is not None:
             env = {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))}
@@ -255,13 +258,13 @@ class LoweredRun:
         self.instructions += 1
 
     def _length(self, at: At, env: Mapping[str, int]) -> int:
-        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        """Return the dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
         return find_length(backend.to_numpy(self._read_buffer(LENGTHS)), at, env)
 
-    # --- in two parts ------------------------------------------------------------------------
+    # --- saving and resuming -------------------------------------------------------------------------
 
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
-        """What the run needs to go on between two turns, `live` of what it holds."""
+        """Return the state between two iterations, restricted to the points `live` of each tensor."""
         read = dict[str, Array]()
 
         def buffer(name: str) -> Array:
@@ -278,7 +281,7 @@ class LoweredRun:
         live: Mapping[Tensor, Array],
         buffer: Callable[[str], Array],
     ) -> RunState:
-        """The state in these buffers."""
+        """Return the state in the given buffers."""
         lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.host_value
         found: dict[Tensor, Held] = {}
@@ -289,15 +292,15 @@ class LoweredRun:
             _, values = found[tensor] = placed.read_values(tensor, points, buffer)
             for k in np.flatnonzero(away):
                 copy = copied(tensor, tuple(points[k].tolist()))
-                if copy is not None:  # under a dynamic bound its point may never have run
+                if copy is not None:  # under a dynamic bound, the point may not have run
                     values[k] = copy
         saved = self.host.save(resources_of(lowered.plan.pdg))
         return RunState(self._given, turn, cut, found, lengths, saved)
 
     def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
-        """Copy the buffers that the next turn reads before it writes them."""
+        """Copy the buffers that the next iteration reads before it writes them."""
         cuts = self.lowered.cuts
-        if turn <= _FIRST or not self._needed:  # from then on all turns begin with the same ones
+        if turn <= _FIRST or not self._needed:  # later iterations all start with the same buffers
             needed = set[str]()
 
             def buffer(name: str) -> Array:
@@ -321,14 +324,14 @@ class LoweredRun:
         return self.lowered.plan.pdg.dims.dynamic is not None
 
     def resume(self, state: RunState) -> None:
-        """Go on from a state, where the run would begin."""
+        """Start from a saved state instead of the beginning."""
         self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
         self._seed = self.lowered.words(self._of_seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
 
     def _go_on(self, state: RunState) -> Iterator[int]:
-        """Run the parts behind a cut."""
+        """Run the parts after a cut."""
         lowered, held = self.lowered, dict[Tensor, Held]()
         for tensor, (points, values) in state.values.items():
             away = lowered.cuts.swapped_out(state.cut, tensor, points)
@@ -356,15 +359,15 @@ class LoweredRun:
 
     @property
     def host(self) -> Host:
-        """The resources of the run."""
+        """Resources of the run."""
         return self._host.host
 
     # --- looking -----------------------------------------------------------------------------
 
     def outputs(self, names: Sequence[str] | None = None) -> Outputs:
-        """The values of the program's outputs by (role, name), stacked over their domains."""
+        """Return the values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
-            raise ExecutionError("the run has not ended yet.")
+            raise ExecutionError("the run has not ended.", hint="call complete() first.")
         self._find_lengths()
         return self._returned.outputs(self._reading(self._state).output, names)
 
@@ -374,10 +377,12 @@ class LoweredRun:
         names: Sequence[str] | None = None,
         lost: dict[str, str] | None = None,
     ) -> Outputs:
-        """The values of the outputs that are there between two turns; see `outputs`.
+        """Return the known outputs between two iterations, in the form of `outputs`.
 
         Args:
-            lost: for a run that failed within a turn: where to put what is not as it was before.
+            reached: Known points.
+            names: Names of the outputs to return; all by default.
+            lost: After a failure inside an iteration: dictionary to fill with lost outputs and reasons.
         """
         self._find_lengths()
         whole = self._reading(self._state)
@@ -392,10 +397,10 @@ class LoweredRun:
         return self._returned.outputs(output, names, reached.bounds, lost)
 
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
-        """Take hold of outputs at points of their one dimension, between two turns.
+        """Copy the buffers of outputs at points of their only dimension, between two iterations.
 
-        Their buffers are copied, since the next call takes them over. What is returned brings them to
-        the host, on any thread.
+        The copies are needed because the next call overwrites the buffers. The returned function brings the values
+        to the host, on any thread.
         """
         names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
         held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
@@ -408,12 +413,12 @@ class LoweredRun:
         return Reading(self.lowered, state, self._moving.host_value, self._returned.length, bounds)
 
     def measure(self, watch: Stopwatch | None) -> None:
-        """From here on wait for every call and measure it; or, with None, do so no more."""
+        """Start to measure all calls, which then run synchronously; None ends the measurement."""
         plain = self._plain
         self._functions = plain if watch is None else tuple(map(watch.wrap, plain))
 
     def _record(self, recorder: Recorder) -> None:
-        """Report calls, and what runs on the host."""
+        """Report calls and operations on the host to a recorder."""
 
         def report_call(
             name: str, at: tuple[int, ...], run: Callable[[], Any], *, wait: bool = True
@@ -439,7 +444,7 @@ class LoweredRun:
         self._report = report_call
 
     def _run_on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
-        """Run an operation on the host, and report it; returns what it makes."""
+        """Run an operation on the host, report it, and return its results."""
 
         def run() -> Sequence[Any]:
             return self._host.run(part, at, self._asked, self._length)
@@ -450,21 +455,21 @@ class LoweredRun:
 
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
-        """The checkpoints that it has written."""
+        """Checkpoints that the run has written."""
         return self._host.kept
 
     @property
     def copies(self) -> Sequence[Copy]:
-        """What was copied between device and host so far, if the run is recorded."""
+        """Copies between device and host so far, if the run is recorded."""
         return self._moving.copies
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
-        """Where the values of conditional outputs are."""
+        """Positions of the values of conditional outputs."""
         return self._returned.coordinates
 
     def lengths(self) -> dict[str, Array]:
-        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        """Return the values of the dynamic bound, by its name, stacked over the dimensions it varies over."""
         return self._returned.lengths()
 
     def _find_lengths(self) -> None:
@@ -474,7 +479,7 @@ class LoweredRun:
                 self._known[point] = int(lengths[point])
 
     def release(self, error: BaseException | None = None) -> int:
-        """Let go of the buffers; returns their bytes."""
+        """Free all buffers, and return their bytes."""
         if self._recorder is not None and not self._is_waiting:
             now = perf_counter() - self.began
             self._recorder(Event(self.instructions, "end", "", (), 0, now))

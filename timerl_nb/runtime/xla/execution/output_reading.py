@@ -1,4 +1,4 @@
-"""What outputs are, read from the buffers of a lowered program."""
+"""Reading of outputs from the buffers of a lowered program."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
 class Reading:
-    """Finds values in buffers, each brought to the host when first asked for.
+    """Reads values from buffers. Each buffer is copied to the host on first use.
 
     Args:
-        state: the buffers by name, as they are between two calls.
-        copied: a tensor's value at a point, where it waits on the host; else None.
-        length: a dynamic bound at a point of what it varies over.
-        bounds: other bounds than the plan's, by name, under which to read.
+        lowered: The lowered program.
+        state: Buffers by name, between two calls.
+        copied: Returns the value of a tensor at a point if it is swapped to the host; None otherwise.
+        length: Returns the dynamic bound at a point.
+        bounds: Bounds that replace those of the plan, by name.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Reading:
         self._read: dict[str, Array] = {}
 
     def output(self, op: Op) -> Callable[..., Array]:
-        """What gives an output's value at a point."""
+        """Return the function that computes an output at a point."""
         pdg = self._pdg
 
         def read_output(*point: int) -> Array:
@@ -58,13 +59,13 @@ class Reading:
         return read_output
 
     def _record_length(self, domain: tuple[str, ...], env: dict[str, int]) -> None:
-        """Give a dynamic bound the value that it has at a point, if it has one there."""
+        """Set the dynamic bound to its value at a point, if it is defined there."""
         dim = self._pdg.dims.dynamic
         if dim is not None and self._pdg.dims.is_bound_known(domain):
             env[dim.bound] = self._length(tuple(env[d] for d in dim.over or ()))
 
     def _value(self, read: Read, env: Mapping[str, int]) -> Array:
-        """What a read yields at a point."""
+        """Return the value of a read at a point."""
         sliced = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
         if sliced:
             k = sliced[0]
@@ -87,7 +88,7 @@ class Reading:
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]
-        self._record_length(domain, inner)  # branches may ask for it
+        self._record_length(domain, inner)  # conditions of branches may use it
         holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
         branch = next(holding, source.inputs[-1])
         return self._value(branch, inner)
@@ -95,12 +96,12 @@ class Reading:
     def _buffer(self, buffer: Buffer) -> Array:
         if buffer.name not in self._read:
             array = self._state.get(buffer.name)
-            if array is None:  # nothing wrote it
+            if array is None:  # never written
                 array = self._lowered.fresh_buffer(buffer.name)
             self._read[buffer.name] = backend.to_numpy(array)
         return self._read[buffer.name]
 
 
 def _pick_point(read: Read, k: int, at: int) -> Read:
-    """One point of a slice."""
+    """Return a read with one point of a slice."""
     return Read(read.source, read.out, (*read.index[:k], const(at), *read.index[k + 1 :]))

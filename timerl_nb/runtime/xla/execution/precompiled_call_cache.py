@@ -1,4 +1,4 @@
-"""Calls to XLA that later processes load, neither traced nor lowered nor compiled again."""
+"""Disk cache of compiled calls to XLA. A cached call is neither traced nor lowered nor compiled again."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 from timerl_nb.runtime.state.disk_cache import DiskCache, key_of
 from timerl_nb.runtime.state.safe_unpickling import CLASSES, Allowed
 
-_COMPILED: Final = (
-    "/jax/compilation_cache/cache_misses"  # what JAX says when its cache gave nothing
-)
+_COMPILED: Final = "/jax/compilation_cache/cache_misses"  # JAX's event for a compilation that its cache did not have
 _DEVICE_COUNT: Final = "--xla_force_host_platform_device_count"
 
-# a function, None where it could not be loaded, and the settings that it met
+# a function (None if it could not be loaded), and the JAX settings of its compilation
 _Loaded = tuple[Any | None, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class CompiledCalls:
-    """Where the compiled calls of a program are kept.
+    """Disk cache for the calls of one program.
 
     Attributes:
-        cache: the place.
-        key: says which program it is, and how it was compiled up to here.
+        cache: Files of the cache.
+        key: Identifies the program and the previous stages of its compilation.
     """
 
     cache: DiskCache
@@ -45,18 +43,18 @@ class CompiledCalls:
     def call(
         self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
     ) -> CompiledCall:
-        """A call as it was compiled once, or else is compiled when it is made first.
+        """Return a call that is loaded from the cache, or compiled on its first execution.
 
         Args:
-            name: says which call of the program it is.
-            function: the jitted function.
-            arguments: gives the types of what it takes.
+            name: Identifies the call in its program.
+            function: Jitted function.
+            arguments: Returns the argument types.
         """
         return CompiledCall(self, name, function, arguments)
 
 
 class CompiledCall:
-    """A function that is loaded, or compiled, once."""
+    """Function that is loaded or compiled once."""
 
     def __init__(
         self, calls: CompiledCalls, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
@@ -67,34 +65,34 @@ class CompiledCall:
 
     @staticmethod
     def begin(calls: Iterable[CompiledCall]) -> None:
-        """Load calls on other threads, or compile them there; who makes one first waits for it."""
+        """Load or compile calls on other threads. The first execution of a call waits for its thread."""
         new = [call for call in calls if not call._is_begun and not call.is_compiled]
         under = _meaning()
-        for call, load in [(call, call._loading()) for call in new]:  # traced first, all on this
-            with suppress(RuntimeError):  # the interpreter exits: who makes the call compiles it
+        for call, load in [(call, call._loading()) for call in new]:  # tracing stays on this thread
+            with suppress(RuntimeError):  # during the exit of Python, calls compile on execution
                 call._begun = _workers().submit(lambda load=load: (load(), under))
 
     def __call__(self, *args: Any) -> Any:
         asked: Any = jax.config
         if asked.jax_disable_jit or asked.jax_debug_nans or asked.jax_debug_infs:
-            return self._function(*args)  # nothing runs as compiled, from this call on
+            return self._function(*args)  # these settings forbid compiled code
         made, under = self._first_call
-        # JAX traces anew what it meets under other settings
+        # under other settings, JAX traces again
         return (made if _meaning() == under else self._function)(*args)
 
     @property
     def temporaries(self) -> int | None:
-        """Bytes of temporaries that XLA states; None where it states none. Waits for XLA."""
+        """Temporary bytes that XLA reports; None without a report. Waits for XLA."""
         return stated_by(self.executable)
 
     @property
     def executable(self) -> Any:
-        """What XLA has compiled, as JAX has it. Waits for XLA."""
+        """Compiled function. Waits for XLA."""
         return self._first_call[0]
 
     @property
     def is_compiled(self) -> bool:
-        """Whether what it runs is there, and nothing waits for it."""
+        """Whether the function is ready, so nothing has to be waited for."""
         return "_first" in self.__dict__
 
     @property
@@ -103,23 +101,23 @@ class CompiledCall:
 
     @cached_property
     def _first_call(self) -> tuple[Any, tuple[Any, ...]]:
-        """What the first call runs, and the settings that it met."""
+        """Function of the first execution, and the JAX settings of its compilation."""
         begun = self._begun if self._is_begun else None
         try:
             made, under = (self._loading()(), _meaning()) if begun is None else begun.result()
-        except CancelledError:  # by another's interrupt
+        except CancelledError:  # cancelled by an interrupt on another thread
             return self._first_call
         except BaseException as error:
             self._begun = None  # the next run tries again
             if not isinstance(error, Exception):
                 _let_go()
             raise
-        if made is None:  # whatever is wrong with what is known, it can be made anew
+        if made is None:  # the cache entry cannot be loaded, for any reason
             made, under = self._compile(self._lower(), self._key()), _meaning()
         return made, under
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
-        """What loads it, on any thread; all that asks for JAX's settings is done here."""
+        """Return a function for any thread that loads or compiles; JAX's settings are read here."""
         device, key = backend.device(), self._key()
         known = self._calls.cache.load(key)
         if known is not None:
@@ -136,27 +134,27 @@ class CompiledCall:
     def _compile(self, lowered: Any, key: str) -> Any:
         with _heard() as heard:
             made = lowered.compile()
-        # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
-        # the targets of custom calls are there only once they are lowered.
+        # An executable from JAX's own cache cannot be serialised again: it would fail when it runs. The same
+        # holds for custom calls, whose targets exist only after lowering.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
-            with suppress(Exception):  # not every engine's programs can be kept
+            with suppress(Exception):  # some platforms cannot serialise executables
                 self._calls.cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
         return made
 
 
 def stated_by(made: Any) -> int | None:
-    """Bytes of temporaries that XLA states of an executable; None where it states none."""
-    with suppress(NotImplementedError):  # not every engine does
+    """Return the temporary bytes that XLA reports for an executable; None without a report."""
+    with suppress(NotImplementedError):  # some platforms have no report
         stated = made.memory_analysis()
         return None if stated is None else stated.temp_size_in_bytes
     return None
 
 
 def _deserialize_call(known: bytes, device: Any) -> Callable[..., Any] | None:
-    """A call that runs on a device; None where these are not the bytes of one."""
-    with suppress(Exception):  # JAX's own loader would make whatever the bytes name
+    """Load a serialised call for a device; return None if the bytes are invalid."""
+    with suppress(Exception):  # JAX's own loader would unpickle arbitrary objects
         contents, inputs, outputs = _Trees(io.BytesIO(known)).load()
-        reader: Any = _Call  # whose base is private to JAX
+        reader: Any = _Call  # its base class is private in JAX
         unloaded, arguments, no_kwargs = reader(
             io.BytesIO(contents), device.client, [device]
         ).load()
@@ -169,7 +167,7 @@ def _deserialize_call(known: bytes, device: Any) -> Callable[..., Any] | None:
 
 
 class _Trees(Allowed):
-    """The shapes of what a call takes and gives, and the bytes of the call."""
+    """Unpickler of a cache entry: pytree structures of arguments and results, and the bytes of the call."""
 
     table = {
         "jax._src.tree_util": ("default_registry", "tracing_registry"),
@@ -181,7 +179,7 @@ _Records: Any = getattr(serialize_executable, "_JaxPjrtUnpickler", pickle.Unpick
 
 
 class _Call(Allowed, _Records):
-    """A call: JAX's records of it, and its machine code."""
+    """Unpickler of a call: JAX's records of it, and its machine code."""
 
     _MODULES = "core interpreters.pxla layout linear_util mesh partition_spec stages"
     table = {
@@ -200,9 +198,9 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _let_go() -> None:
-    """Begin nothing more of what waits for a thread: who was interrupted may want to end.
+    """Cancel all waiting compilations after an interrupt, as the user may want to exit.
 
-    What XLA compiles already is waited for: threads that a process leaves behind make it abort.
+    Running compilations are completed, because XLA aborts a process that leaves such threads behind.
     """
     workers = _workers()
     _workers.cache_clear()
@@ -211,7 +209,7 @@ def _let_go() -> None:
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """The events that JAX reports on this thread."""
+    """Collect the events that JAX reports on this thread."""
     here, heard = threading.get_ident(), list[str]()
 
     def listen(event: str, **_: Any) -> None:
@@ -226,15 +224,15 @@ def _heard() -> Iterator[list[str]]:
 
 
 def _meaning() -> tuple[Any, ...]:
-    """The settings that change what a program computes, or where."""
+    """Return the settings that affect results: 64-bit types, precision, device."""
     now: Any = jax.config
     return now.jax_enable_x64, now.jax_default_matmul_precision, backend.device()
 
 
 def _engine() -> str:
-    """What JAX's compilations depend on: its settings as they are here and now, and the device.
+    """Return all conditions of a compilation: JAX's current settings, XLA's flags, and the device.
 
-    How many others there are beside it makes no difference to a call that runs on one.
+    The number of other devices is excluded, as it does not affect a call on one device.
     """
     device = backend.device()
     about = device.id, device.platform, device.device_kind, device.client.platform_version

@@ -1,4 +1,4 @@
-"""How often a run makes each call to XLA, and what it does in all."""
+"""Number of times that a run makes each call to XLA, and the total work of these calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
 
 def work_of(lowered: Lowered) -> Work | None:
-    """What a run does, or a turn, but not the first, of a program without an end; None where that depends on its values.
+    """Return the work of a run. For an unbounded program: the work of an iteration after the first.
 
-    Waits for XLA to compile all calls.
+    None if it depends on values of the run. Waits for XLA to compile all calls.
     """
     made = calls_made(lowered)
     if made is None:
@@ -26,7 +26,7 @@ def work_of(lowered: Lowered) -> Work | None:
 
 
 def calls_made(lowered: Lowered) -> Mapping[int, int] | None:
-    """How often a run, or a turn, makes each call, by number; None where that depends on its values."""
+    """Count how often a run, or an iteration of an unbounded program, makes each call; None if that varies."""
     parts = lowered.regions.parts
     endless = next((part for part in parts if _is_endless(part)), None)
     if isinstance(endless, Around) and isinstance(endless.node, Loop):
@@ -42,17 +42,17 @@ def _is_endless(part: Part) -> bool:
 
 
 class _CallCounter:
-    """Counts the calls of parts.
+    """Counter of the calls in parts of a program.
 
     Args:
-        fuse: how many turns of a loop that is called turn by turn are one call.
+        fuse: Iterations of an outermost loop per call.
     """
 
     def __init__(self, fuse: int) -> None:
         self._fuse = fuse
 
     def count_parts(self, parts: Sequence[Part], at: tuple[int, ...]) -> Counter[int] | None:
-        """Those of parts that follow each other; `at` are the counters of the loops around them."""
+        """Count the calls of consecutive parts. `at` has the counters of the loops around them."""
         return _sum(self._count_part(part, at) for part in parts)
 
     def _count_part(self, part: Part, at: tuple[int, ...]) -> Counter[int] | None:
@@ -65,7 +65,7 @@ class _CallCounter:
         if isinstance(node, If):
             return self.count_parts(part.parts if part.condition_function(*at) else part.other, at)
         if not isinstance(node, Loop) or node.turns is not None:
-            return None  # a dynamic bound decides
+            return None  # a dynamic bound ends the loop
         turns = _turns(node, dict(zip(part.counters, at, strict=True)))
         if turns and all(map(_is_even, part.parts)):
             once = self.count_parts(part.parts, (*at, turns[0]))
@@ -83,7 +83,7 @@ def _sum(found: Iterable[Counter[int] | None]) -> Counter[int] | None:
 
 
 def _is_even(part: Part) -> bool:
-    """Whether it makes the same calls whatever the counters around it."""
+    """Whether a part makes the same calls for all counters of the loops around it."""
     if not isinstance(part, Around):
         return True
     loop = part.node

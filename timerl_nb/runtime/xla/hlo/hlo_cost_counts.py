@@ -1,4 +1,4 @@
-"""What a compiled call launches, computes and moves, counted in XLA's optimised HLO."""
+"""Work of a compiled call (launches, operations, bytes), counted in XLA's optimised HLO."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from timerl_nb.runtime.xla.hlo.hlo_parser import (
     computations,
 )
 
-# Instructions that change an operand in place: XLA copies it before if it is still needed.
+# Instructions that update an operand in place. XLA copies the operand first if it is still needed.
 IN_PLACE: Final = frozenset(["dynamic-update-slice", "scatter"])
-# What lays values out anew, or writes them down, and computes nothing.
+# Instructions that change the layout of values or copy them, and compute nothing.
 _LAYOUT: Final = NAMES | frozenset(
     [
         "broadcast",
@@ -41,16 +41,16 @@ _LAYOUT: Final = NAMES | frozenset(
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does, or a part of it.
+    """Work of a call, or of a part of it.
 
     Attributes:
-        launches: kernels, library calls and copies that XLA starts one after the other.
-        products: multiplications and additions of contractions.
-        elements: elements that other arithmetic makes; of reductions and sorts, those that it looks at.
-        nbytes: what all launches read and write, in bytes; of what they slice, gather from or change in place, the
-            elements that they touch.
-        is_exact: False where a loop of which XLA does not know how often it turns counts as one turn, or
-            where branches differ: the one with the most launches counts.
+        launches: Kernels, library calls and copies that XLA starts.
+        products: Multiplications and additions of contractions.
+        elements: Elements computed by other arithmetic; for reductions and sorts, their input elements.
+        nbytes: Bytes read and written by all launches. Slices, gathers and in-place updates count only
+            the elements that they access.
+        is_exact: False if a loop with an unknown number of iterations counts as one iteration, or if
+            branches differ and the one with the most launches counts.
     """
 
     launches: int = 0
@@ -79,25 +79,26 @@ class Work:
 
 
 def work(text: str) -> Work:
-    """What a call does, by the text of its optimised HLO.
+    """Count the work of a call in the text of its optimised HLO.
 
-    A launch is an instruction that XLA starts by itself, once for each turn of the loops around it: a
-    fusion, a contraction, a custom call, a sort, a copy, a collective. None are parameters, constants,
-    tuples and bitcasts; loops, conditions and calls, whose contents are; and the conditions of loops whose turns are
-    known, which nothing asks. A call that XLA makes one kernel of, loops and all, is one launch.
+    A launch is an instruction that XLA starts separately: a fusion, contraction, custom call, sort, copy or
+    collective. It counts once per iteration of the loops around it. Parameters, constants, tuples and
+    bitcasts are not launches. Loops, conditionals and calls count by their contents. The condition of a loop
+    with a known number of iterations is never evaluated, so it does not count. A call that XLA compiles
+    to a single kernel, including its loops, is one launch.
     """
     entry, named = computations(text)
     return Counting(named).count_computation(entry)
 
 
 class Counting:
-    """Counts in the computations of a text, by name."""
+    """Counter of the work in computations, which are given by name."""
 
     def __init__(self, named: Mapping[str, Computation]) -> None:
         self._computations = named
 
     def count_computation(self, computation: Computation) -> Work:
-        """All that a computation runs."""
+        """Return the total work of a computation."""
         return sum(
             (self._instruction_work(one, computation) for one in computation.values()), Work()
         )
@@ -122,7 +123,7 @@ class Counting:
         return self.launch(one, around)
 
     def launch(self, one: Instruction, around: Computation) -> Work:
-        """What an instruction does that XLA starts by itself."""
+        """Return the work of an instruction that XLA starts separately."""
         if one.kind == "call":
             inner = self._callee_work(one, "to_apply")
             return Work(
@@ -131,7 +132,7 @@ class Counting:
         return Work(1, *self._arithmetic(one, around), self._count_moved_bytes(one, around))
 
     def count_written_elements(self, one: Instruction, around: Computation) -> int:
-        """Elements that a launch writes of its largest array; in-place updates and scatters count new values."""
+        """Return the number of elements written to the largest result; in-place updates count new values."""
         if one.kind == "fusion":
             inner = self._computations[one.called_computation("calls")]
             return max((n for n, _ in inner.written_sizes(inner.root)), default=1)
@@ -142,10 +143,12 @@ class Counting:
     def _arithmetic(
         self, one: Instruction, around: Computation, needed: int | None = None
     ) -> tuple[int, int]:
-        """Products and elements of an instruction, or of its fused computation.
+        """Return the products and elements of an instruction, or of its fused computation.
 
         Args:
-            needed: elements of its result that a fusion computes; by default all.
+            one: The instruction.
+            around: Computation that contains it.
+            needed: Elements of its result that a fusion computes; all by default.
         """
         if one.kind == "fusion":
             inner = self._computations[one.called_computation("calls")]
@@ -175,7 +178,7 @@ class Counting:
         return 0, made
 
     def _count_moved_bytes(self, one: Instruction, around: Computation) -> int:
-        """The bytes that a launch reads and writes."""
+        """Return the bytes that a launch reads and writes."""
         if one.kind in ("slice", "dynamic-slice"):
             return 2 * one.nbytes
         if one.kind == "gather":

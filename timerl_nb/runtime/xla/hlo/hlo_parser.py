@@ -1,4 +1,4 @@
-"""XLA's optimised HLO as text: its computations, and their instructions in the order in which they run."""
+"""Parser of XLA's optimised HLO text: computations, and their instructions in execution order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Final
 
-# What names values, or says when others are ready, and runs nothing.
+# Instructions that only name values, or wait for others, and execute nothing.
 NAMES: Final = frozenset(
     [
         "parameter",
@@ -47,7 +47,7 @@ ONE_KERNEL: Final = 'xla_cpu_small_call="true"'
 
 
 def computations(text: str) -> tuple[Computation, Mapping[str, Computation]]:
-    """The one that a call runs, and all of them by name."""
+    """Return the entry computation, and all computations by name."""
     found = [(bool(m[1]), m[2], Computation(m[3])) for m in _COMPUTATION.finditer(text)]
     (entry,) = (one for is_entry, _, one in found if is_entry)
     return entry, {name: one for _, name, one in found}
@@ -55,7 +55,7 @@ def computations(text: str) -> tuple[Computation, Mapping[str, Computation]]:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A line of a computation; `NAMES` are the kinds that run nothing."""
+    """Instruction of a computation. The kinds in `NAMES` execute nothing."""
 
     name: str
     kind: str
@@ -69,7 +69,7 @@ class Instruction:
 
     @cached_property
     def arrays(self) -> Sequence[tuple[str, Sequence[int]]]:
-        """The types and shapes of what it makes."""
+        """Element types and shapes of the result."""
         found = _ARRAY.findall(self.type)
         return [(dtype, [int(n) for n in dims.split(",") if n]) for dtype, dims in found]
 
@@ -83,7 +83,7 @@ class Instruction:
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        """Of each array that it makes, the bytes."""
+        """Bytes of each array of the result."""
         return [prod(shape) * _bits(dtype) // 8 for dtype, shape in self.arrays]
 
     @property
@@ -141,7 +141,7 @@ class Computation(Mapping[str, Instruction]):
         return found
 
     def _needed_elements(self, user: Instruction, index: int, needed: int) -> int:
-        """Computed elements of an operand for so many elements of its user."""
+        """Return the number of elements of an operand that are computed for `needed` elements of its user."""
         operand = self[user.operands[index]]
         if user.kind in ("slice", "dynamic-slice", "gather") and not index:
             return min(operand.elements, needed)
@@ -152,7 +152,7 @@ class Computation(Mapping[str, Instruction]):
         return needed
 
     def in_place_operands(self, one: Instruction) -> Sequence[str]:
-        """The operands that an instruction changes in place: they are memory, and not computed by the fusion around."""
+        """Return the operands that an instruction updates in place; a fusion does not compute these."""
         count = {"dynamic-update-slice": 1, "scatter": len(one.operands) // 2}.get(one.kind, 0)
         return [name for name in one.operands[:count] if self._is_memory(self[name])]
 
@@ -162,18 +162,18 @@ class Computation(Mapping[str, Instruction]):
         return one.kind == "parameter" or bool(self.in_place_operands(one))
 
     def updates(self, one: Instruction) -> Sequence[Instruction]:
-        """The operands with the new values of an in-place update."""
+        """Return the operands with the new values of an in-place update."""
         if one.kind == "scatter":
             return [self[name] for name in one.operands[len(one.operands) // 2 + 1 :]]
         return [self[one.operands[1]]]
 
     def bytes_read(self, name: str) -> int:
-        """The bytes that a fusion reads of one of its parameters."""
+        """Return the bytes that a fusion reads of one of its parameters."""
         one = self[name]
         return one.nbytes * self.needed_elements[name] // max(1, one.elements)
 
     def written_sizes(self, one: Instruction) -> Sequence[tuple[int, int]]:
-        """Elements and bytes that a fusion writes of each array; in-place updates count new values."""
+        """Return elements and bytes that a fusion writes of each array; in-place updates count new values."""
         if one.kind == "tuple":
             return [part for name in one.operands for part in self.written_sizes(self[name])]
         if one.kind == "bitcast" and self._is_memory(one):

@@ -1,4 +1,4 @@
-"""Reading and writing places of a buffer inside a traced program."""
+"""Reads and writes of buffer slots in traced programs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ EVERY: Mapping[int, JaxArray] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Within:
-    """Positions of an axis of every value: `size` of them from `start` on."""
+    """Range of positions along an axis of every value."""
 
     axis: int
     start: Any
     size: int
 
     def starts(self, count: int) -> list[Any]:
-        """Where they start along each of the axes of a value."""
+        """Return the start of the range along each of `count` axes of a value."""
         return [self.start if k == self.axis else 0 for k in range(count)]
 
     def read_part(self, array: JaxArray, places: int) -> JaxArray:
-        """That part of all values of a buffer."""
+        """Return the range of all values in a buffer."""
         return lax.dynamic_slice_in_dim(array, self.start, self.size, places + self.axis)
 
     def write_part(self, array: JaxArray, part: JaxArray, places: int) -> JaxArray:
-        """The buffer with that part of all values."""
+        """Replace the range of all values in a buffer."""
         return lax.dynamic_update_slice_in_dim(array, part, self.start, places + self.axis)
 
 
 @dataclass(frozen=True)
 class InPlace:
-    """A buffer that a kernel of Pallas' reads and writes where it is, in the place of an array."""
+    """Buffer that a Pallas kernel accesses in memory; it replaces an array."""
 
     ref: Any
 
@@ -62,14 +62,17 @@ def look_up(
     within: Within | None = None,
     elements: Mapping[int, JaxArray] = EVERY,
 ) -> JaxArray:
-    """The values at coordinates: one where they are scalars, many where some are arrays.
+    """Return the value at scalar coordinates, or the values at arrays of coordinates.
 
-    Where there is no such place it is any value of the buffer.
+    Invalid coordinates return an arbitrary value of the buffer.
 
     Args:
-        within: what of each value is asked for, which the buffer's shape is of.
-        elements: by axis of a value, the position that is asked for, as arrays that go together with
-            the coordinates; these axes are not in the result.
+        array: The buffer.
+        buffer: Its layout, with the shape of the result's range.
+        coordinates: A coordinate per axis of the tensor's domain.
+        within: Range of each value to return; None for all of it.
+        elements: Positions to select along axes of each value, as arrays that broadcast with the
+            coordinates. These axes are missing in the result.
     """
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if elements:
@@ -85,7 +88,7 @@ def look_up(
             return array.read_at(near)
         return cut(array, near, [1] * len(near), within).reshape(buffer.shape)
     if isinstance(array, InPlace):
-        raise NotImplementedError("many of its places are looked up at once")
+        raise NotImplementedError("it reads many slots of a buffer in one operation")
     if within is not None:
         array = within.read_part(array, len(places))
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
@@ -94,10 +97,10 @@ def look_up(
 def cut(
     array: JaxArray, starts: Sequence[Any], counts: Sequence[int], within: Within | None = None
 ) -> JaxArray:
-    """Consecutive places, all of which there are, along each axis of a buffer."""
+    """Return a range of existing slots along each axis of a buffer."""
     rank = len(starts)
     if isinstance(array, InPlace):
-        raise NotImplementedError("many of its places are looked up at once")
+        raise NotImplementedError("it reads many slots of a buffer in one operation")
     if within is None and all(isinstance(start, int) for start in starts):
         if all(s == 0 and n == have for s, n, have in zip(starts, counts, array.shape)):  # noqa: B905
             return array
@@ -123,7 +126,7 @@ def put(
     value: JaxArray,
     within: Within | None = None,
 ) -> JaxArray:
-    """The buffer with one value written; as it is where there is no such place."""
+    """Write one value to a buffer. Coordinates outside of it write nothing."""
     value = value.astype(array.dtype)
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
@@ -145,7 +148,7 @@ def put_within(
     value: JaxArray,
     within: Within | None = None,
 ) -> JaxArray:
-    """As `put`, where some of the coordinates may lie outside of the buffer."""
+    """Write like `put`; coordinates may also lie outside along axes that are not rings."""
     inside: Any = True
     for axis in buffer.axes:
         inside = inside & axis.has_slot(coordinates[axis.coordinate])
@@ -157,15 +160,18 @@ def put_within(
 
 
 def clear(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], inside: Any) -> JaxArray:
-    """The buffer with places as they were before anything was written.
+    """Reset slots of a buffer to their initial value.
 
     Args:
-        inside: which of the coordinates are meant.
+        array: The buffer.
+        buffer: Its layout.
+        coordinates: Coordinates of the slots.
+        inside: Mask of the coordinates to reset.
     """
     fill = jnp.asarray(buffer.fill, array.dtype)
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
         return jnp.full_like(array, fill)
-    first = jnp.where(inside, places[0], buffer.axes[0].size)  # which is no place
+    first = jnp.where(inside, places[0], buffer.axes[0].size)  # the size is an invalid slot
     rest = [jnp.asarray(place) for place in places[1:]]
     return array.at[(first, *rest)].set(fill, mode="drop")

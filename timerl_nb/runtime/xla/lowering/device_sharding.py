@@ -1,8 +1,8 @@
-"""Data parallelism: buffers with an axis for one dimension lie on several devices, a part on each.
+"""Data parallelism: buffers with an axis for one dimension are divided among several devices.
 
-Buffers are placed, and what is made of nothing: data and random draws. Which part of what follows is computed where, and what the devices tell
-each other (a gradient is a sum over all of them), XLA derives from that; any placement is right, this
-one leaves nothing to say but sums where the instances of a dimension have nothing to do with each other.
+Buffers are placed explicitly, and so are arrays without operands (data, random draws). XLA derives the rest
+of the placement, and the communication between devices. Every placement is correct. With this one,
+instances that do not depend on each other need no communication except sums, for example of gradients.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from timerl_nb.runtime.jax_backend.trace_context_and_masks import Division, JaxA
 
 
 class Shards:
-    """Where each buffer of a program lies on several devices.
+    """Placement of a program's buffers on several devices.
 
     Args:
-        share: what one of them holds.
+        share: Part of the memory plan for one device.
 
     Raises:
-        OptionError: there are not so many devices.
+        OptionError: There are fewer devices.
     """
 
     def __init__(self, share: Share) -> None:
@@ -37,16 +37,16 @@ class Shards:
         self._mesh = Mesh(np.array(devices(share.count)), (share.dim.name,))
 
     def placement(self, buffer: Buffer | None) -> NamedSharding:
-        """Where a buffer lies; None stands for what every device has."""
+        """Return the sharding of a buffer; None replicates it on every device."""
         return self._sharding_along(None if buffer is None else self.axis(buffer))
 
     def replicate(self, array: JaxArray) -> JaxArray:
-        """An array that every device has."""
+        """Copy an array to every device."""
         return device_put(array, self._sharding_along(None))
 
     @property
     def division(self) -> Division:
-        """As what is computed has to know it."""
+        """Distribution in the form that kernels need for tracing."""
         place = lambda x, axis: lax.with_sharding_constraint(x, self._sharding_along(axis))  # noqa: E731
         return Division(self.dim.bound, place)
 
@@ -58,12 +58,14 @@ class Shards:
         arrays: dict[str, JaxArray],
         shared: Any,
     ) -> dict[str, JaxArray]:
-        """What each device makes of its parts of arrays by itself.
+        """Run a function separately on each device, on its parts of arrays.
 
         Args:
-            run: from parts by name, what all devices have, and the device's number, to parts.
-            axes: by name, along which an array is divided; every device has others.
-            made: the names of what it returns, which are among those of the arrays.
+            run: Maps the parts by name, the shared values, and the device's number to changed parts.
+            axes: Divided axis of each array; other arrays are replicated.
+            made: Names of the returned arrays, which are also arguments.
+            arrays: Arrays by name.
+            shared: Values that all devices have.
         """
         specs = {name: self._spec(axes.get(name)) for name in arrays}
         mapped = shard_map(
@@ -71,7 +73,7 @@ class Shards:
             mesh=self._mesh,
             in_specs=(specs, PartitionSpec()),
             out_specs={name: specs[name] for name in made},
-            check_vma=False,  # which loops from constants on do not pass
+            check_vma=False,  # the check rejects loops that start with constants
         )
         return mapped(arrays, shared)
 
@@ -83,19 +85,19 @@ class Shards:
 
 
 def devices(count: int) -> list[Any]:
-    """So many devices, this thread's the first.
+    """Return `count` devices, with this thread's device first.
 
     Raises:
-        OptionError: there are not so many.
+        OptionError: There are fewer devices.
     """
     found = backend.list_peer_devices(backend.device())
     if len(found) < count:
         platform = found[0].platform
         more = "start with XLA_FLAGS=--xla_force_host_platform_device_count=" + str(count)
         raise OptionError(
-            f"devices={count} is not possible: JAX sees {len(found)} ({platform}).",
-            hint=f"{more} for virtual ones, or let devices be at most {len(found)}."
+            f"devices={count} is not possible: JAX finds {len(found)} ({platform}).",
+            hint=f"{more} for virtual devices, or set devices to at most {len(found)}."
             if platform == "cpu"
-            else f"let devices be at most {len(found)}.",
+            else f"set devices to at most {len(found)}.",
         )
     return found[:count]

@@ -1,11 +1,11 @@
-"""Which parts of a loop nest are XLA programs, where the host does the rest.
+"""Division of a loop nest into calls to XLA and work on the host.
 
-What lies between two operations on the host is one call, with all loops that need nothing of the host; the
-loops around such operations are the host's own. A call first puts into buffers what the operation
-before it made, and gives last what the operation behind it reads: that operation itself touches none.
+The code between two operations on the host is one call, including loops without such operations. The host
+runs the loops around its operations. A call first stores the results of the preceding operation on the
+host, and finally returns the operands of the next one. These operations never access buffers.
 
-The host also moves values between buffers and its own memory. What can be done ahead of such a move as
-well as behind it is part of the call ahead.
+The host also copies values between buffers and its memory. Code that can run both before and after such
+a copy is part of the call before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import compile_python, py
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Slice
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
 
-# Why an operation runs on the host.
+# Reason for which an operation runs on the host, by kind.
 HOSTED: Final[Mapping[str, str]] = {
     "udf": "a Python function",
     "call": "a Python function",
@@ -48,17 +48,18 @@ HOSTED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """A part of the loop nest that runs as one jitted function.
+    """Part of the loop nest that runs as one jitted function.
 
     Attributes:
-        number: of the call, from 1.
-        node: what it runs; of a repeated loop, one turn or several.
-        fuse: the number of iterations of an outermost loop in a call.
-        changed, constant: the buffers that it takes, donated and as they are.
-        made: the buffers that it returns.
-        counters: of the loops around it, which the host runs.
-        given: the operation whose outputs it is given, and puts away first.
-        asked: the operation whose operands it returns besides.
+        number: Number of the call, from 1.
+        node: Code of the call. For a repeated loop, each call runs one iteration, or `fuse` iterations.
+        changed: Donated buffers.
+        constant: Other argument buffers.
+        made: Returned buffers.
+        counters: Counters of the loops around it, which run on the host.
+        given: Host operation whose results the call stores first; None if there is none.
+        asked: Host operation whose operands the call also returns; None if there is none.
+        fuse: Iterations of an outermost loop per call.
     """
 
     number: int
@@ -73,35 +74,35 @@ class Call:
 
     @cached_property
     def loop(self) -> Loop | None:
-        """The loop of which each call is one turn, or several; None where all is one call."""
+        """Loop that is called iteration by iteration; None if one call runs the node completely."""
         repeated = not self.counters and is_repeated(self.node, self.fuse)
         return self.node if isinstance(self.node, Loop) and repeated else None
 
 
 @dataclass(frozen=True)
 class OnHost:
-    """An operation that the host runs."""
+    """Operation that runs on the host."""
 
     node: Execute
     counters: tuple[str, ...]
 
     @cached_property
     def point(self) -> Any:
-        """A function from the counters' values to the point."""
+        """Function from the counters' values to the point."""
         text = "".join(f"{python_source(e)}, " for e in self.node.point)
         return compile_python(f"({text})", self.counters)
 
 
 @dataclass(frozen=True)
 class Move:
-    """Values that go to the host, or come back from it, or are freed there."""
+    """Copy of values to the host or back, or deallocation on the host."""
 
     node: Transfer
     counters: tuple[str, ...]
 
     @cached_property
     def points(self) -> Any:
-        """A function to the points, from the counters' values and the length that its guard asks for."""
+        """Function from the counters' values, and the dynamic bound of its guard, to the points."""
         node = self.node
         names = self.counters if node.guard is None else (*self.counters, node.guard.name)
         text = "".join(f"{_range_source(entry)}, " for entry in node.point)
@@ -111,7 +112,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Around:
-    """A loop, or a condition, that the host runs, since what it does is in it."""
+    """Loop or condition that contains host work, and so runs on the host."""
 
     node: Loop | If | Guard
     counters: tuple[str, ...]
@@ -120,7 +121,7 @@ class Around:
 
     @cached_property
     def condition_function(self) -> Any:
-        """A function from the counters' values to whether an If's condition holds."""
+        """Function from the counters' values to the truth of the condition."""
         assert isinstance(self.node, If)
         return compile_python(python_source(self.node.cond), self.counters)
 
@@ -130,24 +131,27 @@ Part = Call | OnHost | Move | Around
 
 @dataclass
 class _Draft:
-    """A call to be."""
+    """Call under construction."""
 
     given: Execute | None = None
     nodes: list[Node] = field(default_factory=list)
     asked: Execute | None = None
-    closed: bool = False  # nothing can follow in it
-    overtaken: Names = frozenset()  # the buffers of moves that are made behind it, not in between
+    closed: bool = False  # no node can be added at its end
+    overtaken: Names = frozenset()  # buffers of copies that later nodes of this call move ahead of
 
 
 class Regions:
     """Divides a loop nest.
 
     Args:
-        fuse: the number of iterations of an outermost loop in a call.
+        root: Root of the loop nest.
+        pdg: Dependence graph.
+        flow: Liveness of buffers.
+        fuse: Iterations of an outermost loop per call.
 
     Attributes:
-        parts: what runs, in order.
-        calls: the calls among them.
+        parts: Parts of the program, in order.
+        calls: All calls.
     """
 
     def __init__(self, root: Node, pdg: Pdg, flow: Flow, fuse: int = 1) -> None:
@@ -158,10 +162,12 @@ class Regions:
     def _divide_nodes(
         self, nodes: Iterable[Node], counters: tuple[str, ...], seen: set[str] | None
     ) -> tuple[Part, ...]:
-        """Divide nodes that follow each other.
+        """Divide consecutive nodes.
 
         Args:
-            seen: in a turn of an outermost loop, the buffers of that turn that have been touched.
+            nodes: The nodes.
+            counters: Counters of the loops around them.
+            seen: Buffers that this iteration of an outermost loop has accessed; None outside of such loops.
         """
         found: list[Part] = []
         for item in self._draft_calls(nodes, counters):
@@ -182,11 +188,11 @@ class Regions:
     def _draft_calls(
         self, nodes: Iterable[Node], counters: tuple[str, ...]
     ) -> list[_Draft | Execute | Transfer | Loop | If]:
-        """The calls, and between them what the host runs."""
+        """Return drafts of calls, and the host work between them."""
         found: list[_Draft | Execute | Transfer | Loop | If] = []
 
         def call_draft_for(node: Node | None = None) -> _Draft:
-            """The call that is to run a node, or to give what one on the host reads."""
+            """Return the draft that a node, or the operands of a host operation, can be added to."""
             overtaken: Names = frozenset()
             for last in reversed(found):
                 if isinstance(last, _Draft):
@@ -218,7 +224,7 @@ class Regions:
         return found
 
     def _commute(self, last: Node, node: Node) -> bool:
-        """Whether a node can run before what the host does, which is to move values and no more."""
+        """Whether a node can run before host work, which must be copies of values only."""
         if any(isinstance(n, Execute | Loop) for n in subtree_nodes(last)):
             return False
         flow = self._flow
@@ -257,7 +263,7 @@ class Regions:
         else:
             writes, touched = self._accessed_buffers(draft)
             if seen is not None:
-                before -= flow.local - seen  # made in this call
+                before -= flow.local - seen  # this call creates them
                 seen |= touched
             kept = writes & (after | before | draft.overtaken)
             taken, constant = kept & before, (before & touched) - kept
@@ -280,7 +286,7 @@ class Regions:
         return self._flow.live_out(last)
 
     def _accessed_buffers(self, draft: _Draft) -> tuple[Names, Names]:
-        """The buffers that a call may change, and those that it may look into besides."""
+        """Return the buffers that a call may change, and all buffers that it may access."""
         flow = self._flow
         writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
         touched: Names = frozenset({LENGTHS}).union(*map(flow.accessed, draft.nodes))
@@ -291,11 +297,11 @@ class Regions:
         return writes, touched | writes
 
     def _live_writes(self, node: Execute) -> Names:
-        """The buffers in which what the host makes is looked for."""
+        """Return the buffers in which an operation's results are read later."""
         return self._flow.writes(node) & self._flow.live_out(node)
 
     def _has_host_work(self, node: Node) -> bool:
-        """Whether a node is, or contains, something that the host does."""
+        """Whether a node is or contains host work."""
         if isinstance(node, Execute):
             return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
         if isinstance(node, Deallocate):
@@ -312,7 +318,7 @@ def _range_source(entry: Entry) -> str:
 
 
 def _flat(nodes: Iterable[Node]) -> Sequence[Node]:
-    """Nodes that follow each other, without sequences among them."""
+    """Return nodes with sequences expanded."""
     found: list[Node] = []
     for node in nodes:
         found += _flat(node.parts) if isinstance(node, Block) else [node]

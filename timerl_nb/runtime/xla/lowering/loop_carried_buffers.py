@@ -1,8 +1,8 @@
-"""Which buffers an AST node reads and writes, and which a loop must carry.
+"""Liveness of buffers in the loop nest: reads, writes, and the buffers that each loop carries.
 
-A loop carries what one of its turns writes and a later turn, or what follows the loop, reads. A slot
-that every turn writes first is no carry, and neither is a buffer whose values all live within one turn
-of the outermost loop.
+A loop carries the buffers that one iteration writes and a later iteration, or the code after the loop, reads.
+A buffer that every iteration overwrites first is not carried. A buffer is local if all its values are
+written and read within one iteration of an outermost loop.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from timerl_nb.compiler.memory.placement.buffer_layout import Layout
 from timerl_nb.compiler.scheduling.statements import Operand
 from timerl_nb.compiler.symbolic.array_evaluation import values
 
-LENGTHS = "lengths"  # the buffer of a dynamic bound
+LENGTHS = "lengths"  # name of the buffer with the values of the dynamic bound
 
-# All buffers together may take this part more than the planned peak without having to share memory:
-# then those with several places stay from turn to turn, and need not be made anew.
+# If the bytes of all buffers exceed the planned peak by at most this fraction (1/8), buffers need not share
+# memory. Buffers with several slots are then not local, which avoids creating them in every iteration.
 _SHARED = 8
 
 Names = frozenset[str]
@@ -42,10 +42,16 @@ _NONE: Names = frozenset()
 
 
 class Flow:
-    """Reads, writes and carries of the nodes of one loop nest.
+    """Liveness of the buffers in one loop nest.
 
     Args:
-        root: the whole nest.
+        root: Root of the loop nest.
+        plan: Memory plan.
+        layout: Buffer layout.
+
+    Attributes:
+        local: Names of the buffers that exist only inside an iteration of an outermost loop.
+        after: Names of the buffers that outputs are read from.
     """
 
     def __init__(self, root: Node, plan: MemoryPlan, layout: Layout) -> None:
@@ -56,7 +62,7 @@ class Flow:
         self._live: dict[int, Names] = {}
         self._next: dict[int, Names] = {}
         self._touched: dict[int, Names] = {}
-        self._nodes: list[Node] = []  # keeps the ids above in use
+        self._nodes: list[Node] = []  # references that keep the ids above unique
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
@@ -69,7 +75,7 @@ class Flow:
         self._record_liveness(root, self.after)
 
     def _shared_buffers(self, outer: tuple[Node, ...]) -> Names:
-        """What an outermost loop has in common with anything: isl puts parts of a turn outside of it."""
+        """Return buffers that an outermost loop shares with other code, as isl may move code out of the loop."""
         found: set[str] = set()
         seen: set[str] = set()
         for part in outer:
@@ -79,26 +85,26 @@ class Flow:
         return frozenset(found)
 
     def writes(self, node: Node) -> Names:
-        """The buffers that a node may change."""
+        """Return the buffers that a node may change."""
         if id(node) not in self._writes:
             self._nodes.append(node)
             self._writes[id(node)] = self._written_buffers(node)
         return self._writes[id(node)]
 
     def loop_carried(self, loop: Loop) -> Names:
-        """The buffers that a loop hands from turn to turn, and leaves behind."""
+        """Return the buffers that a loop carries between iterations, or leaves behind."""
         return self._carried[id(loop)]
 
     def live_in(self, node: Node) -> Names:
-        """The buffers whose contents matter when a part of the nest begins."""
+        """Return the buffers that are live before a node."""
         return self._live[id(node)]
 
     def live_out(self, node: Node) -> Names:
-        """The buffers whose contents matter when a part of the nest has ended."""
+        """Return the buffers that are live after a node."""
         return self._next[id(node)]
 
     def live_between(self, node: Execute) -> Names:
-        """The buffers whose contents matter once an operation has its operands, before it writes."""
+        """Return the buffers that are live after an operation has read its operands, before it writes."""
         after = self.live_out(node)
         return (
             after
@@ -107,7 +113,7 @@ class Flow:
         )
 
     def accessed(self, node: Node) -> Names:
-        """The buffers that a node may look into or change."""
+        """Return the buffers that a node may read or change."""
         if id(node) not in self._touched:
             self._nodes.append(node)
             found = self.writes(node).union(*map(self.accessed, children(node)))
@@ -115,7 +121,7 @@ class Flow:
                 found |= self.reads(self.pdg[node.op_id])
             if isinstance(node, Offload):
                 found |= self._moved_buffers(node)
-            if self.pdg.dims.dynamic is not None:  # guards ask how long it is
+            if self.pdg.dims.dynamic is not None:  # guards read the dynamic bound
                 found |= {LENGTHS}
             self._touched[id(node)] = found
         return self._touched[id(node)]
@@ -140,14 +146,14 @@ class Flow:
         return frozenset().union(*(self.writes(part) for part in children(node)))
 
     def _moved_buffers(self, node: Offload | Fetch) -> Names:
-        """The buffers of what goes to the host or comes back."""
+        """Return the buffers of values that an offload or fetch copies."""
         moved = self.plan.swapped_tensors(node.lifetime)
         return frozenset(self.layout.home_of(tensor).buffer.name for tensor in moved)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def reads(self, op: Op) -> Names:
-        """The buffers that an operation looks into, sums it adds to among them."""
+        """Return the buffers that an operation reads, including its accumulators."""
         found: set[str] = set()
         for slot, operand in enumerate(self.statements.of_op(op.id).operands):
             latest = self.layout.latest.get((op.id, slot), {})
@@ -166,7 +172,7 @@ class Flow:
         return {home.buffer.name for home in homes}
 
     def _output_buffers(self) -> Names:
-        """What the run's outputs are read from."""
+        """Return the buffers that outputs are read from."""
         outputs = self.statements.outputs
         found = {name for one in outputs for o in one.operands for name in self._operand_buffers(o)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
@@ -174,7 +180,7 @@ class Flow:
     # --- liveness --------------------------------------------------------------------------------
 
     def _record_liveness(self, node: Node, after: Names) -> Names:
-        """What is needed before a node, given what is needed behind it."""
+        """Compute and record the buffers that are live before a node, from those live after it."""
         self._nodes.append(node)
         found = self._propagate_liveness(node, after)
         self._live[id(node)], self._next[id(node)] = found, after
@@ -215,7 +221,7 @@ class Flow:
         return after | needed
 
     def _overwritten_buffers(self, op: Op) -> Names:
-        """The buffers that an operation overwrites whole."""
+        """Return the buffers that an operation overwrites completely."""
         if isinstance(op.attrs, BoundAttrs):
             return _NONE
         homes = [
@@ -228,9 +234,10 @@ class Flow:
 
 
 def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
-    """The buffers all of whose values are made and last read in one turn of an outermost loop.
+    """Return the buffers whose values are all written and last read in one iteration of an outermost loop.
 
-    It need not be the schedule's first: one that turns once is none.
+    `outer` may be the second or a later loop of the schedule at its depth, as isl makes no loop for a single
+    iteration.
     """
     clock, depth = plan.clock, outer.depth
     end = len(clock)
@@ -243,7 +250,7 @@ def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
             loop[clock.ranks[name]] = number
             turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
 
-    @cache  # many tensors live alike
+    @cache  # many tensors have the same lifetimes
     def is_inside(lives: Lives) -> bool:
         born, last = lives.born, lives.last
         same = (loop[born] == loop[last]) & (turn[born] == turn[last])

@@ -1,8 +1,8 @@
-"""A program lowered to XLA: its buffers, and the jitted functions that it runs as.
+"""Program lowered to XLA: its buffers, and its jitted functions.
 
-An outermost loop that contains loops is one call for each iteration, or for every `fuse` iterations. With `fuse` above
-1 this holds for every outermost loop. The code between such loops, or between two operations on
-the host, is one call. A call gets the buffers it changes by donation.
+An outermost loop that contains loops makes one call per iteration, or per `fuse` iterations. If `fuse` is
+above 1, this holds for every outermost loop. The code between such loops, or between two operations on
+the host, is one call. A call receives the buffers that it changes by donation.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from timerl_nb.runtime.xla.lowering.host_regions import (
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.lowering.node_lowering import Lowering, State
 
-# What XLA takes for any call (counters, scalars), which is not held against a budget.
+# Bytes that XLA needs for any call (counters, scalars); they do not count against a budget.
 _OWN = 64 << 10
 
 
 class Lowered:
-    """The whole loop nest as XLA programs."""
+    """Loop nest as XLA programs."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Lowered:
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._compiled = compiled
-        self.met: set[int] = set()  # numbers of the calls that some run has made
+        self.met: set[int] = set()  # numbers of calls that some run has made
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
         self.shards = None if plan.share is None else Shards(plan.share)
@@ -80,14 +80,14 @@ class Lowered:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes of all buffers, and of what is on its way between them and the host."""
+        """Bytes of all buffers, and of values in transfer between them and the host."""
         return self.layout.nbytes + self.plan.bytes_in_transfer
 
     @cached_property
     def temporaries(self) -> int:
-        """Bytes of temporaries that XLA states for a call at most, its buffers left out.
+        """Maximum over all calls of the temporary bytes that XLA reports, without the call's buffers.
 
-        Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
+        The estimate of the plan is used for calls without a report. Waits for XLA to compile all calls.
         """
         self._begin()
         found = [(call, self._temporary_bytes(call)) for call in self.calls]
@@ -96,15 +96,12 @@ class Lowered:
 
     @property
     def stated_temporaries(self) -> int | None:
-        """What `temporaries` is once XLA has compiled all calls, whose figures are kept; else None.
-
-        It waits for nothing.
-        """
+        """Value of `temporaries` if XLA has compiled all calls; None otherwise. It waits for nothing."""
         known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.callables)
         return self.temporaries if known or "temporaries" in self.__dict__ else None
 
     def _temporary_bytes(self, call: Call) -> int | None:
-        """Bytes of temporaries that XLA states for a call; None where it states none."""
+        """Return the temporary bytes that XLA reports for a call; None without a report."""
         ready = self.callables[call.number - 1]
         if isinstance(ready, CompiledCall):
             return ready.temporaries
@@ -112,37 +109,37 @@ class Lowered:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of each device in all, with what XLA states, but for what every call takes of its own."""
+        """Bytes on each device, including temporaries, without the small amount that every call needs."""
         return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
 
     def _begin(self) -> None:
-        """Load all calls, or compile them, at once."""
+        """Start to load or compile all calls, in parallel."""
         CompiledCall.begin(ready for ready in self.callables if isinstance(ready, CompiledCall))
 
     def _local_bytes(self, call: Call) -> int:
-        """The bytes of the buffers that only a call knows of."""
+        """Return the bytes of buffers that exist only inside a call."""
         known = call.changed | call.constant | call.made | {LENGTHS}
         names = self.flow.accessed(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
 
     @property
     def nbytes_each(self) -> int:
-        """The bytes of buffers that one device holds."""
+        """Bytes of buffers on one device."""
         return self.nbytes if self.shards is None else self.shards.share.buffers
 
     @cached_property
     def regions(self) -> Regions:
-        """What runs as XLA programs, and what on the host."""
+        """Division of the loop nest into XLA programs and host work."""
         return Regions(self.ast.root, self.plan.pdg, self.flow, self.fuse)
 
     @property
     def calls(self) -> Seq[Call]:
-        """The calls, in the order in which they run first."""
+        """Calls, in the order of their first execution."""
         return self.regions.calls
 
     @property
     def loops(self) -> Seq[Loop]:
-        """The outermost loops that are run turn by turn."""
+        """Outermost loops that return to the host after each iteration, or after `fuse` iterations."""
         called = [
             part.loop if isinstance(part, Call) else part.node for part in self._runnable_parts
         ]
@@ -150,7 +147,7 @@ class Lowered:
 
     @cached_property
     def cuts(self) -> Cuts:
-        """Where a run can be cut in two."""
+        """Points of the nest at which a run can be split."""
         return Cuts(self.ast, self.plan, self.loops)
 
     @property
@@ -158,9 +155,9 @@ class Lowered:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
-        """Why a tile is no kernel of Pallas', though that is asked for; None where it is one.
+        """Return the reason for which a tile is not a Pallas kernel; None if it is one.
 
-        Traces the call that it is in, where nobody has.
+        Traces the call that contains the tile, if that has not happened yet.
         """
         known = self._lowering.blocks.no_kernel
         for call in self.calls:
@@ -170,26 +167,27 @@ class Lowered:
 
     @cached_property
     def host_operations(self) -> Mapping[str, str]:
-        """The operations that run on the host, by name: why they do."""
+        """Reason for each operation that runs on the host, by its name."""
         pdg, names = self.plan.pdg, self.ast.names
         ids = dict.fromkeys(node.op_id for node in self.ast if isinstance(node, Execute))
         return {names[k]: HOSTED[pdg[k].kind] for k in ids if pdg[k].kind in HOSTED}
 
     @cached_property
     def functions(self) -> tuple[Any, ...]:
-        """A jitted function per call, from buffers to buffers: (changed, constant, seed, …) -> made.
+        """Jitted function of each call: (changed buffers, constant buffers, seed, …) -> returned buffers.
 
-        Among the constant ones are the given arrays: XLA's compiler takes a NaN of its own constants
-        for a number where a loop computes exp of it.
+        The constant buffers include given arrays, because XLA's constant folding loses a NaN in exp inside
+        a loop.
 
-        That of a loop takes the counter, and the number of turns if it runs several. Any other takes
-        the counters of the loops around it and what the host made, and returns what the host asks for.
+        The function of a loop also takes the counter, and the number of iterations if it runs several. Other
+        functions take the counters of the loops around them and results of the host. They also return the
+        operands of the next operation on the host.
         """
         return tuple(self._function(call) for call in self.calls)
 
     @cached_property
     def callables(self) -> tuple[Callable[..., Any], ...]:
-        """The functions as runs call them: loaded, where an earlier process has compiled them."""
+        """Functions as runs call them: loaded from the disk cache, or compiled."""
         return tuple(map(self._make_callable, self.calls, self.functions))
 
     def _make_callable(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,8 +197,8 @@ class Lowered:
         return self._compiled.call(name, function, lambda: self._arguments(call.number))
 
     def _is_alike(self, call: Call) -> bool:
-        """Whether all that calls it compiles the same."""
-        # what the host makes may come in other shapes, and which devices there are is this process's
+        """Whether all processes compile the same program for a call, so that it can be cached."""
+        # shapes of the host's results are not known in advance, and the devices depend on the process
         checked = call.given is None or is_given(self.plan.pdg[call.given.op_id])
         return checked and self.shards is None
 
@@ -244,30 +242,30 @@ class Lowered:
         return jax.jit(backend.as_jax_promotes(function), donate_argnums=0, out_shardings=placed)
 
     def _placements(self, names: Iterable[str]) -> Any:
-        """By name, where a buffer lies if there are several devices."""
+        """Return the sharding of each buffer; None for one device."""
         if self.shards is None:
             return None
         buffers = self.layout.buffers
         return {name: self.shards.placement(buffers.get(name)) for name in sorted(names)}
 
     def fresh_buffer(self, name: str) -> Any:
-        """A buffer before anything is written to it."""
+        """Return a buffer in its initial state."""
         given = self.given_buffers()
         return given[name] if name in given else self._lowering.fresh_buffer(name)
 
     def place_on_device(self, name: str, array: Array) -> Any:
-        """A buffer with given contents, which nobody else has, where it lies."""
+        """Copy an array to a new buffer, with the sharding of that buffer."""
         if self.shards is None:
             return backend.copied(array)
         placement = self.shards.placement(self.layout.buffers.get(name))
         return backend.copied(jax.device_put(array, placement))
 
     def to_call_argument(self, array: Any) -> Any:
-        """What the host made, as calls take it."""
+        """Convert a result of the host to an argument of calls."""
         return array if self.shards is None else self.shards.replicate(array)
 
     def arrays(self) -> State:
-        """The given arrays, where this thread's programs run."""
+        """Return the given arrays on the device of this thread."""
         return self._arrays(backend.device())
 
     @cached_property
@@ -277,7 +275,7 @@ class Lowered:
         return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
 
     def given_buffers(self) -> State:
-        """The buffers that are given arrays, where this thread's programs run."""
+        """Return the buffers that consist of given arrays, on the device of this thread."""
         return self._given_buffers(backend.device())
 
     @cached_property
@@ -285,7 +283,7 @@ class Lowered:
         return cache(lambda _: dict(starmap(self._given_buffer, self.layout.input_arrays.items())))
 
     def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
-        """A buffer's name and contents: the array itself where kernels compute with it, too."""
+        """Return a buffer's name and contents; it shares memory with an equal array that kernels use."""
         buffer, attrs = (
             self.layout.home_of(tensor).buffer,
             passed_on(self.plan.pdg[tensor[0]], tensor[1]),
@@ -299,9 +297,9 @@ class Lowered:
         return buffer.name, self.arrays()[known]
 
     def start(self) -> State:
-        """The buffers that calls take before anything is written to them, but for those of turns.
+        """Return the initial buffers of the first calls, and start to load or compile all calls.
 
-        All calls begin to be loaded, or compiled, at once.
+        Buffers that exist only inside an iteration are left out.
         """
         self._begin()
         wanted: set[str] = set()
@@ -314,7 +312,7 @@ class Lowered:
 
     @cached_property
     def _start(self) -> Callable[[tuple[str, ...]], Callable[[], State]]:
-        """What makes buffers, many in one XLA program."""
+        """Return a function that creates a function for initial buffers, as one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
             made = jax.jit(lambda: {name: self._lowering.fresh_buffer(name) for name in names})
@@ -326,7 +324,7 @@ class Lowered:
 
     @cached_property
     def host_outputs(self) -> tuple[tuple[int, ...], ...]:
-        """By call, the outputs of the host's operation that it puts into its buffers."""
+        """For each call, the outputs of the preceding host operation that it stores in buffers."""
         return tuple(self._needed_host_outputs(call) for call in self.calls)
 
     def _needed_host_outputs(self, call: Call) -> tuple[int, ...]:
@@ -339,13 +337,13 @@ class Lowered:
             if any(home.buffer.name in needed for home in self.layout.homes[op.id, k])
         )
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- text and JSON ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return "\n".join(line for line, _ in self.found_by())
 
     def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
-        """Each line of the text, with what it can be found by besides."""
+        """Yield each line of the text, with its search terms."""
         yield from self._lines(self.regions.parts, 0)
         held = f"{self.nbytes:,} bytes"
         if self.shards is not None:
@@ -384,7 +382,7 @@ class Lowered:
                     yield from self._lines(part.other, depth + 1)
 
     def _head_line(self, part: Around) -> str:
-        """The line of a loop or a condition that the host runs."""
+        """Return the line of a loop or condition that the host runs."""
         if isinstance(part.node, Guard):
             return f"if {self.ast.display_node(part.node)}:"
         return self.ast.line(part.node)
@@ -399,14 +397,14 @@ class Lowered:
             times = f", for {each} {turns}{what} of {self.ast.display_node(call.loop).counter}"
         yield f"call {call.number}{times}:", ()
         if call.given is not None:
-            yield f"  put away what {names[call.given.op_id]} made", ()
+            yield f"  store the results of {names[call.given.op_id]}", ()
         for line, about in self.ast.found_in(node):
             yield f"  {line}", about
         if call.asked is not None:
-            yield f"  return what {names[call.asked.op_id]} reads", ()
+            yield f"  return the operands of {names[call.asked.op_id]}", ()
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What runs where, in order."""
+        """Return the parts of the program in order, each with its executor."""
         return self._json(self.regions.parts)
 
     def _json(self, parts: Seq[Part]) -> list[dict[str, Any]]:
@@ -426,16 +424,16 @@ class Lowered:
         return found
 
     def jaxpr(self, call: int = 1) -> str:
-        """What JAX traced for a call, counted from 1."""
+        """Return the jaxpr of a call; calls are numbered from 1."""
         arguments = self._arguments(call)
         return jax.make_jaxpr(self.functions[call - 1])(*arguments).pretty_print(use_color=False)
 
     def hlo(self, call: int = 1) -> str:
-        """What XLA made of a call, counted from 1."""
+        """Return the optimised HLO of a call; calls are numbered from 1."""
         return self.xla_executable(call).as_text()
 
     def xla_executable(self, call: int = 1) -> Any:
-        """XLA's executable of a call, counted from 1, as JAX has it; compiles it anew where JAX alone keeps it."""
+        """Return XLA's executable of a call. Calls are numbered from 1. Without a cache, it is compiled again."""
         arguments = self._arguments(call)
         ready = self.callables[call - 1]
         if isinstance(ready, CompiledCall):
@@ -443,10 +441,10 @@ class Lowered:
         return self.functions[call - 1].lower(*arguments).compile()
 
     def _arguments(self, call: int) -> tuple[Any, ...]:
-        """The types of what a call takes."""
+        """Return the argument types of a call."""
         if call not in range(1, len(self.calls) + 1):
             raise OptionError(
-                f"there is no call {call!r}.", hint=f"they are numbered 1 to {len(self.calls)}."
+                f"call {call!r} does not exist.", hint=f"pass a number from 1 to {len(self.calls)}."
             )
         one = self.calls[call - 1]
         takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
@@ -468,11 +466,11 @@ class Lowered:
         return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
 
     def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
-        """What draws are made of: the words of the seed and, of a program without an end, of the turn."""
+        """Return the words that random draws use: those of the seed, then of an unbounded program's iteration."""
         return seed if self.counter is None else (*seed, *self.counter.words(turn))
 
     def _types(self, names: Names) -> dict[str, Any]:
-        """The types of buffers, and where they lie."""
+        """Return the types and shardings of buffers."""
         types = jax.eval_shape(
             lambda: {name: self._lowering.fresh_buffer(name) for name in sorted(names)}
         )
@@ -485,14 +483,14 @@ class Lowered:
 
 
 def why_not(plan: MemoryPlan) -> str | None:
-    """Why a program cannot be lowered; None where it can, but for what runs on the host."""
+    """Return the reason for which a program cannot run in XLA; None if it can."""
     if plan.share is not None and plan.swaps.all:
-        return "values wait on the host, which takes from one device"
+        return "values are swapped to the host, which supports one device only"
     return None
 
 
 def too_little(lowered: Lowered) -> str | None:
-    """Why it is not worthwhile, where hardly anything runs between operations on the host."""
+    """Return the reason for which XLA is not worthwhile: too little work between operations on the host."""
     if not lowered.host_operations:
         return None
     for call in lowered.calls:
@@ -502,7 +500,7 @@ def too_little(lowered: Lowered) -> str | None:
             return None
     names = ", ".join(f"{name} ({why})" for name, why in lowered.host_operations.items())
     run = "runs" if len(lowered.host_operations) == 1 else "run"
-    return f"{names} {run} on the host, and nothing between is a loop or two operations"
+    return f"{names} {run} on the host, and between them there is no loop and no pair of operations"
 
 
 def _has(node: Node, loop: Loop) -> bool:

@@ -1,8 +1,8 @@
-"""The loop nest in JAX: what an AST node does to the buffers.
+"""Lowering of loop-nest nodes to JAX: each node transforms the traced buffers.
 
-Loops become `fori_loop`s, or `while_loop`s where a dynamic bound ends them; they carry the buffers that
-one turn leaves to the next or to what follows, no others. Frees are nothing, but for sums: what begins
-anew begins from its identity.
+Loops become `fori_loop`s, or `while_loop`s if a dynamic bound ends them. They carry only those buffers
+that a later iteration, or the code after the loop, needs. Deallocations do nothing, except that they
+reset accumulators to the identity of their reduction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Lowering:
-    """Runs AST nodes on traced buffers."""
+    """Executes nodes on traced buffers."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class Lowering:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
         free = [k for k in kernels if is_free(self.pdg[k], layout.input_arrays)]
-        self.free = frozenset(free)  # operations whose results are given arrays
+        self.free = frozenset(free)  # operations that only return given arrays
         used = (kernel for k, kernel in kernels.items() if k not in self.free)
         found = {value: None for kernel in used for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
-        self._loops = 0  # around what is traced
+        self._loops = 0  # number of loops around the traced code
         self.blocks = Blocks(layout, flow, shards, tiles, tile_kernel, self._loop, self._constants)
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
-        """Do what a node does, in place in `state`."""
+        """Execute a node; it changes `state` in place."""
         if isinstance(node, Sequence):
             for part in node.parts:
                 self.run(part, state, env, seed)
@@ -122,7 +122,7 @@ class Lowering:
             self._run_guarded(node, state, env, lambda s: self._clear(node, s, env))
 
     def fresh_buffer(self, name: str) -> JaxArray:
-        """A buffer before anything is written to it."""
+        """Return a buffer in its initial state."""
         if name == LENGTHS:
             dim = self.pdg.dims.dynamic
             assert dim is not None
@@ -138,21 +138,21 @@ class Lowering:
         return lax.with_sharding_constraint(array, shards.placement(buffer))
 
     def _buffer(self, name: str, state: State) -> JaxArray:
-        """A buffer as it is; nothing need have been written to it."""
+        """Return a buffer, or its initial state if nothing was written to it."""
         return state[name] if name in state else self.fresh_buffer(name)
 
     @property
     def _sharding(self) -> Shards | None:
-        """What divides arrays among devices; None where a device is by itself."""
+        """Distribution over devices; None inside a tile, which runs separately on each device."""
         now = self.blocks.now
         return None if now is not None and now.is_apart else self.shards
 
     def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
-        """A buffer with the values that a block has, and where they are if the buffer is whole."""
+        """Return the part of a buffer that a tile has, and its range if the buffer is complete."""
         return (buffer, None) if self.blocks.now is None else self.blocks.now.buffer_in_tile(buffer)
 
     def _constants(self, node: Node) -> set[str]:
-        """The given arrays that operations of a node know, by name."""
+        """Return the names of the given arrays that operations of a node use."""
         ids = {one.op_id for one in subtree_nodes(node) if isinstance(one, Execute)}
         return {self.arrays[v] for k in ids - self.free for v in self.kernels[k].arrays}
 
@@ -161,7 +161,7 @@ class Lowering:
     def _functionalize(
         self, names: Names, state: State, run: Change
     ) -> tuple[State, Callable[[State], State]]:
-        """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
+        """Return the named buffers, and `run` as a function from buffers to buffers."""
         found = {n: self._buffer(n, state) for n in sorted(names)}
         carry = {n: x for n, x in found.items() if not isinstance(x, InPlace)}
 
@@ -210,7 +210,7 @@ class Lowering:
         state |= carry
 
     def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> JaxArray:
-        """The first turn of a loop whose guard holds from some turn on."""
+        """Return the first iteration of a loop whose guard holds from some iteration on."""
         at = {**env, turns.name: 0, node.counter: 0}
         return values(node.begins, at, jnp) - self._length(turns.at, state, env)
 
@@ -246,7 +246,7 @@ class Lowering:
         return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
 
     def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
-        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        """Return the dynamic bound at a point, or its maximum; its ceiling while it is unknown."""
         lengths = self._buffer(LENGTHS, state)
         if at is None:
             return jnp.max(lengths)
@@ -275,7 +275,7 @@ class Lowering:
                 self._write((op.id, out), value, state, at)
 
     def _point(self, node: Execute, state: State, env: Env) -> Env:
-        """The symbols at the point of an operation, a dynamic bound with its value there."""
+        """Return the values of symbols at the point of an operation, including the dynamic bound."""
         op = self.pdg[node.op_id]
         at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
         dim = self.pdg.dims.dynamic
@@ -284,19 +284,19 @@ class Lowering:
         return {**self.plan.bounds, **at}
 
     def host_operands(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
-        """The operands of an operation that runs on the host, arbitrary beyond their true lengths."""
+        """Return the operands of an operation on the host; padding is arbitrary."""
         op, at = self.pdg[node.op_id], self._point(node, state, env)
         count = len(self.plan.statements.of_op(op.id).operands)
         return tuple(self._operand(op, k, state, at) for k in range(count))
 
     def give(self, node: Execute, found: Mapping[int, JaxArray], state: State, env: Env) -> None:
-        """Put away what an operation made on the host, by output."""
+        """Store the results of an operation on the host, by output."""
         at = self._point(node, state, env)
         for out, value in found.items():
             self._write((node.op_id, out), value, state, at)
 
     def _end(self, op: Op, attrs: BoundAttrs, ended: JaxArray, state: State, at: Env) -> None:
-        """A dynamic dimension ends here where the operand holds."""
+        """End a dynamic dimension at this point if the operand is true."""
         lengths = self._buffer(LENGTHS, state)
         where = tuple(at[d] for d in op.domain if d != attrs.dim)
         length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
@@ -318,7 +318,7 @@ class Lowering:
             state[buffer.name] = write(array, buffer, coordinates, value, within)
 
     def _clear(self, node: Deallocate, state: State, env: Env) -> None:
-        """Sums that have been read begin anew."""
+        """Reset accumulators that have been read."""
         for tensor in self.plan.lifetimes[node.lifetime].tensors:
             if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
                 continue
@@ -332,7 +332,7 @@ class Lowering:
     def _range(
         self, tensor: Tensor, node: Deallocate, state: State, env: Env
     ) -> tuple[dict[str, Any], Any]:
-        """The points that a free names: each dimension's, and which of them are there."""
+        """Return the points that a deallocation names, per dimension, and a mask of existing points."""
         domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
         at: dict[str, Any] = {}
         inside: Any = True
@@ -354,7 +354,7 @@ class Lowering:
     # --- reading ---------------------------------------------------------------------------------
 
     def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray | Picks:
-        """An operand at one point: a value, or those of a slice, arbitrary ones beyond its end."""
+        """Return an operand at one point; values beyond the end of a slice are arbitrary."""
         read = op.inputs[slot]
         if not is_sliced(read):
             latest = self.layout.latest.get((op.id, slot), {})
@@ -362,14 +362,14 @@ class Lowering:
         if self.blocks.now is None and is_picked(op, slot):
             return self._make_picks(op, read, state, at)
         if self.plan.operand_parts(op, slot) and not self._home_of(read):
-            # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
+            # a tile alone can use another home, where every part of the slice is found without a choice
             parts = split(self.pdg, self.plan.bounds, read, self.layout.merges)
             if not isinstance(parts, str):
                 return jnp.concatenate([self._read_part(op, part, state, at) for part in parts])
         return self._slice(op, read, state, at)
 
     def _make_picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
-        """A slice of which what stands at some positions is looked up where it lies."""
+        """Return a slice whose elements are read at selected positions only."""
         ((along, entry),) = [(d, e) for d, e in self._entries(read).items() if isinstance(e, Slice)]
         value = self._point_shape(read)
         whole = self.plan.sizes.capacity(op, entry.length), *value
@@ -383,7 +383,7 @@ class Lowering:
         return Picks(whole, NUMPY[self.pdg.output(read).type.dtype], look_up)
 
     def _indices(self, read: Read, at: Env) -> dict[str, Any]:
-        """By dimension of what is read, the index at a point."""
+        """Return the index at a point, by dimension of the tensor."""
         return {d: values(e, at, jnp) for d, e in self._entries(read).items() if isinstance(e, Lin)}
 
     def _entries(self, read: Read) -> dict[str, Entry]:
@@ -391,7 +391,7 @@ class Lowering:
         return dict(zip(domain, read.index, strict=True))
 
     def _home_of(self, read: Read) -> Home | None:
-        """Where a tensor or a merge is found without a choice."""
+        """Return the single home of a tensor or merge; None if the home depends on the point."""
         if self.pdg[read.source].kind == "merge":
             return self.layout.merges.get(read.source)
         return self.layout.home_of(read.tensor)
@@ -404,11 +404,14 @@ class Lowering:
         latest: Mapping[str, Home] = NOTHING,
         elements: Mapping[int, JaxArray] = EVERY,
     ) -> JaxArray:
-        """What a tensor or a merge is at a point, or at many: `at` gives its dimensions' values.
+        """Return the value of a tensor or merge at a point, or at many points.
 
         Args:
-            latest: the buffers of which it is what was written last, and where that is.
-            elements: what of each value (`look_up`).
+            read: The tensor or merge.
+            at: Coordinates by dimension, as scalars or arrays.
+            state: Buffers by name.
+            latest: Buffers to read the last written value of, and the homes of these values.
+            elements: Elements to select from each value, as in `look_up`.
         """
         env = {**self.plan.bounds, **at}
         home = self._home_of(read)
@@ -420,12 +423,12 @@ class Lowering:
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
         if dim is not None and self.pdg.dims.is_bound_known(
             merge.domain
-        ):  # its branches may ask for it
+        ):  # conditions of branches may use it
             env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
         found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
             value = self._points(branch, self._indices(branch, env), state, latest, elements)
-            if not elements:  # branches may be shorter than the merge
+            if not elements:  # branches may have shorter axes than the merge
                 own = self._point_shape(read)
                 value = fitted(value, (*value.shape[: value.ndim - len(own)], *own))
             if found is not None:
@@ -437,9 +440,10 @@ class Lowering:
         return found
 
     def _branches(self, merge: Op, env: Env) -> list[tuple[Read, Any]]:
-        """The branches of a merge that may be read, and where each is; the last one is elsewhere.
+        """Return the possible branches of a merge, and their conditions. The last one is the default.
 
-        A point may be known while this is traced: others may then read what there is not.
+        Conditions that are already decided during tracing exclude branches, which may read points that do not
+        exist.
         """
         found: list[tuple[Read, Any]] = []
         for branch in merge.inputs:
@@ -454,7 +458,7 @@ class Lowering:
         return self._buffer(home.buffer.name, state)
 
     def _read_part(self, op: Op, part: PointRange, state: State, at: Env) -> JaxArray:
-        """One of the runs of values that a slice consists of."""
+        """Return one of the consecutive ranges of values in a slice."""
         if part.along is None:
             read = Read(*part.tensor, part.index)
             return self._points(read, self._indices(read, at), state)[None]
@@ -464,7 +468,7 @@ class Lowering:
         return self._slice(op, Read(*part.tensor, tuple(index)), state, at)
 
     def _slice(self, op: Op, read: Read, state: State, at: Env) -> JaxArray:
-        """The values of a slice, up to its capacity; arbitrary ones beyond its end."""
+        """Return the values of a slice, up to its capacity; values beyond its end are arbitrary."""
         entries = self._entries(read)
         sliced = {d: e for d, e in entries.items() if isinstance(e, Slice)}
         sizes = {d: self.plan.sizes.capacity(op, e.length) for d, e in sliced.items()}
@@ -487,9 +491,10 @@ class Lowering:
     def _starts(
         self, op: Op, home: Home, entries: Mapping[str, Entry], sizes: Mapping[str, int]
     ) -> list[tuple[Lin, str | None]] | None:
-        """Where a slice starts along each axis of a buffer, if its places lie side by side.
+        """Return the start of a slice along each axis of a buffer, if its slots are consecutive.
 
-        With each start the dimension along which it runs. None where some may lie outside.
+        Each start is paired with the sliced dimension of that axis, or None. The result is None if the slots
+        are not consecutive, or some may lie outside of the buffer.
         """
         found: list[tuple[Lin, str | None]] = []
         for axis in home.buffer.axes:
@@ -515,7 +520,7 @@ class Lowering:
         return found if runs == list(sizes) else None
 
     def _is_within_axis(self, op: Op, start: Lin, count: int, size: int) -> bool:
-        """Whether a run of places lies within an axis at every point of an operation."""
+        """Whether a range of slots lies within an axis at every point of an operation."""
         if start.symbols <= self.plan.bounds.keys() - self._unknown():
             low = evaluate(start, self.plan.bounds)
             return 0 <= low <= size - count
@@ -544,7 +549,7 @@ class Lowering:
         return cut(self._array(home, state), places, counts, self._block_view(home.buffer)[1])
 
     def _point_shape(self, read: Read) -> tuple[int, ...]:
-        """The shape of one point's value of what is read, as far as a block has it."""
+        """Return the shape of one value of a tensor, inside a tile if there is one."""
         shape = self.plan.sizes.point_shape(read)
         if self.blocks.now is None:
             return shape

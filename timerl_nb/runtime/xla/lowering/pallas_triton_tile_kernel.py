@@ -1,7 +1,8 @@
-"""The blocks of a tile as one kernel of Pallas': a program of it has its part of every buffer, and makes all turns.
+"""Execution of a tiled loop as one Pallas kernel, with a program instance per tile.
 
-What a block holds between two turns are values of the program, in registers on a GPU; buffers with a place
-for each turn stay where they are, and are read and written place by place.
+Each instance runs all iterations of the loop for its part of every buffer. Values that pass between
+iterations stay in registers on a GPU. Buffers with a slot per iteration stay in memory, and are accessed
+slot by slot.
 """
 
 from __future__ import annotations
@@ -19,36 +20,38 @@ from timerl_nb.runtime.xla.lowering.buffer_access import InPlace
 from timerl_nb.runtime.xla.lowering.struct_of_arrays_retracing import InCells, LaneReference, scalar
 
 State = dict[str, Any]
-# From where a block starts, its parts and what all share to its parts after all turns.
+# Maps the start of a tile, its parts of buffers, and shared values to the parts after all iterations.
 Run = Callable[[JaxArray, State, Any], State]
 
 
 def without_gpu(how: Literal[True, "interpret"]) -> str | None:
-    """Why there are no kernels on this machine; None where there may be."""
+    """Return the reason for which this machine cannot run kernels; None if it can."""
     platform = jax.default_backend()
     if how == "interpret" or platform == "gpu":
         return None
-    return f"Pallas compiles this for GPUs, and JAX runs on {platform}"
+    return f"Pallas compiles such kernels for GPUs, but JAX runs on {platform}"
 
 
 def kernel_refusal_reason(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
-    """Why a tile cannot be a kernel, known ahead of its operations; None where it may be."""
+    """Return a reason against a kernel that is known before its operations; None if there is none."""
     if how is True and tile.size & (tile.size - 1):
-        return f"on a GPU blocks have a power of two points, and not {tile.size}"
+        return (
+            f"on a GPU, the size of a tile is a power of two, and this one has {tile.size} points"
+        )
     return without_gpu(how)
 
 
 @dataclass(frozen=True)
 class TileKernel:
-    """One kernel for the whole blocks of a tile.
+    """Kernel for all complete tiles of a loop.
 
     Attributes:
-        tile: what it runs.
-        count: of blocks.
-        axes: by buffer, its axis for the points, places included.
-        written: the buffers that it changes.
-        run: the turns of a block.
-        interpret: it runs as XLA's operations.
+        tile: Loop and tile size.
+        count: Number of tiles.
+        axes: Tiled axis of each buffer, counted with its slot axes.
+        written: Names of the buffers that the kernel changes.
+        run: Runs all iterations of a tile.
+        interpret: Whether Pallas interprets the kernel as XLA operations.
     """
 
     tile: Tile
@@ -59,22 +62,22 @@ class TileKernel:
     interpret: bool
 
     def why_not(self, arrays: Mapping[str, JaxArray], shared: Any) -> str | None:
-        """Why Pallas does not lower it, as it says; None where it does."""
+        """Return Pallas's reason for not lowering the kernel; None if it can."""
         take = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (arrays, shared))
         try:
             jax.jit(self.__call__).lower(*take)
-        except Exception as error:  # whatever it is that it lacks
+        except Exception as error:  # Pallas raises many types of exceptions
             return (str(error).strip().splitlines() or [type(error).__name__])[0]
         return None
 
     def __call__(self, arrays: Mapping[str, JaxArray], shared: Any) -> State:
-        """The buffers that it has changed.
+        """Run the kernel, and return the changed buffers.
 
         Args:
-            arrays: all that it looks into, by name.
-            shared: scalars and small arrays, which all blocks have whole.
+            arrays: Accessed buffers by name.
+            shared: Scalars and small arrays that all tiles use completely.
         """
-        try:  # few operations, where no other axis has as many elements as a block has points
+        try:  # fewer operations, but wrong if another axis has the size of a tile
             return self._call_kernel(arrays, shared, guess=True)
         except NotImplementedError as error:
             try:
@@ -83,7 +86,7 @@ class TileKernel:
                 raise error from None
 
     def _call_kernel(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
-        from jax.experimental import pallas as pl  # noqa: PLC0415 (half a second, which few programs need)
+        from jax.experimental import pallas as pl  # noqa: PLC0415 (takes half a second, and few programs need it)
 
         leaves, tree = jax.tree.flatten(shared)
         names, made = list(arrays), [name for name in arrays if name in self.written]
@@ -137,7 +140,7 @@ class TileKernel:
 
 
 def _triton(size: int) -> Any:
-    """Triton's way to a GPU: JAX has others, and which it takes by itself depends on its version."""
+    """Return parameters that select Triton. JAX has several compilers, and its default varies by version."""
     from jax.experimental.pallas import triton  # noqa: PLC0415 (only where there is a GPU)
 
     return triton.CompilerParams(num_warps=max(1, min(size // 32, 8)))
@@ -148,7 +151,7 @@ def _resize_axis(shape: Sequence[int], axis: int | None, size: int) -> tuple[int
 
 
 def _which(shape: Sequence[int], axis: int | None) -> Callable[[Any], tuple[Any, ...]]:
-    """By the number of a program, its part of an array."""
+    """Return a function from the number of a program instance to its part of an array."""
     return lambda k: tuple(k if n == axis else 0 for n in range(len(shape) or 1))
 
 

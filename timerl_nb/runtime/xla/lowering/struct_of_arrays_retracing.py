@@ -1,7 +1,8 @@
-"""A traced function again, with the elements of a point's values apart: each is an array over the points of a block.
+"""Conversion of a traced function to a struct of arrays: each element of a value becomes an array over points.
 
-Kernels on a GPU hold arrays of a power of two elements, and do not take them apart. So a state of four numbers for each of
-256 points is four arrays of 256 there, and what slices, joins or reshapes it is a choice among these that leaves no trace.
+GPU kernels work on arrays whose size is a power of two, and cannot slice them. A state of four numbers for
+256 points becomes four arrays of 256 elements. Slices, concatenations and reshapes then only select
+arrays, and disappear.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jax import lax
 from jax.extend.core import DropVar, Literal
 
 _MOST: Final = (
-    256  # elements of a point's value: each takes an instruction of its own in every operation
+    256  # maximum elements of a point's value: each operation has an instruction per element
 )
 
 _ELEMENTWISE: Final = frozenset(
@@ -53,11 +54,12 @@ _INLINED: Final = {
 
 @dataclass(frozen=True)
 class Cells:
-    """A value.
+    """A value, divided into elements.
 
     Attributes:
-        each: its elements, scalars; of its shape, but with one place along `lane`, where each is an array of all there.
-        lane: that axis, if there is one.
+        each: Object array of the elements. It has the shape of the value, except for the size 1 along
+            `lane`, where each entry is an array over all points.
+        lane: Axis of the points; None if there is none.
     """
 
     each: np.ndarray
@@ -66,15 +68,16 @@ class Cells:
 
 @dataclass(frozen=True)
 class LaneReference:
-    """A reference of Pallas', whose elements along `lane` are read and written together."""
+    """Reference of Pallas. Its elements along the axis `lane` are read and written together."""
 
     ref: Any
     lane: int | None
 
     def get(self, index: Sequence[Any]) -> Cells:
-        """
+        """Read elements.
+
         Args:
-            index: by axis, a scalar, or None for all of it.
+            index: A scalar per axis, or None for the whole axis.
         """
         kept = [k for k, at in enumerate(index) if at is None]
         shape = [1 if k == self.lane else self.ref.shape[k] for k in kept]
@@ -83,22 +86,24 @@ class LaneReference:
         return Cells(_array(cells, shape), self.lane_of(index))
 
     def write(self, value: Cells, index: Sequence[Any]) -> None:
-        """
+        """Write elements.
+
         Args:
-            value: with the lane that is written.
+            value: New elements, with the lane of this reference.
+            index: As in `get`.
         """
         for at, cell in zip(self._positions(index, value.each.shape), value.each.flat, strict=True):
             self.ref[at] = cell
 
     def all(self, shape: Sequence[int]) -> Cells:
-        """Of a shape; a reference has an axis where a scalar has none."""
+        """Read all elements, in the given shape. The reference of a scalar has one axis."""
         return self.get([None] * len(shape) if shape else [0])
 
     def put_all(self, value: Cells) -> None:
         self.write(value, [None] * value.each.ndim if value.each.ndim else [0])
 
     def lane_of(self, index: Sequence[Any]) -> int | None:
-        """The axis of what is there that is the lane."""
+        """Return the axis of the lane after indexing."""
         return None if self.lane is None else sum(at is None for at in index[: self.lane])
 
     def _positions(self, index: Sequence[Any], shape: Sequence[int]) -> Iterable[tuple[Any, ...]]:
@@ -109,27 +114,29 @@ class LaneReference:
 
 
 class InCells:
-    """Calls functions with their elements apart.
+    """Evaluator of functions with their values divided into elements.
 
     Args:
-        size: of the axes that are kept together.
-        places: what functions may close over.
-        guess: axes of this size are of points wherever they begin, with numbers that count or a value of a loop. Otherwise only
-            where they meet points: a function whose values have other axes of this size, too, may take many more operations.
+        size: Number of points in a tile.
+        places: References that functions may use.
+        guess: Whether every axis of this size is assumed to be the axis of points, from its creation on.
+            Otherwise, an axis counts as points only when it is combined with points. This allows
+            functions with other axes of the same size, but may need many more operations.
     """
 
     def __init__(self, size: int, places: Iterable[LaneReference], *, guess: bool) -> None:
         self._size, self._places, self._guess = size, [*places], guess
 
     def call(self, function: Callable[..., Any], *args: Any, like: Sequence[Any]) -> Any:
-        """What a function returns, in cells.
+        """Evaluate a function, and return its results as `Cells`.
 
         Args:
-            args: a tree of cells for each argument.
-            like: shapes and dtypes of these.
+            function: The function.
+            args: A tree of `Cells` for each argument.
+            like: Shapes and dtypes of the arguments.
 
         Raises:
-            NotImplementedError: it does what cannot be done so.
+            NotImplementedError: The function contains an operation without a rule.
         """
         traced, out = jax.make_jaxpr(function, return_shape=True)(*like)
         flat = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, Cells))
@@ -151,7 +158,7 @@ class InCells:
         return [value(x) for x in jaxpr.outvars]
 
     def _resolve_constant(self, const: Any) -> Cells | LaneReference:
-        """What a function closes over."""
+        """Convert a value that a function closes over."""
         place = next((x for x in self._places if x.ref is const), None)
         if place is None and isinstance(const, jax.core.Tracer):
             return scalar(const)
@@ -167,7 +174,7 @@ class InCells:
             return self._run(inner.jaxpr, [*map(self._resolve_constant, inner.consts)], taken)
         rule = _RULES.get(name)
         if rule is None:
-            raise NotImplementedError(f"{name} is not done to elements of a point one by one")
+            raise NotImplementedError(f"{name} has no rule for single elements")
         return rule(self, equation, *taken)
 
     def _elementwise(self, bind: Any, shape: Sequence[int], taken: Sequence[Cells]) -> Cells:
@@ -191,14 +198,14 @@ class InCells:
         return cell if jnp.ndim(cell) else jnp.full((self._size,), cell)
 
     def _common_lane(self, values: Sequence[Cells]) -> int | None:
-        """The axis that values of one rank have together."""
+        """Return the axis of points that values of one rank share."""
         lanes = {x.lane for x in values if x.lane is not None}
         if len(lanes) > 1:
-            raise NotImplementedError(f"two axes of {self._size} elements in one operation")
+            raise NotImplementedError(f"one operation combines two axes of {self._size} elements")
         return lanes.pop() if lanes else None
 
     def with_lane(self, x: Cells, lane: int | None) -> np.ndarray:
-        """The elements, with those along an axis kept together."""
+        """Return the elements, combined along the given axis of points."""
         if lane is None or x.each.shape[lane] == 1:
             return x.each
         rows = np.moveaxis(x.each, lane, -1).reshape(-1, self._size)
@@ -209,7 +216,7 @@ class InCells:
         if all(x is first or _is_same_number(x, first) for x in others):
             return first
         if self._guess:
-            raise NotImplementedError(f"an axis of {self._size} elements that are not points")
+            raise NotImplementedError(f"an axis has {self._size} elements, but they are not points")
         point, made = lax.iota(np.int32, self._size), self._broadcast_cell(first)
         for k, x in enumerate(others, 1):
             made = jnp.where(point < k, made, x)
@@ -218,12 +225,12 @@ class InCells:
     def _reduce(self, equation: Any, x: Cells) -> Cells:
         axes = equation.params["axes"]
         if x.lane in axes:
-            raise NotImplementedError("a reduction over points")
+            raise NotImplementedError("it reduces over points")
         moved = np.moveaxis(x.each, axes, range(len(axes)))
         shape = moved.shape[len(axes) :]
         rows = moved.reshape(-1, prod(shape))
         if not len(rows):
-            raise NotImplementedError("a reduction of no elements")
+            raise NotImplementedError("it reduces an empty axis")
         join = _REDUCED[equation.primitive.name]
         cells = [reduce(lambda a, b: self._bind(join, [a, b]), column) for column in rows.T]
         return Cells(_array(cells, shape), _shift_axis(x.lane, axes))
@@ -244,7 +251,7 @@ class InCells:
         places = (k for k, n in enumerate(shape) if n == self._size and prod(shape[:k]) == ahead)
         lane = next(places, None)
         if lane is None:
-            raise NotImplementedError("points are joined with another axis")
+            raise NotImplementedError("it merges points with another axis")
         return Cells(x.each.reshape(_collapse_axis(shape, lane)), lane)
 
     def _squeeze(self, equation: Any, x: Cells) -> Cells:
@@ -258,7 +265,7 @@ class InCells:
     def _join(self, equation: Any, *xs: Cells) -> Cells:
         axis, lane = equation.params["dimension"], self._common_lane(xs)
         if axis == lane:
-            raise NotImplementedError("points are joined with others")
+            raise NotImplementedError("it concatenates points with other elements")
         return Cells(np.concatenate([self.with_lane(x, lane) for x in xs], axis), lane)
 
     def _stack(self, equation: Any, *xs: Cells) -> Cells:
@@ -269,7 +276,7 @@ class InCells:
     def _unstack(self, equation: Any, x: Cells) -> list[Cells]:
         axis = equation.params["axis"]
         if axis == x.lane:
-            raise NotImplementedError("points are taken apart")
+            raise NotImplementedError("it separates points")
         lane = _shift_axis(x.lane, [axis])
         return [
             Cells(part.squeeze(axis), lane)
@@ -284,7 +291,7 @@ class InCells:
             x.lane is not None
             and len(range(starts[x.lane], ends[x.lane], steps[x.lane])) < self._size
         ):
-            raise NotImplementedError("some of the points are taken apart")
+            raise NotImplementedError("it slices points")
         every = zip(starts, ends, steps, strict=True)
         cut = [slice(None) if k == x.lane else slice(*part) for k, part in enumerate(every)]
         return Cells(x.each[tuple(cut)], x.lane)
@@ -295,11 +302,11 @@ class InCells:
             if axis != x.lane:
                 cells = self._window(cells, axis, start.each[()], size)
             elif size < self._size:
-                raise NotImplementedError("some of the points are taken apart")
+                raise NotImplementedError("it slices points")
         return Cells(cells, x.lane)
 
     def _window(self, cells: np.ndarray, axis: int, start: Any, size: int) -> np.ndarray:
-        """So many along an axis; each is chosen among all that it may be, where the first is not known."""
+        """Return `size` elements along an axis; with a traced start, each is selected among its candidates."""
         last = cells.shape[axis] - size
         if isinstance(start, np.generic):
             first = min(max(int(start), 0), last)
@@ -319,7 +326,7 @@ class InCells:
         return self._constant(np.broadcast_to(wide, shape))
 
     def _constant(self, x: np.ndarray) -> Cells:
-        """Numbers that are known; those that count points are made in the kernel, which has no arrays of its own."""
+        """Convert constants. Consecutive numbers over points are computed, as kernels cannot have constant arrays."""
         for axis, n in enumerate(x.shape):
             may_count = self._guess and n == self._size and x.dtype.kind in "iu"
             steps = np.diff(x, axis=axis) if may_count else None
@@ -342,26 +349,26 @@ class InCells:
         return old
 
     def move_to_lane(self, x: Cells, lane: int | None) -> Cells:
-        """The value, whose elements along an axis are arrays."""
+        """Return a value with the given axis as the axis of points."""
         if lane is None:
             if x.lane is not None:
-                raise NotImplementedError("points are written where there is no place for each")
+                raise NotImplementedError("it writes points to a buffer without an axis for points")
             return x
         each = self.with_lane(x, lane)
         return Cells(_array([*map(self._broadcast_cell, each.flat)], each.shape), lane)
 
     def _handed_on(self, x: Cells) -> Cells:
-        """The same, in the form in which it goes from turn to turn: what is equal in one turn need not be in the next."""
+        """Return a loop's initial value in its final form: points that are equal at first may differ later."""
         free = x.lane is None and self._guess
         lanes = (k for k, n in enumerate(x.each.shape) if free and n == self._size)
         return self.move_to_lane(x, next(lanes, x.lane))
 
     def _scan(self, equation: Any, *taken: Any) -> list[Cells]:
-        """Turns of a loop that hands on values, and has none of its own."""
+        """Convert a loop without inputs or outputs per iteration."""
         inner, count = equation.params["jaxpr"], len(equation.outvars)
         shapes = [x.aval.shape for x in (*equation.invars, *equation.outvars)]
         if shapes != [x.shape for x in (*inner.in_avals, *inner.out_avals)]:
-            raise NotImplementedError("a loop over elements")
+            raise NotImplementedError("it loops over elements")
         fixed, begun = taken[: len(taken) - count], taken[len(taken) - count :]
         forms = [*map(self._handed_on, begun)]
         made: list[Cells] = []
@@ -383,7 +390,7 @@ class InCells:
             body(carry)
             return flat(made)
 
-        # What is of points after a turn need be from the first.
+        # A value that varies over points after an iteration needs that form from the start.
         is_known = self._guess
         while not is_known:
             jax.eval_shape(body, flat(forms))
@@ -413,12 +420,12 @@ _RULES: Final[dict[str, Callable[..., Any]]] = {
 
 
 def scalar(x: Any) -> Cells:
-    """A traced scalar."""
+    """Convert a traced scalar."""
     return Cells(_array([x], ()))
 
 
 def _array(cells: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
-    """Of a shape, whatever the cells are themselves."""
+    """Return an object array of the given shape."""
     _refuse_many(len(cells))
     return np.fromiter(cells, object, len(cells)).reshape(shape)
 
@@ -428,7 +435,7 @@ def _is_same_number(a: Any, b: Any) -> bool:
 
 
 def _core(cells: np.ndarray) -> np.ndarray:
-    """One of each axis along which all are the same."""
+    """Reduce axes with stride 0 to size 1, as their elements are equal."""
     return cells[(..., *(slice(0, 1) if n == 0 else slice(None) for n in cells.strides))]
 
 
@@ -437,20 +444,22 @@ def _collapse_axis(shape: Sequence[int], lane: int | None) -> tuple[int, ...]:
 
 
 def _shift_axis(lane: int | None, gone: Sequence[int]) -> int | None:
-    """Where an axis is as others are gone."""
+    """Return the position of an axis after the removal of other axes."""
     return None if lane is None else lane - sum(axis < lane for axis in gone)
 
 
 def _index(equation: Any, flat: Sequence[Cells], place: LaneReference) -> list[Any]:
-    """By axis of a reference, a scalar, or None for all of it."""
+    """Return the index of a reference: per axis a scalar, or None for the whole axis."""
     [found] = jax.tree.unflatten(equation.params["tree"], [x.each[()] for x in flat])
     for k, (at, n) in enumerate(zip(found.indices, place.ref.shape, strict=True)):
         is_part = hasattr(at, "stride") and (at.start, at.size, at.stride) != (0, n, 1)
         if is_part or (k == place.lane and not hasattr(at, "stride")):
-            raise NotImplementedError("some places of a buffer's value")
+            raise NotImplementedError("it accesses a part of a buffer's value")
     return [None if hasattr(at, "stride") else at for at in found.indices]
 
 
 def _refuse_many(count: int) -> None:
     if count > _MOST:
-        raise NotImplementedError(f"{count} elements of each point, more than {_MOST}")
+        raise NotImplementedError(
+            f"a point's value has {count} elements, and the maximum is {_MOST}"
+        )

@@ -1,4 +1,4 @@
-"""Tiles in JAX: all turns of a loop for one block after the other, on each device for the blocks of its own points."""
+"""Tiled loops in JAX: all iterations of a loop for one tile after the other, on each device separately."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ Env = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Inside:
-    """The block that is traced.
+    """Tile that is being traced.
 
     Attributes:
-        first: of the points that there are on its device.
-        start: of the block among these.
-        size: how many it has.
+        tile: The tiled loop.
+        first: First point on this device, among all points.
+        start: First point of the tile, among those of the device.
+        size: Number of points.
     """
 
     tile: Tile
@@ -45,16 +46,16 @@ class Inside:
 
     @property
     def block(self) -> AxisBlock:
-        """As kernels know it: by where it starts among all points."""
+        """Tile in the form that kernels need: its start counts among all points."""
         return AxisBlock(self.tile.dim, self.first + self.start, self.size)
 
     @property
     def is_apart(self) -> bool:
-        """Whether a device runs it by itself."""
+        """Whether each device runs its tiles separately."""
         return self.tile.devices > 1
 
     def buffer_in_tile(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
-        """A buffer with the values that the block has, and where they are if the buffer is whole."""
+        """Return the part of a buffer that the tile has, and its range if the buffer is complete."""
         axis = self.tile.axes.get(buffer.name)
         if axis is None:
             return buffer, None
@@ -64,7 +65,7 @@ class Inside:
         return _resize_axis(buffer, axis, self.size), within
 
     def output_buffer(self, buffer: Buffer) -> Buffer:
-        """A buffer that the block makes: one in place has all points of the device."""
+        """Return the shape of a buffer that the tile creates; in-place buffers have all points of the device."""
         part, within = self.buffer_in_tile(buffer)
         return (
             part
@@ -74,16 +75,21 @@ class Inside:
 
 
 class Blocks:
-    """Runs loops block by block.
+    """Runs loops tile by tile.
 
     Args:
-        turns: does what all turns of a loop do, in place in a state.
-        constants: the given arrays that a loop knows, by name.
+        layout: Buffer layout.
+        flow: Liveness of buffers.
+        shards: Distribution over devices; None for one device.
+        tiles: Tiled loops.
+        kernel: Whether tiles become Pallas kernels.
+        turns: Runs all iterations of a loop, which changes a state in place.
+        constants: Returns the names of the given arrays that a loop uses.
 
     Attributes:
-        tiles: by the loop.
-        now: the block around what is traced.
-        no_kernel: by the loop of a tile that was traced, why it is no kernel.
+        tiles: Tiled loops, by the id of the loop.
+        now: Tile that is being traced; None outside of tiles.
+        no_kernel: Reason against a kernel, by the id of a traced loop.
     """
 
     def __init__(
@@ -104,7 +110,7 @@ class Blocks:
         self._loop, self._constants = turns, constants
 
     def run(self, tile: Tile, state: State, env: Env, seed: Any) -> State:
-        """What a loop changes of a state, which has all that it hands from turn to turn."""
+        """Run a tiled loop, and return the changed buffers. `state` has all carried buffers."""
         if tile.devices == 1:
             return self._run_tile(tile, 0, state, env, seed)
         assert self._shards is not None
@@ -120,9 +126,9 @@ class Blocks:
         return self._shards.map_per_device(run, self._axes(tile), made, arrays, shared)
 
     def _run_tile(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
-        """What the loop changes, where buffers have the points from `first` on alone.
+        """Run a tiled loop on one device, whose buffers start at the point `first`.
 
-        The last block, where it is shorter, is a program of its own: none computes a point twice.
+        If the last tile is smaller, it is a separate program, so no point is computed twice.
         """
         apart = tile.axes.keys() - tile.in_place
         places = {name: len(self._layout.buffers[name].axes) for name in apart}
@@ -151,10 +157,12 @@ class Blocks:
     def _in_kernel(
         self, tile: Tile, count: int, first: Any, state: State, env: Env, seed: Any
     ) -> State | None:
-        """What one kernel makes of so many blocks; None where there is none."""
+        """Run `count` tiles as one kernel; return None if that is impossible."""
         if self._kernel is False:
             return None
-        one = replace(tile, in_place=frozenset())  # a program has no more of a buffer than its part
+        one = replace(
+            tile, in_place=frozenset()
+        )  # a program instance has only its part of a buffer
 
         def run(start: Any, inner: State, shared: Any) -> State:
             symbols, words, first = shared
@@ -172,7 +180,7 @@ class Blocks:
         return kernel(arrays, shared) if why is None else None
 
     def _turns(self, block: Inside, state: State, env: Env, seed: Any) -> None:
-        """All turns of a block."""
+        """Run all iterations of a tile."""
         self.now = block
         try:
             self._loop(block.tile.loop, state, env, seed)
@@ -180,17 +188,17 @@ class Blocks:
             self.now = None
 
     def _accessed_buffers(self, tile: Tile, state: State) -> State:
-        """What a tile looks into or changes, of what there is."""
+        """Return the buffers in `state` that a tile accesses."""
         known = self._flow.accessed(tile.loop) | self._constants(tile.loop)
         return {name: x for name, x in state.items() if name in known}
 
     def _axes(self, tile: Tile) -> dict[str, int]:
-        """By buffer, its axis for the points, places included."""
+        """Return the tiled axis of each buffer, counted with its slot axes."""
         return {n: len(self._layout.buffers[n].axes) + axis for n, axis in tile.axes.items()}
 
 
 def _resize_axis(buffer: Buffer, axis: int, size: int) -> Buffer:
-    """A buffer with so many positions along an axis of each value."""
+    """Return a buffer with another size of one axis of its values."""
     return replace(buffer, shape=(*buffer.shape[:axis], size, *buffer.shape[axis + 1 :]))
 
 
