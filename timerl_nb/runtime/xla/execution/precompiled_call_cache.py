@@ -93,7 +93,7 @@ class CompiledCall:
     @property
     def is_compiled(self) -> bool:
         """Whether the function is ready, so nothing has to be waited for."""
-        return "_first" in self.__dict__
+        return "_first_call" in self.__dict__
 
     @property
     def _is_begun(self) -> bool:
