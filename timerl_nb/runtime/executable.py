@@ -40,11 +40,11 @@ class Executable(Inspectable):
         plan: Memory plan.
         executor: "interpret" for the interpreter; otherwise XLA runs the nest if it can.
         fuse: Iterations of an outermost loop per call to XLA.
-        devices: Number of devices that share the buffers.
+        devices: Number of devices, each with a part of the buffers.
         budget: Limit for the buffers on a device in bytes; None for the limit of the plan.
         compiled: Cache of XLA programs that earlier processes have compiled.
-        tiles: Loops that XLA runs block by block.
-        tile_kernel: Whether tiles become Pallas kernels where possible.
+        tiles: Tiled loops.
+        tile_kernel: Whether tiles become Pallas kernels, if possible.
         check_nan: Whether the interpreter stops at the first NaN.
     """
 
@@ -103,7 +103,7 @@ class Executable(Inspectable):
 
     @cached_property
     def too_large(self) -> str:
-        """Reason for which the XLA programs exceed the memory; "" if they fit."""
+        """Reason against XLA for lack of memory; "" if its buffers fit."""
         if self._executor == "interpret" or self.check_nan:
             return ""
         return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)
@@ -135,7 +135,7 @@ class Executable(Inspectable):
 
     @cached_property
     def launches(self) -> int | None:
-        """Number of kernels, library calls and copies that a run starts in XLA.
+        """Number of kernels, library calls and copies of a run in XLA.
 
         They are counted in the optimised HLO. For an unbounded program, the number is per iteration. None
         if it depends on values (a dynamic bound, different branches) or on the number of iterations per
@@ -164,19 +164,19 @@ class Executable(Inspectable):
         )
 
     def cuts(self, *, recorded: bool = False) -> Cuts:
-        """Return the points of the nest at which a run can be split. `recorded` runs use the interpreter."""
+        """Return the possible splits of a run. `recorded` runs use the interpreter."""
         lowered = None if recorded else self.xla_program
         return self._own_cuts if lowered is None else lowered.cuts
 
     @cached_property
     def _own_cuts(self) -> Cuts:
-        """Points of the nest at which runs of the interpreter can be split."""
+        """Possible splits of the interpreter's runs."""
         outer = [part for part in parts_of(self.ast.root) if isinstance(part, Loop)]
         return Cuts(self.ast, self.plan, outer)
 
     @cached_property
     def source(self) -> str:
-        """Python code that the interpreter runs."""
+        """Python code for the interpreter."""
         return Source(self.pdg, self.ast, self.plan, self.kernels).text()
 
     def code(self, *, record: bool) -> Any:

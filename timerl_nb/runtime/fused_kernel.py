@@ -53,7 +53,7 @@ class Again:
 
 
 class Kernel:
-    """Dataflow operation that can be compiled for the bounds of a plan.
+    """Dataflow operation, compiled for the bounds of a plan.
 
     Args:
         plan: Memory plan.
@@ -86,7 +86,7 @@ class Kernel:
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
-        """Return the dimensions and the dynamic bound that the result depends on."""
+        """Return the coordinates (dimensions, dynamic bound) with an influence on the result."""
         found: set[str] = {store.stored_dim for store in self.blocks.values()}
         for slot in range(len(self.op.inputs)):
             for part in self.plan.operand_parts(self.op, slot):
@@ -155,7 +155,7 @@ class Kernel:
         return self.runs[device]
 
     def _pass_on(self, seed: Any, coords: Sequence[Any], *none: Any) -> tuple[Any, ...]:
-        """Cut the outputs out of arrays on the host, which avoids a copy of the whole array on the device."""
+        """Cut the outputs out of arrays on the host, to avoid a copy of the whole array on the device."""
         at = {**self.sizes.bounds, **dict(zip(self.coords, coords, strict=True))}
         made = dict[int, Any]()
         for inner in self.body:
@@ -177,7 +177,7 @@ class Kernel:
 
     @property
     def _device(self) -> Any:
-        """Device that the results are bound to if the plan swaps values; None otherwise."""
+        """Device of the results, if the plan swaps values; None otherwise."""
         return backend.device() if self.plan.swaps.all else None
 
     def trace(
@@ -227,7 +227,7 @@ class Kernel:
 
     @cached_property
     def run_with_nan_check(self) -> Callable[..., Any]:
-        """Function like `run` that also reports which results contain NaN. It takes no donated arrays."""
+        """Function like `run`, with a second result: a flag per output for NaN. It takes no donated arrays."""
 
         def trace(
             seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
@@ -257,7 +257,7 @@ class Kernel:
         return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
-        """Return the trace context of a point. `seed` has the words of the seed, then those of the iteration."""
+        """Return the trace context of a point. `seed` has the words of the seed, then of the iteration."""
         sizes, op = self.sizes, self.op
         capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
         dims = self.pdg.dims
@@ -273,7 +273,7 @@ class Kernel:
         )
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
-        """Return the values that one point contributes to the outputs."""
+        """Return the contributions of one point to the outputs."""
         done = self._compute_body(scope, operands)
         return [done[key] for key in self.results]
 
@@ -306,7 +306,7 @@ class Kernel:
         return backend.fitted(x, shape)
 
     def own_block(self, part: PointRange) -> int | None:
-        """Return the index of the block that a part is read from, if this kernel writes that block."""
+        """Return the index of a part's block among the blocks written by this kernel; None if it is another."""
         op_id, out = part.tensor
         return list(self.blocks).index(out) if op_id == self.op.id else None
 
@@ -329,7 +329,7 @@ class Kernel:
         return backend.stack_points(x, shape, self.pdg.output(read).type.dtype)
 
     def _slice_block(self, scope: Scope, part: PointRange, block: Any) -> Any:
-        """Return the rows of a block that belong to a part."""
+        """Return the rows of a block for a part of a slice."""
         assert part.along is not None
         first = part.index[part.along] - self.plan.stores[part.tensor].first_row
         count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
@@ -347,7 +347,7 @@ def _cut_out(attrs: ConstAttrs, index: Sequence[Array]) -> Array:
 
 
 def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
-    """Return a function that creates the initial value of an accumulator."""
+    """Return a constructor of the initial value of an accumulator."""
     kind, reduce = op.outputs[out].type, op.outputs[out].reduce
     assert reduce is not None
     nothing = identity(reduce, NUMPY[kind.dtype])

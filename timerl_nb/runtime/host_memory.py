@@ -30,7 +30,7 @@ class _Files:
 
     limit: str
     used: str
-    cached: str  # field of memory.stat: cached bytes that the kernel would free first
+    cached: str  # field of memory.stat: cached bytes, freed first by the operating system
 
 
 _VERSIONS = {

@@ -1,4 +1,4 @@
-"""Search for the operation that makes the first NaN of a run.
+"""Search for the origin of the first NaN in a run.
 
 Each kernel checks its results up to their true lengths. If one has a NaN, the kernel is recomputed
 operation by operation, and the NaN is traced back to its source. The branch that a `where` does not
@@ -72,7 +72,7 @@ class _Search:
         self._ops = {op.id: op for op in kernel.body}
 
     def error(self, result: int) -> ExecutionError:
-        """Return the error that describes the source of the NaN in a result."""
+        """Return the error for the source of the NaN in a result."""
         tensor = self._kernel.results[result]
         if not len(_nans(self._value(tensor))):  # the sum of infinities with opposite signs
             op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
@@ -105,7 +105,7 @@ class _Search:
         )
 
     def _input_nan_error(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
-        """Return the error for a NaN that the kernel read from another operation."""
+        """Return the error for a NaN from another operation."""
         op, pdg = self._ops[tensor[0]], self._kernel.pdg
         read = self._kernel.op.inputs[source[1]]
         return ExecutionError(
@@ -115,7 +115,7 @@ class _Search:
         )
 
     def _find_nan_source(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:
-        """Return the operand element that a NaN comes from; None if this operation creates the NaN."""
+        """Return the operand element with the source of a NaN; None if this operation creates the NaN."""
         op = self._ops[tensor[0]]
         reads = [read.tensor for read in op.inputs] if op.kind not in _GIVEN else []
         if op.kind == "where":
@@ -133,7 +133,7 @@ class _Search:
         return elsewhere[0] if elsewhere else None
 
     def _element_of_operand(self, tensor: Tensor, at: Element) -> Element:
-        """Return the operand element that corresponds to element `at` of an elementwise result."""
+        """Return the operand element for element `at` of an elementwise result."""
         shape = self._value(tensor).shape
         return tuple(
             0 if n == 1 else k for k, n in zip(at[len(at) - len(shape) :], shape, strict=True)

@@ -56,7 +56,7 @@ class Returned:
         Args:
             at: Maps an output to a function from points to values.
             names: Names of the outputs to return; all by default. Parameters are always returned.
-            within: Maps an output to the bounds up to which it is known, or to None if it is unknown; by
+            within: Maps an output to the bounds of its known values, or to None if it is unknown; by
                 default, the bounds of the plan.
             lost: Dictionary to fill with lost outputs and the reasons. Without it, a lost output raises
                 an error.
@@ -95,7 +95,7 @@ class Returned:
         return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
     def _gather_defined(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
-        """Collect the values of an output where it is defined, and record their positions."""
+        """Collect the defined values of an output, and record their positions."""
         inside = [p for p in points if self._exists(op, self._env(op, p))]
         kind = self._pdg.read_type(op.inputs[0])
         none = np.zeros((0, *concrete(kind.shape, self._plan.bounds)), NUMPY[kind.dtype])

@@ -28,7 +28,7 @@ class RunProtocol(Protocol):
         instructions: Number of executed instructions.
         held_by: Source of the byte counts, in words.
         began: Time of creation (`time.perf_counter`).
-        compiling: Seconds for which the run has been waiting for XLA to compile; None if it is not waiting.
+        compiling: Seconds of the current wait for XLA to compile; None without a wait.
         written_checkpoints: Checkpoints written so far.
         copies: Copies between device and host so far, if the run is recorded.
         coordinates: Positions of the values of conditional outputs, by name.
@@ -93,10 +93,10 @@ class RunProtocol(Protocol):
 
 
 def run_ended_error() -> ExecutionError:
-    """Return the error for a run that has ended and is asked to continue."""
+    """Return the error for continuing an ended run."""
     return ExecutionError("this run has ended and cannot continue.", hint="start a new run.")
 
 
 def changed_already() -> ExecutionError:
-    """Return the error for a parameter that the failed iteration has changed."""
+    """Return the error for a parameter changed by a failed iteration."""
     return ExecutionError("the failed iteration has changed them")

@@ -17,7 +17,7 @@ ENDS: Final = ("finished", "stopped", "failed")
 
 
 class Stopped(BaseException):
-    """Unwinds the stack of a run that is stopped. It never reaches the user."""
+    """Exception to unwind the stack of a stopped run. It never reaches the user."""
 
 
 class RunControl:
@@ -25,7 +25,7 @@ class RunControl:
 
     Attributes:
         turn: Number of completed iterations of the outermost loop.
-        passed: Time at which the run last continued after it handled requests (`time.perf_counter`).
+        passed: Time of the last return from handling requests (`time.perf_counter`).
         ended: Set when the run has ended for any reason.
     """
 

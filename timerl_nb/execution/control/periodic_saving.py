@@ -1,4 +1,4 @@
-"""Periodic saving of a run's state between two iterations, so that the run can be resumed."""
+"""Periodic saving of a run's state between two iterations, for a later resumption."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Saving:
         folder: The folder.
         manifest: Description of the run: new, or as read from the folder when the run is resumed.
         every: Saving interval.
-        cuts: Points of the loop nest at which a run can be saved.
+        cuts: Points of the loop nest for saving a run.
 
     Attributes:
         turn: Number of completed iterations.
@@ -83,7 +83,7 @@ class Saving:
                 self._save(cut)
 
     def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
-        """Wrap `turned`, which may stop the run, such that unsaved iterations are saved first."""
+        """Wrap `turned` to save unsaved iterations before it stops the run."""
 
         def on_turn(count: int = 1) -> None:
             try:
@@ -111,7 +111,7 @@ class Saving:
 
 
 def each(*functions: Callable[..., object] | None) -> Callable[..., object] | None:
-    """Return a function that calls all functions in order; None if there are none."""
+    """Combine functions into one that calls them in order; None if there are none."""
     some = [function for function in functions if function is not None]
     if len(some) < 2:
         return some[0] if some else None

@@ -1,4 +1,4 @@
-"""Work of the thread that runs a program, from the first iteration to the result."""
+"""Work of a program's thread, from the first iteration to the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProgramCourse(Course):
         outputs: Names of the outputs to return; all by default.
         telemetry: Source of the frames.
         acting: Context and bounds of the program, needed by `Result.policy`.
-        at_end: Called after the last iteration of a run that was not stopped.
+        at_end: Called after the last iteration, unless the run was stopped.
         over: Called after the run, also if it failed.
         log: Log of the run.
     """

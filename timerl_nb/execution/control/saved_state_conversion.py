@@ -1,4 +1,4 @@
-"""Conversion of a saved state into a state of the program that resumes from it.
+"""Conversion of a saved state into a state of the resuming program.
 
 Values are matched by tensor names. If the program runs another graph than the one that saved the state
 (other options or another memory budget), source lines, element types and points must match as well.
@@ -25,13 +25,13 @@ _NEAR: Final = (0, -1, 1)
 
 
 class Resuming:
-    """Finds the point at which a program can resume.
+    """Finds a point for a program to resume at.
 
     Args:
         path: Run folder.
         manifest: Description of the saved run.
         saved: The saved arrays.
-        cuts: Points of the loop nest at which this program can start.
+        cuts: Possible starting points in the loop nest of this program.
         how: Executor and options of this program, in words.
         same: Whether this program runs the same graph as the saved run.
     """

@@ -45,7 +45,7 @@ class Course(ABC):
         self._thread.start()
 
     def give_up(self) -> bool:
-        """Stop a run whose start failed.
+        """Stop a run after a failed start.
 
         An interrupt may arrive while the thread starts. A thread that starts later ends before its first
         iteration.
@@ -73,7 +73,7 @@ class Course(ABC):
 
     @property
     def compiling(self) -> float | None:
-        """Seconds for which the run has been waiting for XLA to compile; None if it is not waiting."""
+        """Seconds of the current wait for XLA to compile; None without a wait."""
         return None
 
     def take_error(self) -> BaseException | None:

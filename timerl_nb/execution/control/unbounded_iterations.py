@@ -1,4 +1,4 @@
-"""Iteration over the turns of a program whose outermost loop is unbounded."""
+"""Iteration over the turns of a program with an unbounded outermost loop."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Turns(Iterator[dict[str, Any]]):
         return made
 
     def save_operands(self) -> None:
-        """Copy the operands of the next turn, so that `rewind` can repeat it."""
+        """Copy the operands of the next turn, for its repetition by `rewind`."""
         if self._held is None or self._held[0] != self.turn:
             self._held = self.turn, self._run.snapshot_stores(self.turn) if self.turn else None
 

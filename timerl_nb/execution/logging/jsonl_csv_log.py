@@ -29,7 +29,7 @@ _ODD: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class LogFolder:
-    """Logger that writes the rows of a run to a folder; see `run_logger.Logger`."""
+    """Logger to a folder; see `run_logger.Logger`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.fspath(path):
@@ -40,7 +40,7 @@ class LogFolder:
         self._lines: _Lines | None = None
         self._cells: _Lines | None = None
         self._columns: list[str] = []
-        self._late: list[Row] = []  # rows that are not written yet
+        self._late: list[Row] = []  # rows to be written
         self._warned = False
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class LogFolder:
             self._close()
 
     def _close(self) -> None:
-        """Close both files, which releases their locks."""
+        """Close both files and release their locks."""
         if self._lines is not None:
             self._lines.close()
         if self._cells is not None:
@@ -117,7 +117,7 @@ class LogFolder:
     # --- writing -------------------------------------------------------------------------------------
 
     def _add(self) -> None:
-        """Append the rows that are not written yet; on failure, write nothing."""
+        """Append the pending rows; on failure, write nothing."""
         assert self._lines is not None and self._cells is not None
         if self._late:
             before = self._lines.size
@@ -130,7 +130,7 @@ class LogFolder:
             self._late = []
 
     def _fill(self, late: Sequence[Row], last: bytes) -> None:
-        """Rewrite both files, with the columns that are known only at the end of the run."""
+        """Rewrite both files at the end of the run, with its late columns."""
         assert self._lines is not None
         along = self._columns[0]
         head, *lines = self._lines.content().splitlines(keepends=True)
@@ -160,7 +160,7 @@ class LogFolder:
     def _read_kept_rows(
         self, content: bytes, head: Mapping[str, Any], reached: int
     ) -> _StoredRows | None:
-        """Return the stored rows that stay; None if the log has to start from the beginning.
+        """Return the stored rows to keep; None to start the log from the beginning.
 
         Raises:
             ExecutionError: The files belong to another run, or are not a log.
@@ -209,7 +209,7 @@ _OWN_FOLDER: Final = (
 
 
 class _StoredRows:
-    """Rows of a log that stay, and the byte at which each ends."""
+    """Stored rows of a resumed log, and the end of each in bytes."""
 
     def __init__(self, head: int) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -228,7 +228,7 @@ class _StoredRows:
 
 
 class _Lines:
-    """File to which whole lines are appended, with a lock against other writers.
+    """File for whole lines, with a lock against other writers.
 
     Attributes:
         size: Number of bytes that are complete lines.

@@ -40,7 +40,7 @@ class Logger(Protocol):
     The methods are called on the run's thread. A row is a dictionary with these entries:
 
     - the point of the outermost dimension, under the name `about["along"]`;
-    - the scalar outputs (numbers or booleans) that are defined and known at that point;
+    - the scalar outputs (numbers or booleans) defined and known at this point;
     - `turn`: the iteration after which the row was written; `seconds` since the start of the run; and
       `turns_per_second`. Rows from before a run was resumed lack these three.
 
@@ -65,7 +65,7 @@ class Logger(Protocol):
             about: Description of the run. `run` is its identifier, which stays the same when it is
                 resumed. `program`, `bounds`, `options` and `seed` describe the program. `along` is the
                 dimension of the rows, `columns` the logged outputs, and `not_logged` the other outputs.
-            reached: Number of rows that were known before the run was resumed; 0 for a new run.
+            reached: Number of known rows before the run was resumed; 0 for a new run.
 
         Returns:
             The last row that the logger already has. The run then sends the rows after it. None
@@ -81,13 +81,13 @@ class Logger(Protocol):
         Args:
             last: The state `ended` ("finished", "stopped" or "failed"), the `error` if the run failed,
                 and scalar `outputs` of the whole run.
-            late: Values that became known only at the end, for rows that were written before.
+            late: Values known only at the end, for earlier rows.
         """
         ...
 
 
 class Calling:
-    """Logger that calls a function with every row."""
+    """Logger to a function of one row."""
 
     def __init__(self, function: Callable[[Row], object]) -> None:
         self._function = function
@@ -112,7 +112,7 @@ class RunLog:
     Args:
         loggers: Receivers of the rows.
         watched: The program.
-        names: Names of the outputs that the run returns; all by default.
+        names: Names of the returned outputs; all by default.
         about: Description of the run, without its outputs.
     """
 
@@ -152,7 +152,7 @@ class RunLog:
         return [name] if rows is None else [f"{name}/{seed}" for seed in rows.seeds]
 
     def _in_turns(self) -> dict[str, Op]:
-        """Return the columns that are known during the run, and not only after its end."""
+        """Return the columns known during the run, and not only after its end."""
         early = {n: op for n, op in self._columns.items() if not self._watched.is_late(op)}
         begins = {name: self._first_turn(op) for name, op in early.items()}
         first = min(early, key=lambda name: begins[name], default=None)
@@ -203,7 +203,7 @@ class RunLog:
         """Start all logs before the run starts. If this fails or is interrupted, call `fail`.
 
         Args:
-            turn: Number of iterations that are already complete.
+            turn: Number of iterations completed before.
             over: Whether the resumed run had already finished.
         """
         self._turn, self._known = turn, _ALL if over else self._count_known_rows(turn)
@@ -249,7 +249,7 @@ class RunLog:
                 found = np.atleast_1d(values["output", name])
                 numbers |= dict(zip(self._names(name), map(number, found), strict=True))
         ends = {name: max(found, default=-1) + 1 for name, found in columns.items()}
-        # a stopped run has values of iterations that did not run, if a batch computed them earlier
+        # a batch may have computed values of later iterations before the run was stopped
         whole = live if live and state != "finished" else columns
         end = max((ends[name] for name in whole if name in ends), default=0)
         end = max(end, self._count_known_rows(self._turn))
@@ -287,13 +287,13 @@ class RunLog:
         return int(row[self._along])
 
     def _count_known_rows(self, turn: int) -> int:
-        """Return the number of rows that are known after some iterations."""
+        """Return the number of known rows after some iterations."""
         if not self._live or not turn:
             return 0
         return min(self._count, *(self._points(op, turn) for op in self._live.values()))
 
     def _write_live(self) -> None:
-        """Write the rows that are known by now."""
+        """Write all known rows."""
         assert self._run is not None
         there, first = self._count_known_rows(self._turn), self._first_undelivered
         if first >= there:
@@ -347,7 +347,7 @@ class RunLog:
 
     @property
     def _first_undelivered(self) -> int:
-        """First row that some logger has not received."""
+        """First row missing in some logger."""
         return min((told.next for told in self._told), default=0)
 
     def _write(self, told: _Told, rows: Sequence[Row]) -> None:

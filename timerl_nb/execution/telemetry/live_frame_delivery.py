@@ -61,7 +61,7 @@ class Watching(ABC):
         """Number of the next frame."""
         return 0 if self.latest is None else self.latest.number + 1
 
-    # --- who looks -------------------------------------------------------------------------------
+    # --- consumers -------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
         """Call a function with the latest frame and with every later one; return a function that ends this."""
@@ -182,7 +182,7 @@ class Watching(ABC):
 
 
 class _Listener:
-    """Listener that receives frames in order, each at most once, from any thread."""
+    """Listener to frames: in order, each at most once, from any thread."""
 
     def __init__(self, function: Callable[[Frame], object]) -> None:
         self.function = function

@@ -14,7 +14,7 @@ from timerl_nb.base.array_conversion import Array
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Known values of an output that is one number per iteration.
+    """Known values of an output with one number per iteration.
 
     Attributes:
         at: Points of the outermost dimension, ascending. Some are left out if iterations are fast.
@@ -117,11 +117,11 @@ class Frame:
         busy: Fraction of an iteration's time spent inside kernels (with XLA: inside calls). About once a
             second, one iteration is measured, in which the run waits for each kernel. None before the
             first measurement.
-        curves: Outputs that are one number per iteration, by name; the mean over several seeds.
+        curves: Outputs with one number per iteration, by name; the mean over several seeds.
         outputs: Other outputs as text; empty before the end of the run.
         held: Live bytes; None if XLA runs the loop nest, where they cannot be observed.
         buffers: Total bytes of XLA's buffers; None if the interpreter runs the program.
-        compiling: Seconds for which the run has been waiting for XLA to compile; None if it is not waiting.
+        compiling: Seconds of the current wait for XLA to compile; None without a wait.
         process: Resource use of this process.
         devices: NVIDIA devices; empty without `nvidia-ml-py`.
         error: Message of the error that ended the run.
@@ -163,5 +163,5 @@ def output_text(x: Array) -> str:
 
 
 def compiling_text(seconds: float) -> str:
-    """Return the progress text of a run that waits for XLA."""
+    """Return the progress text during compilation by XLA."""
     return f"compiling with XLA, {seconds:.0f} s so far"

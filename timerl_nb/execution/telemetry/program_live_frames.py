@@ -56,7 +56,7 @@ class Watched:
     rows: Rows | None = None
 
     def outputs(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """Return the outputs that the run returns, restricted to `names`."""
+        """Return the outputs of the run, restricted to `names`."""
         return {
             op.attrs.name: op
             for op in self.plan.pdg.sinks
@@ -79,7 +79,7 @@ class Watched:
         return next((d for d in self.pdg.dims.names if d in alone), None)
 
     def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """Return the outputs that are one number per iteration, in all or in some iterations.
+        """Return the outputs with one number per iteration, in all or in some iterations.
 
         With several seeds, they are one number per iteration and seed.
         """
@@ -97,7 +97,7 @@ class Watched:
         return Along(self.outer, bound, dims, self.rows)
 
     def numbers(self, names: Sequence[str] | None) -> list[str]:
-        """Return the names of outputs that are one number for the whole run."""
+        """Return the names of outputs with one number for the whole run."""
         return [name for name, op in self.outputs(names).items() if self._is_number(op, 0)]
 
     def _is_number(self, output: Op, dims: int) -> bool:
@@ -106,7 +106,7 @@ class Watched:
         return len(self._single(attrs.dims)) == dims and len(kind.shape) == len(attrs.axes)
 
     def points(self, output: Op, points: Iterable[int]) -> Sequence[int]:
-        """Return those of the given points of the outermost dimension at which an output is defined."""
+        """Keep only the points of the outermost dimension at which an output is defined."""
         if output.where is TRUE or self.outer is None:
             return list(points)
         bounds = self.plan.bounds
@@ -180,7 +180,7 @@ class Telemetry(Watching):
         control: Commands to the run.
         run: The run.
         watched: The program.
-        names: Names of the outputs that the run returns; all by default.
+        names: Names of the returned outputs; all by default.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class Telemetry(Watching):
         self._control.ask(on_turn)
 
     def finish(self, values: Outputs) -> None:
-        """Set the outputs of a run that has ended."""
+        """Set the final outputs."""
         self._final = values
 
 
@@ -331,7 +331,7 @@ class _Growing(Growing):
         self.op = op
 
     def unread_points(self, there: int) -> range:
-        """Return the known points that have not been read."""
+        """Return the known points not read yet."""
         return range(self.last_point + 1, there)
 
     def choose_points(self, points: Sequence[int]) -> Sequence[int]:

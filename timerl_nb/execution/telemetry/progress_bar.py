@@ -16,14 +16,14 @@ _SECOND: Final = 1.0
 
 
 class Waiting(Protocol):
-    """Object that may wait for XLA; `compiling` is the wait in seconds, or None."""
+    """Object with a `compiling` time in seconds; None while it does not wait for XLA."""
 
     @property
     def compiling(self) -> float | None: ...
 
 
 class _Since:
-    """Wait for XLA that starts now."""
+    """Wait for XLA, timed from its creation."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -42,14 +42,14 @@ def turns_bar(turns: int | None, done: int = 0, *, shown: bool) -> tqdm[Any]:
 
 @contextmanager
 def compiling(*, shown: bool) -> Generator[None]:
-    """Show in a bar, second by second, that the code inside waits for XLA to compile."""
+    """Show the seconds of XLA's compilation in a bar, while the code inside runs."""
     with turns_bar(None, shown=shown) as bar, saying(bar, _Since()):
         yield
 
 
 @contextmanager
 def saying(bar: tqdm[Any], run: Waiting) -> Generator[None]:
-    """Show in a bar, second by second, that a run waits for XLA to compile."""
+    """Show the seconds of XLA's compilation in a bar, while a run is active."""
     over = threading.Event()
 
     def watch() -> None:

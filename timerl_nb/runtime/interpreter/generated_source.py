@@ -1,4 +1,4 @@
-"""Generation of the Python code that the interpreter runs.
+"""Generation of the Python code for the interpreter.
 
 Each statement becomes a function of its point: it looks up operands, launches a kernel and stores the
 outputs. Each lifetime becomes a function that frees its values. The loop nest becomes a generator that
@@ -77,7 +77,7 @@ class Source:
         self.pdg, self.ast, self.plan, self.kernels = pdg, ast, plan, kernels
         self.record = record
         self._fresh = count()
-        # merges with conditions on a dynamic bound that are read at points with another bound
+        # merges with conditions on a dynamic bound, read at points with another bound
         crossed = {
             read.source for op in pdg for read in op.inputs if pdg.is_read_across_bounds(read)
         }
@@ -154,7 +154,7 @@ class Source:
         return f"merge_{merge}"
 
     def _choice(self, merge: Op) -> str:
-        """Return the definition of a function that selects the branch of a merge."""
+        """Define a function to select the branch of a merge."""
         own = at_own_point(merge.id, merge.outputs[0])
         value = self._select_value(own, self._crossed - {merge.id})
         return f"def {self._merge_name(merge.id)}({_params(merge.domain)}):\n    return {value}"
@@ -177,7 +177,7 @@ class Source:
 
         Args:
             read: The sliced read.
-            fill: Expression for points that do not exist.
+            fill: Expression for missing points.
             upto: Returns a fixed number of points for a slice of varying length.
         """
         loops: list[str] = []
@@ -217,7 +217,7 @@ class Source:
         return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
 
     def _part_text(self, kernel: Kernel, part: PointRange) -> str:
-        """Return an expression for a value or a block; "None" for a block that the kernel itself writes."""
+        """Return an expression for a value or a block; "None" for a block written by the kernel itself."""
         if part.along is None:
             return self._value(Read(*part.tensor, part.index))
         tensor, index = part.tensor, [python_source(e) for e in part.index]
@@ -292,7 +292,7 @@ class Source:
         return _by_leaf(donation, position_of)
 
     def _let_go(self, donation: Donation, op: Op) -> str:
-        """Return an expression that removes a donated value from its store after a successful launch.
+        """Return an expression to remove a donated value from its store after a successful launch.
 
         It is "None" if an output replaces the value.
         """
@@ -315,7 +315,7 @@ class Source:
         return store, store_name(leaf.tensor), key_text(store, index), point
 
     def _given_up(self, kernel: Kernel) -> list[str]:
-        """Return lines that subtract the bytes of donated operands, which become outputs."""
+        """Return lines to subtract the bytes of donated operands. Outputs reuse them."""
         given: dict[str, int] = {}
         for donation in kernel.taken.values():
             nbytes = self.plan.stores[donation.leaves[0].tensor].nbytes
@@ -327,7 +327,7 @@ class Source:
         ]
 
     def _blocks(self, kernel: Kernel) -> tuple[list[str], list[str]]:
-        """Return expressions for the blocks that receive rows, and lines that create them on first use."""
+        """Return expressions for blocks of rows, and lines to create them on first use."""
         op = kernel.op
         found: list[str] = []
         first: dict[str, list[tuple[str, str, int]]] = {}
@@ -344,7 +344,7 @@ class Source:
         return found, lines
 
     def _udf(self, op: Op) -> str:
-        """Return the definition of a function on the host: it copies operands to the host, outputs back."""
+        """Define the function of a host operation: copy operands to the host, outputs back."""
         lines = [*self._head_lines(op), f"    rt_new = {self._fixed_bytes(op)}"]
         operands = self.plan.statements.of_op(op.id).operands
         point = _point(op.domain)
@@ -356,7 +356,7 @@ class Source:
         return "\n".join(lines + self._put_away(op, 0))
 
     def _call_out(self, op: Op) -> str:
-        """Return the definition of a function on the host that has effects, but no outputs."""
+        """Define the function of a host operation with effects, but without outputs."""
         point = _point(op.domain)
         values = "".join(f"{self._on_host(read, op)}, " for read in op.inputs)
         lines = [*self._head_lines(op), f"    rt.effect({op.id}, {point}, ({values}))"]
@@ -377,7 +377,7 @@ class Source:
         return f"rt.cut({found}, ({''.join(f'{n}, ' for n in true)}))"
 
     def _bound_function(self, op: Op) -> str:
-        """Return the definition of a function that ends a dynamic dimension when its operand is true."""
+        """Define a function to end a dynamic dimension when its operand is true."""
         attrs: BoundAttrs = op.attrs
         key = _tuple(d for d in op.domain if d != attrs.dim)
         return "\n".join(
@@ -426,7 +426,7 @@ class Source:
         return lines
 
     def _put_away(self, op: Op, gathered: int) -> list[str]:
-        """Return lines that store the outputs `rt_out` and count their bytes."""
+        """Return lines to store the outputs `rt_out` and count their bytes."""
         lines: list[str] = []
         kernel = self.kernels.get(op.id)
         for out, output in enumerate(op.outputs):
@@ -464,7 +464,7 @@ class Source:
         return "\n".join(lines)
 
     def _move(self, verb: str, name: str) -> str:
-        """Return the definition of a function that offloads or fetches the swapped values of a lifetime."""
+        """Define a function to offload or fetch the swapped values of a lifetime."""
         life = self.plan.lifetimes[name]
         lines = [f"def {verb}_{name}({_params(life.domain)}):"]
         for tensor in life.tensors:
@@ -609,7 +609,7 @@ def _point(symbols: Iterable[str]) -> str:
 
 
 def _by_leaf(donation: Donation, of: Callable[[Leaf], tuple[str, str]]) -> str:
-    """Select between two expressions per leaf: the first where the leaf is donated, else the second."""
+    """Choose between two expressions per leaf: the first if the leaf is donated, else the second."""
     *others, last = [(leaf.cond, _either(leaf.taken, *of(leaf))) for leaf in donation.leaves]
     found = last[1]
     for cond, text in reversed(others):

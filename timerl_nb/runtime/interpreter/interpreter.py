@@ -58,7 +58,7 @@ class Run:
         seed: Seed of all random streams, 64 bits.
         recorder: Called with every event. Recording slows the run down.
         progress: Called after every iteration of the outermost loop.
-        follow: Whether to track the points in the stores, which slows the run down.
+        follow: Whether to track the points in the stores. This slows the run down.
         waits: Whether the recorder waits for each kernel.
         host: Resources and inputs; None for a program without inputs.
     """
@@ -104,7 +104,7 @@ class Run:
             check_nan=executable.check_nan,
             waits=waits,
         )
-        # parameters as of the last iteration; weak references, so that their memory can be freed
+        # parameters as of the last iteration; weak references do not keep their memory
         self._learned: dict[int, weakref.ref[Any]] = {}
         self._learning: list[dict[Any, Any]] = []
         self._shown: list[dict[Any, Any]] = []
@@ -140,7 +140,7 @@ class Run:
                 if kernel.is_sliced(slot):
                     space[f"pad_{op_id}_{slot}"] = bind(kernel.padding(slot))
         pdg, sizes = self.executable.pdg, self.executable.plan.sizes
-        for op_id, out in self._stores:  # including operations that never run
+        for op_id, out in self._stores:  # including operations without executions
             if pdg[op_id].outputs[out].reduce is not None:
                 name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
                 space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
@@ -211,7 +211,7 @@ class Run:
         """Values in memory: by tensor name, then by point.
 
         Without `follow`, the keys are positions in the store, and later instructions may reuse the arrays.
-        Values that were donated to a failed kernel are missing.
+        Values donated to a failed kernel are missing.
         """
         found: dict[str, dict[Any, Any]] = {}
         for tensor, held in self._stores.items():
@@ -276,7 +276,7 @@ class Run:
         return lambda: [[backend.to_numpy(x) for x in row] for row in held]
 
     def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
-        """Return the function that computes an output at a point."""
+        """Return an output as a function of its point."""
         found = self._space[f"output_{op.id}"]
         if reached is None:
             return found
@@ -322,7 +322,7 @@ class Run:
         return make_state
 
     def _find_held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
-        """Return those of the points that a store has, and their values."""
+        """Select the points available in a store, and return them with their values."""
         plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
         there = np.zeros(len(points), np.bool_)
@@ -355,7 +355,7 @@ class Run:
         self._program = self._space["program"]()
 
     def _restore_values(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
-        """Restore the values of a tensor; those with `away` go to the host."""
+        """Restore the values of a tensor; `away` selects values for the host."""
         plan, held = self.executable.plan, self._stores[tensor]
         store, made = plan.stores[tensor], dict[Any, Array]()
         for row, value in zip(points.tolist(), values, strict=True):
@@ -384,7 +384,7 @@ class Run:
         return self._support.host
 
     def measure(self, watch: Stopwatch | None) -> None:
-        """Start to measure all kernels, which then run synchronously; None ends the measurement."""
+        """Measure all kernels from now on, running them synchronously; None ends the measurement."""
         for op_id, kernel in self.executable.kernels.items():
             plain = self._kernel(kernel)
             self._space[f"kernel_{op_id}"] = plain if watch is None else watch.wrap(plain)
@@ -425,12 +425,12 @@ class Run:
 
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
-        """Checkpoints that the run has written."""
+        """Checkpoints written so far."""
         return self._support.kept
 
     @property
     def began(self) -> float:
-        """Time at which the run was created (`time.perf_counter`)."""
+        """Time of the run's creation (`time.perf_counter`)."""
         return self._support.began
 
     @property
@@ -439,7 +439,7 @@ class Run:
         return self._transfers.copies or ()
 
     def release(self, error: BaseException | None = None) -> int:
-        """Free all memory, and return the number of bytes that only outputs still used."""
+        """Free all memory, and return the number of bytes used by outputs only."""
         self._support.end()
         self._transfers.close()
         kept = self.ledger.live

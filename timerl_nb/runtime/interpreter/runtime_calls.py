@@ -1,4 +1,4 @@
-"""Functions that the interpreter's generated code calls: host operations, transfers, events."""
+"""Functions called by the interpreter's generated code: host operations, transfers, events."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ class RuntimeCalls:
             self._recorder(Event(self._step, kind, name, point, nbytes, time))
 
     def end(self) -> None:
-        """Report the end of the run to a recorder that does not wait for kernels."""
+        """Report the end of the run to an asynchronous recorder."""
         if not self._is_waiting:
             self._emit("end", "", ())
 
     def time_kernel(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a kernel that reports the time of its execution, or of its launch if nothing waits for it."""
+        """Wrap a kernel to report its execution time, or its launch time if nothing waits for it."""
         wait: Callable[[Any], Any] = jax_engine.wait if self._is_waiting else lambda made: made
 
         def kernel(*args: Any) -> Any:

@@ -8,7 +8,7 @@ from timerl_nb.compiler.memory.placement.storage_kinds import Store
 
 
 def store_name(tensor: tuple[int, int]) -> str:
-    """Return the variable that refers to a tensor's store."""
+    """Return the variable name of a tensor's store."""
     return f"v{tensor[0]}_{tensor[1]}"
 
 

@@ -2,7 +2,7 @@
 
 One background thread copies, in the order of the instructions. An offloaded value counts as device
 memory until the planned wait for its copy, a fetched value from the start of its fetch. Both agree with
-the memory plan. A reader waits only for unfinished copies. Errors of the thread are raised at the
+the memory plan. A reader waits only for unfinished copies. Errors of the thread appear at the
 instruction that waits.
 """
 
@@ -34,11 +34,11 @@ class Copy:
 
 
 class Transfers:
-    """Background thread, and the values that it is offloading.
+    """Background thread, and the values being offloaded.
 
     Args:
         ledger: Memory ledger of the run.
-        copying: Number of executed points for which an offloaded value stays on the device.
+        copying: Number of executed points before an offloaded value leaves the device.
 
     Attributes:
         copies: Completed copies; None if they are not recorded.
@@ -82,7 +82,7 @@ class Transfers:
             self.drop_due()
 
     def drop_due(self) -> None:
-        """Free the device memory of offloaded values that are due. Called before every executed point."""
+        """Free the device memory of due offloaded values. Called before every executed point."""
         now = len(self.ledger.trace)
         while self._leaving:
             (name, key), (store, due) = next(iter(self._leaving.items()))
@@ -112,7 +112,7 @@ class Transfers:
         return self._leaving.pop((id(store), key), None) is not None
 
     def close(self) -> None:
-        """End the thread. Copies that have not started are dropped."""
+        """End the thread. Pending copies are dropped."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
             self._worker = None

@@ -9,11 +9,11 @@ import jax
 
 from timerl_nb.base.errors import ExecutionError
 
-_parents: list[int] = []  # parent processes in which JAX had started before the fork
+_parents: list[int] = []  # parent processes with JAX running before the fork
 
 
 def check_process() -> None:
-    """Check that this process can run JAX, and can wait for a run.
+    """Check whether this process can run JAX and wait for a run.
 
     Raises:
         ExecutionError: JAX had started before this process was forked.

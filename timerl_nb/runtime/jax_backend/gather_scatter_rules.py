@@ -1,4 +1,4 @@
-"""JAX rules of operations that read or write elements at positions of an axis."""
+"""JAX rules for reading and writing elements at positions of an axis."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _set_in_rows(x: JaxArray, position: JaxArray, values: JaxArray, many: int) -
 
 
 def _in_turn(position: JaxArray) -> JaxArray:
-    """Return positions for XLA on a CPU, which writes in order: the last value at a position wins."""
+    """Return positions unchanged, for XLA on a CPU: it writes in order, so the last value wins."""
     return position
 
 
@@ -221,7 +221,7 @@ def _last_ones(position: JaxArray) -> JaxArray:
 
 
 def _positions(at: JaxArray) -> JaxArray:
-    """Return positions in a type that can represent any length."""
+    """Return positions in a type of at least 32 bits."""
     return at.astype(jnp.int32) if at.dtype.itemsize < 4 else at
 
 
@@ -243,7 +243,7 @@ def concat(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
 
 
 def _laid(onto: JaxArray, x: JaxArray, axis: int, at: Any, length: JaxArray | None) -> JaxArray:
-    """Write elements of `x` over `onto`, where positions along an axis lie in the valid part of `x`."""
+    """Write elements of `x` over `onto`, for positions of an axis in the valid part of `x`."""
     n = x.shape[axis]
     if n == 0:
         return onto
@@ -284,7 +284,7 @@ def _take_fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
         return jax.lax.slice_in_dim(x, start, start + n, axis=axis)
     if np.array_equal(at, start - np.arange(n)):
         return jnp.flip(jax.lax.slice_in_dim(x, end, start + 1, axis=axis), axis)
-    # positions that are clipped at an end: a slice, padded with the edge value
+    # positions clipped at an end: a slice, padded with the edge value
     steps = np.flatnonzero(np.diff(at))
     lo, hi = (int(steps[0]), int(steps[-1]) + 2) if len(steps) else (0, 1)
     if np.array_equal(at[lo:hi], np.arange(hi - lo) + start):

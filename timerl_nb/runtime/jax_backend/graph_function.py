@@ -33,7 +33,7 @@ def without_rule(pdg: Pdg, wanted: Sequence[Read]) -> str | None:
 def by_rows(
     pdg: Pdg, wanted: Sequence[Read], rows: Mapping[str, int], weights: Mapping[str, int]
 ) -> Callable[[Weights, Weights, int, int], tuple[JaxArray, ...]]:
-    """Return a function that evaluates a graph for many rows in one call.
+    """Compile a graph to a function of many rows.
 
     It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are padded
     to a power of two, so few sizes are compiled. The random bits of row k do not depend on other rows.
@@ -41,8 +41,8 @@ def by_rows(
     Args:
         pdg: The graph.
         wanted: Values to return, for each row.
-        rows: Operations that represent a row's arrays, by name.
-        weights: Operations that represent weights, by name.
+        rows: Operations for a row's arrays, by name.
+        weights: Operations for weights, by name.
     """
     needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
     bound = {*rows.values(), *weights.values()}
@@ -129,7 +129,7 @@ def register_tree(
 
     Args:
         kind: The class.
-        names: Attributes that are its children.
+        names: Attributes with its children.
         flatten: Returns the children and the auxiliary data of an instance.
         unflatten: Creates an instance from auxiliary data and children.
     """
@@ -143,7 +143,7 @@ def register_tree(
 
 
 def key_of(words: JaxArray) -> JaxArray:
-    """Return the PRNG key that consists of two words."""
+    """Return the PRNG key made of two words."""
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
@@ -169,7 +169,7 @@ def sum_trees(trees: Sequence[Any]) -> Any:
 
 
 def move_to_device(tree: Any, device: Any) -> Any:
-    """Return a tree with all arrays on a device; arrays that are already there are not copied."""
+    """Return a tree with all arrays on a device; arrays on this device are not copied."""
     return jax.device_put(tree, device)
 
 
@@ -231,17 +231,17 @@ def itself(x: JaxArray) -> JaxArray:
 
 
 def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Move arrays that are divided among devices to one device; also return the number of these arrays."""
+    """Move divided arrays to one device; also return the number of these arrays."""
     apart = {n: x for n, x in arrays.items() if isinstance(x, jax.Array) and len(x.devices()) > 1}
     return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
 
 
 def make_array_converter(library: str, device: Any = None) -> Callable[[Any], Any]:
-    """Return a function that converts arrays of any library, by DLPack and without a copy if possible.
+    """Return a converter for arrays of any library, by DLPack and without a copy if possible.
 
     Args:
         library: "jax" or "torch".
-        device: Device of PyTorch to copy the tensors to; None keeps them where they are.
+        device: Device of PyTorch to copy the tensors to; None copies nothing.
 
     Raises:
         MissingPartError: PyTorch is not installed.

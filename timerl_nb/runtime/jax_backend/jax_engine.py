@@ -28,7 +28,7 @@ def compile_kernel(
     Args:
         f: The function.
         taken: Numbers of the donated arguments.
-        bound: Device to which the results are bound, as copies from the host are. A mixture of bound and
+        bound: Device to bind the results to, like copies from the host. A mixture of bound and
             unbound arrays would be compiled twice. None binds nothing.
     """
     f = as_jax_promotes(f)
@@ -52,7 +52,7 @@ def as_jax_promotes(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_transfers() -> None:
-    """Check that JAX's transfer guard permits transfers to the device.
+    """Check that no JAX transfer guard forbids transfers to the device.
 
     Raises:
         ExecutionError: The guard forbids them.
@@ -68,7 +68,7 @@ def check_transfers() -> None:
 
 
 def device() -> Any:
-    """Return the device that programs run on: JAX's default device of this thread."""
+    """Return the device of programs: JAX's default device of this thread."""
     given = cast(Any, jax.config).jax_default_device
     if given is None or isinstance(given, str):
         return jax.local_devices(backend=given)[0]
@@ -81,7 +81,7 @@ def list_peer_devices(first: Any) -> list[Any]:
 
 
 def device_count() -> int:
-    """Return the number of devices of the kind that programs run on."""
+    """Return the number of devices of the kind in use."""
     return len(list_peer_devices(device()))
 
 
@@ -148,11 +148,11 @@ def full(shape: tuple[int, ...], dtype: str, fill: Any) -> JaxArray:
 
 @cache
 def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], JaxArray]:
-    """Return a function that creates new arrays filled with one value."""
+    """Return a constructor of arrays filled with one value."""
     return jax.jit(lambda: full(shape, dtype, fill))
 
 
-copied = jax.jit(jnp.copy)  # a new array that shares no memory
+copied = jax.jit(jnp.copy)  # a new array without shared memory
 all_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # the same for a tree of arrays
 
 
@@ -197,7 +197,7 @@ def wait(made: Any) -> Any:
 
 
 def is_taken_over(value: Any) -> bool:
-    """Whether a value is an array that was donated to a kernel."""
+    """Whether a value is an array donated to a kernel."""
     return isinstance(value, jax.Array) and value.is_deleted()
 
 
@@ -213,7 +213,7 @@ def from_host(array: JaxArray, home: Any) -> JaxArray:
 
 
 def device_memory() -> int | None:
-    """Return the bytes of memory that JAX can use on the device; None on a CPU."""
+    """Return the bytes of memory available to JAX on the device; None on a CPU."""
     stats = device().memory_stats() or {}
     return stats.get("bytes_limit")
 
@@ -230,7 +230,7 @@ def is_accelerated() -> bool:
 
 
 def device_name() -> str:
-    """Return a description of the device that programs run on."""
+    """Describe the device of programs."""
     here = device()
     cores = f" of {os.cpu_count()} cores" if not is_accelerated() else ""
     return f"{here.platform} {here.device_kind}{cores}"

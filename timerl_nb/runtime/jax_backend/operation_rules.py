@@ -1,7 +1,7 @@
 """Translation of operations to `jax.numpy`, a rule per kind.
 
 Axes of symbolic length have a static capacity and a traced valid length, so one kernel serves every point.
-Elements beyond the valid length are arbitrary. Rules that combine elements along such an axis mask them
+Elements beyond the valid length are arbitrary. Rules for reductions along such an axis mask them
 (`PADDING` lists the rule per kind).
 """
 
@@ -30,7 +30,7 @@ from timerl_nb.runtime.jax_backend.user_function_calls import evaluate_jax_funct
 
 
 def _plain(f: Callable[..., Any]) -> Rule:
-    """Return a rule that uses only the operands."""
+    """Return a rule with access to the operands only."""
     return lambda scope, op, args, sizes: f(*args)
 
 
@@ -102,7 +102,7 @@ def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
     # squaring is exact: `jnp.power` uses only the low bits of an exponent
     start = (jnp.ones_like(x), x, jnp.maximum(y, 0))
     made = jax.lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
-    sign = jnp.where(y % 2 == 0, 1, x)  # for x = 1 and x = -1, which have integer reciprocals
+    sign = jnp.where(y % 2 == 0, 1, x)  # for x = 1 and x = -1, with integer reciprocals
     return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
 
 
@@ -192,7 +192,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "concat": positions.concat,
     "reindex": positions.reindex,
 }
-# Kinds that only move half-precision values. `dot` multiplies them and accumulates in float32.
+# Kinds without arithmetic in half precision. `dot` multiplies such values and accumulates in float32.
 _AS_IT_IS: Final = frozenset(
     LAYOUT
     | {
@@ -250,7 +250,7 @@ PADDING: Final[Mapping[str, str]] = {
     "orthonormal": "carried along: its own axes have fixed sizes",
     "reindex": "skipped if zeros replace it; else carried along, as nothing reads it",
 }
-# Kinds that move elements along an axis, and so cannot run if its valid length varies.
+# Kinds that move elements along an axis. Its valid length cannot vary.
 NO_PADDING: Final[Mapping[str, str]] = {
     "reshape": "elements would move between this axis and others",
     "jaxed": "the function would read values beyond the end",

@@ -1,4 +1,4 @@
-"""JAX rules of operations that combine elements along axes: reductions, windows, scans, contractions."""
+"""JAX rules for reductions, sliding windows, scans, contractions and convolutions."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def dot(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
 
 
 def _sharded_labels(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
-    """Return the labels of axes that are divided among devices."""
+    """Return the labels of divided axes."""
     pairs = (pair for text, shape in zip(labels, sizes, strict=True) for pair in zip(text, shape))  # noqa: B905
     return {label for label, size in pairs if scope.is_divided(size)}
 
@@ -199,7 +199,7 @@ def _apply_dot_general(
 
 
 def _sum_unshared_labels(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
-    """Sum an operand over the labels that nothing else has."""
+    """Sum an operand over the labels of this operand alone."""
     alone = tuple(k for k, label in enumerate(text) if label not in others)
     return (x.sum(axis=alone, dtype=x.dtype) if alone else x), "".join(
         k for k in text if k in others

@@ -19,7 +19,7 @@ def with_row(block: JaxArray, row: JaxArray, value: JaxArray, *, cut: bool) -> J
         block: The block.
         row: Number of the row.
         value: New value of the row.
-        cut: Whether `row` may lie outside of the block, which then stays unchanged.
+        cut: Whether `row` may lie outside of the block; such a row is ignored.
     """
     if cut:
         old = jax.lax.dynamic_index_in_dim(block, row, 0, keepdims=False)

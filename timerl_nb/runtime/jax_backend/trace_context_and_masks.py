@@ -20,7 +20,7 @@ JaxArray = Any  # a JAX array, traced or not
 
 @dataclass(frozen=True)
 class Division:
-    """Distribution over several devices of arrays that have an axis for a bound.
+    """Distribution over several devices of arrays with an axis for a bound.
 
     Attributes:
         bound: Name of the bound.
@@ -64,15 +64,15 @@ class Scope:
 
     Attributes:
         bounds: Values of the bounds.
-        point: Traced coordinates that the kernel depends on.
+        point: Traced coordinates of the kernel.
         seed: Two words of the run's seed.
-        seeds: Dimension of several seeds, whose coordinate is added to the seed; None for one seed.
+        seeds: Dimension of several seeds; its coordinate is added to the seed. None for one seed.
         capacity: Returns the static size of an axis: its maximum over all points.
         varies: Returns whether an axis is shorter at some points.
         division: Distribution of arrays over several devices; None for one device.
-        once: Whether the code runs outside of all loops, where compile time matters more.
-        block: Tile that the kernel computes; None for all points.
-        given: Constant arrays that are arguments of the program.
+        once: Whether the code runs outside of all loops, and compile time matters more than speed.
+        block: Tile of the kernel; None for all points.
+        given: Constant arrays passed as arguments of the program.
         endless: Unbounded dimension; None if there is none.
         turn: Words of the current iteration along it (`runtime.state.iteration_counter`).
         called: Calls of user functions so far.

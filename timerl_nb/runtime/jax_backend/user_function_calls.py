@@ -59,7 +59,7 @@ def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
 
 
 def _in_front(x: JaxArray, k: int, along: Along, order: Sequence[int]) -> JaxArray:
-    """Move those axes in `along` that operand `k` has to the front, in a given order."""
+    """Move the axes of `along` to the front of operand `k`, in a given order."""
     mine = [axis for axis in range(len(along)) if along[axis][k]]
     to = [mine.index(axis) for axis in order if along[axis][k]]
     if to == sorted(to):

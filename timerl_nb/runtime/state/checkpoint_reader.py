@@ -24,7 +24,7 @@ _LONGEST: Final = 100_000_000  # maximum bytes of a header, by the safetensors f
 
 @dataclass(frozen=True)
 class WrittenCheckpoint:
-    """Checkpoint that a run has written: path, point, and names of its arrays."""
+    """Checkpoint of a run: path, point, and names of its arrays."""
 
     path: Path
     point: Mapping[str, int]

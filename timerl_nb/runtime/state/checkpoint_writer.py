@@ -37,7 +37,7 @@ def write_checkpoint(
         folder: Folder of the checkpoints.
         point: Point in the program.
         arrays: Arrays by name.
-        origin: Line of the user's program that requests the checkpoint.
+        origin: Line of the request in the user's program.
 
     Raises:
         ExecutionError: The folder cannot be written.

@@ -95,7 +95,7 @@ def disk_cache() -> DiskCache | None:
 
 
 def key_of(*parts: object) -> str:
-    """Return the key of a result that depends on `parts` and on the source code of this library."""
+    """Return the key of a result of `parts` and the source code of this library."""
     return hash_texts(map(str, parts), _ourselves())
 
 

@@ -54,7 +54,7 @@ class TurnCounter:
         self._number = next((op for op in _inner(plan) if _is_number(op, dim.name)), None)
 
     def to_31_bits(self, turn: int) -> int:
-        """Return an equivalent iteration that fits into 31 bits.
+        """Return an equivalent iteration of 31 bits.
 
         Raises:
             ExecutionError: The program computes with the iteration itself, and it has more than 31 bits.
@@ -95,7 +95,7 @@ def _grows(e: Lin, name: str) -> bool:
 
 
 def _moduli(plan: MemoryPlan, layout: Layout | None) -> Iterator[int]:
-    """Yield the divisors that index expressions and buffer positions use."""
+    """Yield the divisors in index expressions and buffer positions."""
     for op in _inner(plan):
         for e in op.attrs.exprs:
             yield from _find_divisors(e)

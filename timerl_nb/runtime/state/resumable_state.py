@@ -24,7 +24,7 @@ class RunState:
         turn: Number of completed iterations.
         cut: Position in the loop nest; None at its end.
         values: Live values, and values of outputs.
-        lengths: Dynamic bound at every point that it varies over; its ceiling where it is unknown.
+        lengths: Dynamic bound at every point; its ceiling if it is unknown.
         resources: State of each resource on the host, in the order of the program.
     """
 
@@ -56,7 +56,7 @@ class Saved:
     """Arrays of a saved state.
 
     Args:
-        path: File that they were read from.
+        path: File of the arrays.
         arrays: Arrays by the names used in files.
         resources: Number of resources.
 

@@ -48,7 +48,7 @@ class Manifest:
     """Description of the run in a folder.
 
     Attributes:
-        run: Identifier of the run, which stays the same when it is resumed.
+        run: Identifier of the run; it stays the same when the run is resumed.
         program: Digest of the user's program.
         graph: Digest of the executed graph.
         bounds: Bounds by name.
@@ -60,8 +60,8 @@ class Manifest:
         lines: Source line of each saved tensor, by name.
         resources: Names of the resources on the host, in order.
         state: Name of the file with the values.
-        nbytes: Size of that file.
-        sha256: Checksum of that file.
+        nbytes: Size of the file.
+        sha256: Checksum of the file.
     """
 
     run: str

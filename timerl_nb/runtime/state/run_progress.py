@@ -1,4 +1,4 @@
-"""Progress of a run: the points of the outermost dimension that are known after each iteration.
+"""Progress of a run: the known points of the outermost dimension after each iteration.
 
 The loop nest determines it: in an iteration, an operation runs at the loop's counter plus a constant.
 Operations of another form count as unknown until the end.
@@ -32,11 +32,11 @@ class RunProgress:
     Args:
         statements: Statements of the program.
         ast: Loop nest.
-        loops: Loops that stop after each iteration; all outermost loops by default.
+        loops: Loops with a stop after each iteration; all outermost loops by default.
 
     Attributes:
         turns: Total number of iterations; None if unknown.
-        outer: Dimension along which all outermost loops run; None if there is no such dimension.
+        outer: Common dimension of all outermost loops; None if there is none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RunProgress:
         return sum(map(count_of, loops))
 
     def _outer(self) -> str | None:
-        """Return the dimension that advances with the counter of every outermost loop."""
+        """Return the common dimension of all outermost loops."""
         dims = self._pdg.dims
         found: set[str] = set()
         for loop in self._loops:
@@ -155,7 +155,7 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class SoFar:
-    """Known values of a run that has completed `turns` iterations.
+    """Known values of a run after `turns` iterations.
 
     The last value of a parameter is known, as the next iteration would read it. Values of other tensors
     may be overwritten.

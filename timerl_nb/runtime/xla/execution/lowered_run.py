@@ -42,7 +42,7 @@ from timerl_nb.runtime.xla.lowering.host_regions import Around, Call, Move, OnHo
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS
 from timerl_nb.runtime.xla.lowering.lowered_program import Lowered
 
-_FIRST = 2  # number of iterations that may read values computed before the loop
+_FIRST = 2  # number of iterations with reads of values from before the loop
 
 
 class LoweredRun:
@@ -79,11 +79,11 @@ class LoweredRun:
         self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
-        self._needed = frozenset[str]()  # buffers that are live at the start of an iteration
+        self._needed = frozenset[str]()  # live buffers at the start of an iteration
         self._state: dict[str, Any] = {}
         self._since: dict[
             int, Call
-        ] = {}  # calls that have changed buffers since the last iteration
+        ] = {}  # calls since the last iteration, which have changed buffers
         self._arrays = lowered.arrays()
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
@@ -124,7 +124,7 @@ class LoweredRun:
         self.finished = True
 
     def _wait(self) -> None:
-        """Wait for all launched work; report the wait to a recorder that does not wait for each launch."""
+        """Wait for all launched work; report the wait to an asynchronous recorder."""
         begun = perf_counter()
         jax.block_until_ready(self._state)
         if self._recorder is not None and not self._is_waiting:
@@ -196,7 +196,7 @@ class LoweredRun:
 
     @property
     def compiling(self) -> float | None:
-        """Seconds for which the run has been waiting for XLA to compile; None if it is not waiting."""
+        """Seconds of the current wait for XLA to compile; None without a wait."""
         since = self._waits
         return None if since is None else perf_counter() - since
 
@@ -298,7 +298,7 @@ class LoweredRun:
         return RunState(self._given, turn, cut, found, lengths, saved)
 
     def snapshot_stores(self, turn: int) -> Callable[[], RunState]:
-        """Copy the buffers that the next iteration reads before it writes them."""
+        """Copy the live buffers at the start of the next iteration."""
         cuts = self.lowered.cuts
         if turn <= _FIRST or not self._needed:  # later iterations all start with the same buffers
             needed = set[str]()
@@ -413,7 +413,7 @@ class LoweredRun:
         return Reading(self.lowered, state, self._moving.host_value, self._returned.length, bounds)
 
     def measure(self, watch: Stopwatch | None) -> None:
-        """Start to measure all calls, which then run synchronously; None ends the measurement."""
+        """Measure all calls from now on, running them synchronously; None ends the measurement."""
         plain = self._plain
         self._functions = plain if watch is None else tuple(map(watch.wrap, plain))
 
@@ -455,7 +455,7 @@ class LoweredRun:
 
     @property
     def written_checkpoints(self) -> Sequence[WrittenCheckpoint]:
-        """Checkpoints that the run has written."""
+        """Checkpoints written so far."""
         return self._host.kept
 
     @property

@@ -25,7 +25,7 @@ class Reading:
         state: Buffers by name, between two calls.
         copied: Returns the value of a tensor at a point if it is swapped to the host; None otherwise.
         length: Returns the dynamic bound at a point.
-        bounds: Bounds that replace those of the plan, by name.
+        bounds: Replacements for bounds of the plan, by name.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Reading:
         self._read: dict[str, Array] = {}
 
     def output(self, op: Op) -> Callable[..., Array]:
-        """Return the function that computes an output at a point."""
+        """Return an output as a function of its point."""
         pdg = self._pdg
 
         def read_output(*point: int) -> Array:

@@ -43,7 +43,7 @@ class CompiledCalls:
     def call(
         self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
     ) -> CompiledCall:
-        """Return a call that is loaded from the cache, or compiled on its first execution.
+        """Return a call, to be loaded from the cache or compiled.
 
         Args:
             name: Identifies the call in its program.
@@ -54,7 +54,7 @@ class CompiledCalls:
 
 
 class CompiledCall:
-    """Function that is loaded or compiled once."""
+    """Function, loaded or compiled once."""
 
     def __init__(
         self, calls: CompiledCalls, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
@@ -82,7 +82,7 @@ class CompiledCall:
 
     @property
     def temporaries(self) -> int | None:
-        """Temporary bytes that XLA reports; None without a report. Waits for XLA."""
+        """Temporary bytes reported by XLA; None without a report. Waits for XLA."""
         return stated_by(self.executable)
 
     @property
@@ -117,7 +117,7 @@ class CompiledCall:
         return made, under
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
-        """Return a function for any thread that loads or compiles; JAX's settings are read here."""
+        """Return a function to load or compile on any thread; JAX's settings are read here."""
         device, key = backend.device(), self._key()
         known = self._calls.cache.load(key)
         if known is not None:
@@ -143,7 +143,7 @@ class CompiledCall:
 
 
 def stated_by(made: Any) -> int | None:
-    """Return the temporary bytes that XLA reports for an executable; None without a report."""
+    """Return the temporary bytes of an executable, reported by XLA; None without a report."""
     with suppress(NotImplementedError):  # some platforms have no report
         stated = made.memory_analysis()
         return None if stated is None else stated.temp_size_in_bytes
@@ -209,7 +209,7 @@ def _let_go() -> None:
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """Collect the events that JAX reports on this thread."""
+    """Collect JAX's monitoring events on this thread."""
     here, heard = threading.get_ident(), list[str]()
 
     def listen(event: str, **_: Any) -> None:
@@ -224,7 +224,7 @@ def _heard() -> Iterator[list[str]]:
 
 
 def _meaning() -> tuple[Any, ...]:
-    """Return the settings that affect results: 64-bit types, precision, device."""
+    """Return the settings with an effect on results: 64-bit types, precision, device."""
     now: Any = jax.config
     return now.jax_enable_x64, now.jax_default_matmul_precision, backend.device()
 

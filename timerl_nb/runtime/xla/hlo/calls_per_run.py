@@ -1,4 +1,4 @@
-"""Number of times that a run makes each call to XLA, and the total work of these calls."""
+"""Number of executions of each call to XLA in a run, and the total work."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from timerl_nb.runtime.xla.hlo.hlo_parser import (
     computations,
 )
 
-# Instructions that update an operand in place. XLA copies the operand first if it is still needed.
+# Instructions with an in-place update. XLA copies the operand first if it is still needed.
 IN_PLACE: Final = frozenset(["dynamic-update-slice", "scatter"])
-# Instructions that change the layout of values or copy them, and compute nothing.
+# Instructions for layout changes and copies, without arithmetic.
 _LAYOUT: Final = NAMES | frozenset(
     [
         "broadcast",
@@ -44,7 +44,7 @@ class Work:
     """Work of a call, or of a part of it.
 
     Attributes:
-        launches: Kernels, library calls and copies that XLA starts.
+        launches: Kernels, library calls and copies started by XLA.
         products: Multiplications and additions of contractions.
         elements: Elements computed by other arithmetic; for reductions and sorts, their input elements.
         nbytes: Bytes read and written by all launches. Slices, gathers and in-place updates count only
@@ -92,7 +92,7 @@ def work(text: str) -> Work:
 
 
 class Counting:
-    """Counter of the work in computations, which are given by name."""
+    """Counter of the work in named computations."""
 
     def __init__(self, named: Mapping[str, Computation]) -> None:
         self._computations = named
@@ -123,7 +123,7 @@ class Counting:
         return self.launch(one, around)
 
     def launch(self, one: Instruction, around: Computation) -> Work:
-        """Return the work of an instruction that XLA starts separately."""
+        """Return the work of one launch."""
         if one.kind == "call":
             inner = self._callee_work(one, "to_apply")
             return Work(
@@ -147,8 +147,8 @@ class Counting:
 
         Args:
             one: The instruction.
-            around: Computation that contains it.
-            needed: Elements of its result that a fusion computes; all by default.
+            around: Its computation.
+            needed: Computed elements of its result in a fusion; all by default.
         """
         if one.kind == "fusion":
             inner = self._computations[one.called_computation("calls")]
@@ -178,7 +178,7 @@ class Counting:
         return 0, made
 
     def _count_moved_bytes(self, one: Instruction, around: Computation) -> int:
-        """Return the bytes that a launch reads and writes."""
+        """Return the bytes read and written by a launch."""
         if one.kind in ("slice", "dynamic-slice"):
             return 2 * one.nbytes
         if one.kind == "gather":

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Final
 
-# Instructions that only name values, or wait for others, and execute nothing.
+# Instructions without execution: names of values, and waits.
 NAMES: Final = frozenset(
     [
         "parameter",
@@ -127,7 +127,7 @@ class Computation(Mapping[str, Instruction]):
 
     @cached_property
     def needed_elements(self) -> Mapping[str, int]:
-        """Number of elements that a fusion computes of each instruction; slices and gathers need fewer."""
+        """Computed elements of each instruction in a fusion; slices and gathers need fewer."""
         found = dict.fromkeys(self, 0)
         found[self.root.name] = self.root.elements
         for user in reversed(list(self.values())):
@@ -141,7 +141,7 @@ class Computation(Mapping[str, Instruction]):
         return found
 
     def _needed_elements(self, user: Instruction, index: int, needed: int) -> int:
-        """Return the number of elements of an operand that are computed for `needed` elements of its user."""
+        """Return the computed elements of an operand for `needed` elements of its user."""
         operand = self[user.operands[index]]
         if user.kind in ("slice", "dynamic-slice", "gather") and not index:
             return min(operand.elements, needed)
@@ -152,7 +152,7 @@ class Computation(Mapping[str, Instruction]):
         return needed
 
     def in_place_operands(self, one: Instruction) -> Sequence[str]:
-        """Return the operands that an instruction updates in place; a fusion does not compute these."""
+        """Return the operands updated in place; a fusion does not compute these."""
         count = {"dynamic-update-slice": 1, "scatter": len(one.operands) // 2}.get(one.kind, 0)
         return [name for name in one.operands[:count] if self._is_memory(self[name])]
 
@@ -168,12 +168,12 @@ class Computation(Mapping[str, Instruction]):
         return [self[one.operands[1]]]
 
     def bytes_read(self, name: str) -> int:
-        """Return the bytes that a fusion reads of one of its parameters."""
+        """Return the bytes of a parameter read by the fusion."""
         one = self[name]
         return one.nbytes * self.needed_elements[name] // max(1, one.elements)
 
     def written_sizes(self, one: Instruction) -> Sequence[tuple[int, int]]:
-        """Return elements and bytes that a fusion writes of each array; in-place updates count new values."""
+        """Return the written elements and bytes per array; in-place updates count new values."""
         if one.kind == "tuple":
             return [part for name in one.operands for part in self.written_sizes(self[name])]
         if one.kind == "bitcast" and self._is_memory(one):

@@ -39,7 +39,7 @@ class Within:
 
 @dataclass(frozen=True)
 class InPlace:
-    """Buffer that a Pallas kernel accesses in memory; it replaces an array."""
+    """Buffer accessed in memory by a Pallas kernel; it replaces an array."""
 
     ref: Any
 

@@ -46,7 +46,7 @@ class Shards:
 
     @property
     def division(self) -> Division:
-        """Distribution in the form that kernels need for tracing."""
+        """Distribution in the form used by kernels during tracing."""
         place = lambda x, axis: lax.with_sharding_constraint(x, self._sharding_along(axis))  # noqa: E731
         return Division(self.dim.bound, place)
 
@@ -63,9 +63,9 @@ class Shards:
         Args:
             run: Maps the parts by name, the shared values, and the device's number to changed parts.
             axes: Divided axis of each array; other arrays are replicated.
-            made: Names of the returned arrays, which are also arguments.
+            made: Names of the returned arrays, a subset of `arrays`.
             arrays: Arrays by name.
-            shared: Values that all devices have.
+            shared: Replicated values.
         """
         specs = {name: self._spec(axes.get(name)) for name in arrays}
         mapped = shard_map(
@@ -73,7 +73,7 @@ class Shards:
             mesh=self._mesh,
             in_specs=(specs, PartitionSpec()),
             out_specs={name: specs[name] for name in made},
-            check_vma=False,  # the check rejects loops that start with constants
+            check_vma=False,  # the check rejects loops with constant initial values
         )
         return mapped(arrays, shared)
 

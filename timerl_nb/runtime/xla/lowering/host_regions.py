@@ -4,7 +4,7 @@ The code between two operations on the host is one call, including loops without
 runs the loops around its operations. A call first stores the results of the preceding operation on the
 host, and finally returns the operands of the next one. These operations never access buffers.
 
-The host also copies values between buffers and its memory. Code that can run both before and after such
+The host also copies values between buffers and its memory. Code movable across such
 a copy is part of the call before it.
 """
 
@@ -38,7 +38,7 @@ from timerl_nb.compiler.symbolic.expression_evaluation import compile_python, py
 from timerl_nb.compiler.symbolic.index_expressions import Entry, Slice
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
 
-# Reason for which an operation runs on the host, by kind.
+# Reason for execution on the host, by kind of operation.
 HOSTED: Final[Mapping[str, str]] = {
     "udf": "a Python function",
     "call": "a Python function",
@@ -48,7 +48,7 @@ HOSTED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """Part of the loop nest that runs as one jitted function.
+    """Part of the loop nest, as one jitted function.
 
     Attributes:
         number: Number of the call, from 1.
@@ -56,9 +56,9 @@ class Call:
         changed: Donated buffers.
         constant: Other argument buffers.
         made: Returned buffers.
-        counters: Counters of the loops around it, which run on the host.
-        given: Host operation whose results the call stores first; None if there is none.
-        asked: Host operation whose operands the call also returns; None if there is none.
+        counters: Counters of the loops on the host around it.
+        given: Preceding host operation; the call first stores its results. None if there is none.
+        asked: Next host operation; the call also returns its operands. None if there is none.
         fuse: Iterations of an outermost loop per call.
     """
 
@@ -74,7 +74,7 @@ class Call:
 
     @cached_property
     def loop(self) -> Loop | None:
-        """Loop that is called iteration by iteration; None if one call runs the node completely."""
+        """Loop with one call per iteration or group of iterations; None if one call runs it completely."""
         repeated = not self.counters and is_repeated(self.node, self.fuse)
         return self.node if isinstance(self.node, Loop) and repeated else None
 
@@ -112,7 +112,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Around:
-    """Loop or condition that contains host work, and so runs on the host."""
+    """Loop or condition with host work inside, so the host runs it."""
 
     node: Loop | If | Guard
     counters: tuple[str, ...]
@@ -137,7 +137,7 @@ class _Draft:
     nodes: list[Node] = field(default_factory=list)
     asked: Execute | None = None
     closed: bool = False  # no node can be added at its end
-    overtaken: Names = frozenset()  # buffers of copies that later nodes of this call move ahead of
+    overtaken: Names = frozenset()  # buffers of copies overtaken by later nodes of this call
 
 
 class Regions:
@@ -167,7 +167,7 @@ class Regions:
         Args:
             nodes: The nodes.
             counters: Counters of the loops around them.
-            seen: Buffers that this iteration of an outermost loop has accessed; None outside of such loops.
+            seen: Buffers accessed so far in an iteration of an outermost loop; None outside of such loops.
         """
         found: list[Part] = []
         for item in self._draft_calls(nodes, counters):
@@ -192,7 +192,7 @@ class Regions:
         found: list[_Draft | Execute | Transfer | Loop | If] = []
 
         def call_draft_for(node: Node | None = None) -> _Draft:
-            """Return the draft that a node, or the operands of a host operation, can be added to."""
+            """Return the draft for a node, or for the operands of a host operation."""
             overtaken: Names = frozenset()
             for last in reversed(found):
                 if isinstance(last, _Draft):
@@ -224,7 +224,7 @@ class Regions:
         return found
 
     def _commute(self, last: Node, node: Node) -> bool:
-        """Whether a node can run before host work, which must be copies of values only."""
+        """Whether a node can run before host work. Only copies of values can be overtaken."""
         if any(isinstance(n, Execute | Loop) for n in subtree_nodes(last)):
             return False
         flow = self._flow
@@ -286,7 +286,7 @@ class Regions:
         return self._flow.live_out(last)
 
     def _accessed_buffers(self, draft: _Draft) -> tuple[Names, Names]:
-        """Return the buffers that a call may change, and all buffers that it may access."""
+        """Return the changed buffers of a call, and all accessed buffers."""
         flow = self._flow
         writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
         touched: Names = frozenset({LENGTHS}).union(*map(flow.accessed, draft.nodes))
@@ -297,7 +297,7 @@ class Regions:
         return writes, touched | writes
 
     def _live_writes(self, node: Execute) -> Names:
-        """Return the buffers in which an operation's results are read later."""
+        """Return the buffers for results of an operation that are read later."""
         return self._flow.writes(node) & self._flow.live_out(node)
 
     def _has_host_work(self, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Liveness of buffers in the loop nest: reads, writes, and the buffers that each loop carries.
+"""Liveness of buffers in the loop nest: reads, writes, and carried buffers.
 
 A loop carries the buffers that one iteration writes and a later iteration, or the code after the loop, reads.
 A buffer that every iteration overwrites first is not carried. A buffer is local if all its values are
@@ -50,8 +50,8 @@ class Flow:
         layout: Buffer layout.
 
     Attributes:
-        local: Names of the buffers that exist only inside an iteration of an outermost loop.
-        after: Names of the buffers that outputs are read from.
+        local: Names of the buffers without values between iterations of outermost loops.
+        after: Names of the buffers with outputs.
     """
 
     def __init__(self, root: Node, plan: MemoryPlan, layout: Layout) -> None:
@@ -62,7 +62,7 @@ class Flow:
         self._live: dict[int, Names] = {}
         self._next: dict[int, Names] = {}
         self._touched: dict[int, Names] = {}
-        self._nodes: list[Node] = []  # references that keep the ids above unique
+        self._nodes: list[Node] = []  # references, to keep the ids above unique
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
@@ -75,7 +75,7 @@ class Flow:
         self._record_liveness(root, self.after)
 
     def _shared_buffers(self, outer: tuple[Node, ...]) -> Names:
-        """Return buffers that an outermost loop shares with other code, as isl may move code out of the loop."""
+        """Return buffers shared by an outermost loop and other code, as isl may move code out of the loop."""
         found: set[str] = set()
         seen: set[str] = set()
         for part in outer:
@@ -85,26 +85,26 @@ class Flow:
         return frozenset(found)
 
     def writes(self, node: Node) -> Names:
-        """Return the buffers that a node may change."""
+        """Return the buffers changed by a node."""
         if id(node) not in self._writes:
             self._nodes.append(node)
             self._writes[id(node)] = self._written_buffers(node)
         return self._writes[id(node)]
 
     def loop_carried(self, loop: Loop) -> Names:
-        """Return the buffers that a loop carries between iterations, or leaves behind."""
+        """Return the carried buffers of a loop, including its results."""
         return self._carried[id(loop)]
 
     def live_in(self, node: Node) -> Names:
-        """Return the buffers that are live before a node."""
+        """Return the live buffers before a node."""
         return self._live[id(node)]
 
     def live_out(self, node: Node) -> Names:
-        """Return the buffers that are live after a node."""
+        """Return the live buffers after a node."""
         return self._next[id(node)]
 
     def live_between(self, node: Execute) -> Names:
-        """Return the buffers that are live after an operation has read its operands, before it writes."""
+        """Return the live buffers between an operation's reads and its writes."""
         after = self.live_out(node)
         return (
             after
@@ -113,7 +113,7 @@ class Flow:
         )
 
     def accessed(self, node: Node) -> Names:
-        """Return the buffers that a node may read or change."""
+        """Return the buffers read or changed by a node."""
         if id(node) not in self._touched:
             self._nodes.append(node)
             found = self.writes(node).union(*map(self.accessed, children(node)))
@@ -146,14 +146,14 @@ class Flow:
         return frozenset().union(*(self.writes(part) for part in children(node)))
 
     def _moved_buffers(self, node: Offload | Fetch) -> Names:
-        """Return the buffers of values that an offload or fetch copies."""
+        """Return the buffers of values copied by an offload or fetch."""
         moved = self.plan.swapped_tensors(node.lifetime)
         return frozenset(self.layout.home_of(tensor).buffer.name for tensor in moved)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def reads(self, op: Op) -> Names:
-        """Return the buffers that an operation reads, including its accumulators."""
+        """Return the buffers read by an operation, including its accumulators."""
         found: set[str] = set()
         for slot, operand in enumerate(self.statements.of_op(op.id).operands):
             latest = self.layout.latest.get((op.id, slot), {})
@@ -172,7 +172,7 @@ class Flow:
         return {home.buffer.name for home in homes}
 
     def _output_buffers(self) -> Names:
-        """Return the buffers that outputs are read from."""
+        """Return the buffers with outputs."""
         outputs = self.statements.outputs
         found = {name for one in outputs for o in one.operands for name in self._operand_buffers(o)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
@@ -180,7 +180,7 @@ class Flow:
     # --- liveness --------------------------------------------------------------------------------
 
     def _record_liveness(self, node: Node, after: Names) -> Names:
-        """Compute and record the buffers that are live before a node, from those live after it."""
+        """Compute and record the live buffers before a node, from the live buffers after it."""
         self._nodes.append(node)
         found = self._propagate_liveness(node, after)
         self._live[id(node)], self._next[id(node)] = found, after
@@ -221,7 +221,7 @@ class Flow:
         return after | needed
 
     def _overwritten_buffers(self, op: Op) -> Names:
-        """Return the buffers that an operation overwrites completely."""
+        """Return the buffers overwritten completely by an operation."""
         if isinstance(op.attrs, BoundAttrs):
             return _NONE
         homes = [
@@ -234,7 +234,7 @@ class Flow:
 
 
 def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
-    """Return the buffers whose values are all written and last read in one iteration of an outermost loop.
+    """Return the buffers with values written and last read in the same iteration of an outermost loop.
 
     `outer` may be the second or a later loop of the schedule at its depth, as isl makes no loop for a single
     iteration.

@@ -49,7 +49,7 @@ from timerl_nb.runtime.xla.lowering.host_regions import (
 from timerl_nb.runtime.xla.lowering.loop_carried_buffers import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.lowering.node_lowering import Lowering, State
 
-# Bytes that XLA needs for any call (counters, scalars); they do not count against a budget.
+# Bytes for counters and scalars in any call; they do not count against a budget.
 _OWN = 64 << 10
 
 
@@ -68,7 +68,7 @@ class Lowered:
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._compiled = compiled
-        self.met: set[int] = set()  # numbers of calls that some run has made
+        self.met: set[int] = set()  # numbers of calls made by some run
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
         self.shards = None if plan.share is None else Shards(plan.share)
@@ -85,7 +85,7 @@ class Lowered:
 
     @cached_property
     def temporaries(self) -> int:
-        """Maximum over all calls of the temporary bytes that XLA reports, without the call's buffers.
+        """Maximum over all calls of the temporary bytes reported by XLA, without the call's buffers.
 
         The estimate of the plan is used for calls without a report. Waits for XLA to compile all calls.
         """
@@ -101,7 +101,7 @@ class Lowered:
         return self.temporaries if known or "temporaries" in self.__dict__ else None
 
     def _temporary_bytes(self, call: Call) -> int | None:
-        """Return the temporary bytes that XLA reports for a call; None without a report."""
+        """Return the temporary bytes of a call, reported by XLA; None without a report."""
         ready = self.callables[call.number - 1]
         if isinstance(ready, CompiledCall):
             return ready.temporaries
@@ -109,7 +109,7 @@ class Lowered:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes on each device, including temporaries, without the small amount that every call needs."""
+        """Bytes on each device, including temporaries, without the small overhead of every call."""
         return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
 
     def _begin(self) -> None:
@@ -117,7 +117,7 @@ class Lowered:
         CompiledCall.begin(ready for ready in self.callables if isinstance(ready, CompiledCall))
 
     def _local_bytes(self, call: Call) -> int:
-        """Return the bytes of buffers that exist only inside a call."""
+        """Return the bytes of buffers inside a call only."""
         known = call.changed | call.constant | call.made | {LENGTHS}
         names = self.flow.accessed(call.node) - known
         return sum(self.layout.buffers[name].nbytes for name in names)
@@ -147,7 +147,7 @@ class Lowered:
 
     @cached_property
     def cuts(self) -> Cuts:
-        """Points of the nest at which a run can be split."""
+        """Possible splits of a run."""
         return Cuts(self.ast, self.plan, self.loops)
 
     @property
@@ -155,9 +155,9 @@ class Lowered:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
-        """Return the reason for which a tile is not a Pallas kernel; None if it is one.
+        """Return the reason against a Pallas kernel for a tile; None if it is one.
 
-        Traces the call that contains the tile, if that has not happened yet.
+        Traces the tile's call if necessary.
         """
         known = self._lowering.blocks.no_kernel
         for call in self.calls:
@@ -167,7 +167,7 @@ class Lowered:
 
     @cached_property
     def host_operations(self) -> Mapping[str, str]:
-        """Reason for each operation that runs on the host, by its name."""
+        """Operations on the host by name, with the reasons."""
         pdg, names = self.plan.pdg, self.ast.names
         ids = dict.fromkeys(node.op_id for node in self.ast if isinstance(node, Execute))
         return {names[k]: HOSTED[pdg[k].kind] for k in ids if pdg[k].kind in HOSTED}
@@ -197,7 +197,7 @@ class Lowered:
         return self._compiled.call(name, function, lambda: self._arguments(call.number))
 
     def _is_alike(self, call: Call) -> bool:
-        """Whether all processes compile the same program for a call, so that it can be cached."""
+        """Whether a call can be cached: all processes compile the same program for it."""
         # shapes of the host's results are not known in advance, and the devices depend on the process
         checked = call.given is None or is_given(self.plan.pdg[call.given.op_id])
         return checked and self.shards is None
@@ -254,7 +254,7 @@ class Lowered:
         return given[name] if name in given else self._lowering.fresh_buffer(name)
 
     def place_on_device(self, name: str, array: Array) -> Any:
-        """Copy an array to a new buffer, with the sharding of that buffer."""
+        """Copy an array to a new buffer, with the buffer's sharding."""
         if self.shards is None:
             return backend.copied(array)
         placement = self.shards.placement(self.layout.buffers.get(name))
@@ -275,7 +275,7 @@ class Lowered:
         return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
 
     def given_buffers(self) -> State:
-        """Return the buffers that consist of given arrays, on the device of this thread."""
+        """Return the buffers with given arrays, on the device of this thread."""
         return self._given_buffers(backend.device())
 
     @cached_property
@@ -283,7 +283,7 @@ class Lowered:
         return cache(lambda _: dict(starmap(self._given_buffer, self.layout.input_arrays.items())))
 
     def _given_buffer(self, tensor: Tensor, array: Array) -> tuple[str, Any]:
-        """Return a buffer's name and contents; it shares memory with an equal array that kernels use."""
+        """Return a buffer's name and contents; it shares memory with an equal array of a kernel."""
         buffer, attrs = (
             self.layout.home_of(tensor).buffer,
             passed_on(self.plan.pdg[tensor[0]], tensor[1]),
@@ -299,7 +299,7 @@ class Lowered:
     def start(self) -> State:
         """Return the initial buffers of the first calls, and start to load or compile all calls.
 
-        Buffers that exist only inside an iteration are left out.
+        Local buffers of iterations are left out.
         """
         self._begin()
         wanted: set[str] = set()
@@ -312,7 +312,7 @@ class Lowered:
 
     @cached_property
     def _start(self) -> Callable[[tuple[str, ...]], Callable[[], State]]:
-        """Return a function that creates a function for initial buffers, as one XLA program."""
+        """Return a factory: from names to a function creating these buffers in one XLA program."""
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
             made = jax.jit(lambda: {name: self._lowering.fresh_buffer(name) for name in names})
@@ -324,7 +324,7 @@ class Lowered:
 
     @cached_property
     def host_outputs(self) -> tuple[tuple[int, ...], ...]:
-        """For each call, the outputs of the preceding host operation that it stores in buffers."""
+        """For each call, the stored outputs of the preceding host operation."""
         return tuple(self._needed_host_outputs(call) for call in self.calls)
 
     def _needed_host_outputs(self, call: Call) -> tuple[int, ...]:
@@ -382,7 +382,7 @@ class Lowered:
                     yield from self._lines(part.other, depth + 1)
 
     def _head_line(self, part: Around) -> str:
-        """Return the line of a loop or condition that the host runs."""
+        """Return the line of a loop or condition on the host."""
         if isinstance(part.node, Guard):
             return f"if {self.ast.display_node(part.node)}:"
         return self.ast.line(part.node)
@@ -466,7 +466,7 @@ class Lowered:
         return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
 
     def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
-        """Return the words that random draws use: those of the seed, then of an unbounded program's iteration."""
+        """Return the words for random draws: the seed, then an unbounded program's iteration."""
         return seed if self.counter is None else (*seed, *self.counter.words(turn))
 
     def _types(self, names: Names) -> dict[str, Any]:
@@ -483,14 +483,14 @@ class Lowered:
 
 
 def why_not(plan: MemoryPlan) -> str | None:
-    """Return the reason for which a program cannot run in XLA; None if it can."""
+    """Return the reason against running a program in XLA; None if it can run."""
     if plan.share is not None and plan.swaps.all:
         return "values are swapped to the host, which supports one device only"
     return None
 
 
 def too_little(lowered: Lowered) -> str | None:
-    """Return the reason for which XLA is not worthwhile: too little work between operations on the host."""
+    """Return the reason against XLA for too little work between operations on the host."""
     if not lowered.host_operations:
         return None
     for call in lowered.calls:

@@ -1,7 +1,7 @@
 """Lowering of loop-nest nodes to JAX: each node transforms the traced buffers.
 
-Loops become `fori_loop`s, or `while_loop`s if a dynamic bound ends them. They carry only those buffers
-that a later iteration, or the code after the loop, needs. Deallocations do nothing, except that they
+Loops become `fori_loop`s, or `while_loop`s if a dynamic bound ends them. They carry only buffers
+needed by a later iteration or by the code after the loop. Deallocations do nothing, except that they
 reset accumulators to the identity of their reduction.
 """
 
@@ -94,7 +94,7 @@ class Lowering:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
         free = [k for k in kernels if is_free(self.pdg[k], layout.input_arrays)]
-        self.free = frozenset(free)  # operations that only return given arrays
+        self.free = frozenset(free)  # operations without computation: results are given arrays
         used = (kernel for k, kernel in kernels.items() if k not in self.free)
         found = {value: None for kernel in used for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
@@ -148,11 +148,11 @@ class Lowering:
         return None if now is not None and now.is_apart else self.shards
 
     def _block_view(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
-        """Return the part of a buffer that a tile has, and its range if the buffer is complete."""
+        """Return the tile's part of a buffer, and its range if the buffer is complete."""
         return (buffer, None) if self.blocks.now is None else self.blocks.now.buffer_in_tile(buffer)
 
     def _constants(self, node: Node) -> set[str]:
-        """Return the names of the given arrays that operations of a node use."""
+        """Return the names of the given arrays used in a node."""
         ids = {one.op_id for one in subtree_nodes(node) if isinstance(one, Execute)}
         return {self.arrays[v] for k in ids - self.free for v in self.kernels[k].arrays}
 
@@ -210,7 +210,7 @@ class Lowering:
         state |= carry
 
     def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> JaxArray:
-        """Return the first iteration of a loop whose guard holds from some iteration on."""
+        """Return the first iteration for which a loop's guard holds."""
         at = {**env, turns.name: 0, node.counter: 0}
         return values(node.begins, at, jnp) - self._length(turns.at, state, env)
 
@@ -318,7 +318,7 @@ class Lowering:
             state[buffer.name] = write(array, buffer, coordinates, value, within)
 
     def _clear(self, node: Deallocate, state: State, env: Env) -> None:
-        """Reset accumulators that have been read."""
+        """Reset accumulators after their last read."""
         for tensor in self.plan.lifetimes[node.lifetime].tensors:
             if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
                 continue
@@ -332,7 +332,7 @@ class Lowering:
     def _range(
         self, tensor: Tensor, node: Deallocate, state: State, env: Env
     ) -> tuple[dict[str, Any], Any]:
-        """Return the points that a deallocation names, per dimension, and a mask of existing points."""
+        """Return the points of a deallocation, per dimension, and a mask of existing points."""
         domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
         at: dict[str, Any] = {}
         inside: Any = True
@@ -369,7 +369,7 @@ class Lowering:
         return self._slice(op, read, state, at)
 
     def _make_picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
-        """Return a slice whose elements are read at selected positions only."""
+        """Return a slice with reads at selected positions only."""
         ((along, entry),) = [(d, e) for d, e in self._entries(read).items() if isinstance(e, Slice)]
         value = self._point_shape(read)
         whole = self.plan.sizes.capacity(op, entry.length), *value

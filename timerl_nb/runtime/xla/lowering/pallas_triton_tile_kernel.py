@@ -1,6 +1,6 @@
 """Execution of a tiled loop as one Pallas kernel, with a program instance per tile.
 
-Each instance runs all iterations of the loop for its part of every buffer. Values that pass between
+Each instance runs all iterations of the loop for its part of every buffer. Values carried between
 iterations stay in registers on a GPU. Buffers with a slot per iteration stay in memory, and are accessed
 slot by slot.
 """
@@ -25,7 +25,7 @@ Run = Callable[[JaxArray, State, Any], State]
 
 
 def without_gpu(how: Literal[True, "interpret"]) -> str | None:
-    """Return the reason for which this machine cannot run kernels; None if it can."""
+    """Return the reason against kernels on this machine; None if it can run them."""
     platform = jax.default_backend()
     if how == "interpret" or platform == "gpu":
         return None
@@ -33,7 +33,7 @@ def without_gpu(how: Literal[True, "interpret"]) -> str | None:
 
 
 def kernel_refusal_reason(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
-    """Return a reason against a kernel that is known before its operations; None if there is none."""
+    """Return a reason against a kernel known before tracing; None if there is none."""
     if how is True and tile.size & (tile.size - 1):
         return (
             f"on a GPU, the size of a tile is a power of two, and this one has {tile.size} points"
@@ -49,7 +49,7 @@ class TileKernel:
         tile: Loop and tile size.
         count: Number of tiles.
         axes: Tiled axis of each buffer, counted with its slot axes.
-        written: Names of the buffers that the kernel changes.
+        written: Names of the changed buffers.
         run: Runs all iterations of a tile.
         interpret: Whether Pallas interprets the kernel as XLA operations.
     """
@@ -75,7 +75,7 @@ class TileKernel:
 
         Args:
             arrays: Accessed buffers by name.
-            shared: Scalars and small arrays that all tiles use completely.
+            shared: Scalars and small arrays, whole in every tile.
         """
         try:  # fewer operations, but wrong if another axis has the size of a tile
             return self._call_kernel(arrays, shared, guess=True)
@@ -140,7 +140,7 @@ class TileKernel:
 
 
 def _triton(size: int) -> Any:
-    """Return parameters that select Triton. JAX has several compilers, and its default varies by version."""
+    """Return parameters to select Triton. JAX has several compilers, and its default varies by version."""
     from jax.experimental.pallas import triton  # noqa: PLC0415 (only where there is a GPU)
 
     return triton.CompilerParams(num_warps=max(1, min(size // 32, 8)))

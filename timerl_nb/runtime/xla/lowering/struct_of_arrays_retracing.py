@@ -118,7 +118,7 @@ class InCells:
 
     Args:
         size: Number of points in a tile.
-        places: References that functions may use.
+        places: References used in functions.
         guess: Whether every axis of this size is assumed to be the axis of points, from its creation on.
             Otherwise, an axis counts as points only when it is combined with points. This allows
             functions with other axes of the same size, but may need many more operations.
@@ -158,7 +158,7 @@ class InCells:
         return [value(x) for x in jaxpr.outvars]
 
     def _resolve_constant(self, const: Any) -> Cells | LaneReference:
-        """Convert a value that a function closes over."""
+        """Convert a value in a function's closure."""
         place = next((x for x in self._places if x.ref is const), None)
         if place is None and isinstance(const, jax.core.Tracer):
             return scalar(const)
@@ -198,7 +198,7 @@ class InCells:
         return cell if jnp.ndim(cell) else jnp.full((self._size,), cell)
 
     def _common_lane(self, values: Sequence[Cells]) -> int | None:
-        """Return the axis of points that values of one rank share."""
+        """Return the common axis of points of values with one rank."""
         lanes = {x.lane for x in values if x.lane is not None}
         if len(lanes) > 1:
             raise NotImplementedError(f"one operation combines two axes of {self._size} elements")

@@ -30,12 +30,12 @@ Env = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Inside:
-    """Tile that is being traced.
+    """Tile during tracing.
 
     Attributes:
         tile: The tiled loop.
         first: First point on this device, among all points.
-        start: First point of the tile, among those of the device.
+        start: First point of the tile, among the points of the device.
         size: Number of points.
     """
 
@@ -46,7 +46,7 @@ class Inside:
 
     @property
     def block(self) -> AxisBlock:
-        """Tile in the form that kernels need: its start counts among all points."""
+        """Tile in the form used by kernels: its start counts among all points."""
         return AxisBlock(self.tile.dim, self.first + self.start, self.size)
 
     @property
@@ -55,7 +55,7 @@ class Inside:
         return self.tile.devices > 1
 
     def buffer_in_tile(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
-        """Return the part of a buffer that the tile has, and its range if the buffer is complete."""
+        """Return the tile's part of a buffer, and its range if the buffer is complete."""
         axis = self.tile.axes.get(buffer.name)
         if axis is None:
             return buffer, None
@@ -65,7 +65,7 @@ class Inside:
         return _resize_axis(buffer, axis, self.size), within
 
     def output_buffer(self, buffer: Buffer) -> Buffer:
-        """Return the shape of a buffer that the tile creates; in-place buffers have all points of the device."""
+        """Return the shape of a buffer created in the tile; in-place buffers have all points of the device."""
         part, within = self.buffer_in_tile(buffer)
         return (
             part
@@ -83,12 +83,12 @@ class Blocks:
         shards: Distribution over devices; None for one device.
         tiles: Tiled loops.
         kernel: Whether tiles become Pallas kernels.
-        turns: Runs all iterations of a loop, which changes a state in place.
-        constants: Returns the names of the given arrays that a loop uses.
+        turns: Runs all iterations of a loop; it changes a state in place.
+        constants: Returns the names of the given arrays used in a loop.
 
     Attributes:
         tiles: Tiled loops, by the id of the loop.
-        now: Tile that is being traced; None outside of tiles.
+        now: Tile during tracing; None outside of tiles.
         no_kernel: Reason against a kernel, by the id of a traced loop.
     """
 
@@ -126,7 +126,7 @@ class Blocks:
         return self._shards.map_per_device(run, self._axes(tile), made, arrays, shared)
 
     def _run_tile(self, tile: Tile, first: Any, state: State, env: Env, seed: Any) -> State:
-        """Run a tiled loop on one device, whose buffers start at the point `first`.
+        """Run a tiled loop on one device, with buffers starting at the point `first`.
 
         If the last tile is smaller, it is a separate program, so no point is computed twice.
         """
@@ -157,7 +157,7 @@ class Blocks:
     def _in_kernel(
         self, tile: Tile, count: int, first: Any, state: State, env: Env, seed: Any
     ) -> State | None:
-        """Run `count` tiles as one kernel; return None if that is impossible."""
+        """Run `count` tiles as one kernel; return None if there is no kernel."""
         if self._kernel is False:
             return None
         one = replace(
@@ -188,7 +188,7 @@ class Blocks:
             self.now = None
 
     def _accessed_buffers(self, tile: Tile, state: State) -> State:
-        """Return the buffers in `state` that a tile accesses."""
+        """Return the accessed buffers of a tile in `state`."""
         known = self._flow.accessed(tile.loop) | self._constants(tile.loop)
         return {name: x for name, x in state.items() if name in known}
 
