@@ -133,7 +133,7 @@ def write(seed: int, asked: dict[str, Any]) -> str:
             result = program.execute(seed=seed, checkpoint=folder, every=1)
     except ExecutionError as error:
         said = {
-            "another run saves in": "refused",
+            "another run saves its state in": "refused",
             "contains another run": "refused as there is a run",
         }
         found = [end for text, end in said.items() if error.what.startswith(text) and error.hint]

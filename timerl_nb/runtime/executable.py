@@ -94,7 +94,7 @@ class Executable(Inspectable):
 
     @cached_property
     def _interpreter_reason(self) -> str:
-        """Reason for the use of the interpreter; "" if XLA runs the program."""
+        """Reason why the interpreter runs the program; "" if XLA runs it."""
         if self.check_nan:
             return "every kernel's result is checked for NaN"
         if self._executor == "interpret":
@@ -103,7 +103,7 @@ class Executable(Inspectable):
 
     @cached_property
     def too_large(self) -> str:
-        """Reason against XLA for lack of memory; "" if its buffers fit."""
+        """Reason why XLA cannot run the program for lack of memory; "" if its buffers fit."""
         if self._executor == "interpret" or self.check_nan:
             return ""
         return too_large(self.plan, self._lowered_program.nbytes_each, self._budget)

@@ -123,7 +123,7 @@ def _own(root: Path) -> Iterator[Left]:
 
 
 def _number(path: Path, name: str = "") -> int | None:
-    """Read the number in a file, or the number after `name`; None if there is none, such as for `max`."""
+    """Read the number in a file, or the number after `name`; None if it is another text, such as `max`."""
     for line in _lines(path):
         words = line.split()
         if name and words[:1] == [name]:

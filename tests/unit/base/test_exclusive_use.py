@@ -120,7 +120,7 @@ def test_two_trainings_have_no_buffer_in_common(tmp_path: Path) -> None:
 def test_two_trainings_have_no_folder_in_common(tmp_path: Path) -> None:
     run = trained(folder=tmp_path, paused=True)
     buffer = Replay(100, DQN.fields)
-    with pytest.raises(trl.errors.ExecutionError, match="another run saves in"):
+    with pytest.raises(trl.errors.ExecutionError, match="another run saves its state in"):
         trained(folder=tmp_path, buffer=buffer)
     run.stop()
     run.result()

@@ -58,7 +58,7 @@ def test_a_state_is_a_file_of_its_folder(tmp_path: Path) -> None:
     ]
     for other in others:
         forge(folder, state=other)
-        with pytest.raises(ExecutionError, match="as its `state`, which no run writes"):
+        with pytest.raises(ExecutionError, match="which is not a name that runs use"):
             RunFolder(folder).read()
 
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_is_as_large_as_its_header_says(tmp_path: Path) -> None:
     text = json.dumps({"k": {"dtype": "U8", "shape": [end], "data_offsets": [0, end]}}).ljust(200)
     with open(path, "r+b") as file:
         file.write(len(text).to_bytes(8, "little") + text.encode())
-    with pytest.raises(ExecutionError, match="memory are left"):
+    with pytest.raises(ExecutionError, match="memory are available"):
         trl.load(path)
     linked = tmp_path / "linked.safetensors"
     path.write_bytes(VALUES)

@@ -286,14 +286,14 @@ def test_runs_are_not_mixed(tmp_path: Path) -> None:
     with made.start(7, log=tmp_path, paused=True) as run:
         run.step(1)
         run.wait()
-        with pytest.raises(ExecutionError, match="another run writes its log in"):
+        with pytest.raises(ExecutionError, match="another run is writing its log to"):
             made.execute(log=tmp_path)
     before = (tmp_path / "log.jsonl").read_bytes()
-    with pytest.raises(ExecutionError, match="there is the log of another run in") as found:
+    with pytest.raises(ExecutionError, match="it has the log of another run") as found:
         made.execute(log=tmp_path)
-    assert "a folder of its own" in str(found.value)
+    assert "a new folder" in str(found.value)
     made.execute(checkpoint=tmp_path / "kept")
-    with pytest.raises(ExecutionError, match="there is the log of another run in"):
+    with pytest.raises(ExecutionError, match="it has the log of another run"):
         made.resume(tmp_path / "kept", log=tmp_path)
     assert (tmp_path / "log.jsonl").read_bytes() == before
 
@@ -308,11 +308,11 @@ def test_a_log_without_rows_is_begun_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("log.jsonl", b"mine\n", "log.jsonl is no log of this kind"),
-        ("log.jsonl", b'{"i": 1}\n', "log.jsonl is no log of this kind"),
-        ("log.jsonl", b"[1]\n", "log.jsonl is no log of this kind"),
-        ("log.jsonl", b"\xff\xfe", "log.jsonl is no log of this kind"),
-        ("log.csv", b"a,b\n", r"there is log.csv, which no log.jsonl tells of"),
+        ("log.jsonl", b"mine\n", "log.jsonl is not a log of TimeRL-nb"),
+        ("log.jsonl", b'{"i": 1}\n', "log.jsonl is not a log of TimeRL-nb"),
+        ("log.jsonl", b"[1]\n", "log.jsonl is not a log of TimeRL-nb"),
+        ("log.jsonl", b"\xff\xfe", "log.jsonl is not a log of TimeRL-nb"),
+        ("log.csv", b"a,b\n", r"log.csv exists, but no log.jsonl"),
     ],
 )
 def test_files_of_others_stay_as_they_are(
@@ -374,7 +374,7 @@ def test_a_logger_that_fails_is_told_no_more(tmp_path: Path) -> None:
         given.append(row)
         raise ValueError("not mine")
 
-    with pytest.warns(TimeRLWarning, match="failed, and is told no more of the run: ValueError"):
+    with pytest.warns(TimeRLWarning, match="failed, and receives no more rows: ValueError"):
         result = program("xla").execute(seed=7, log=[failing, tmp_path])
     assert len(given) == 1
     assert_tells(tmp_path, result)
@@ -430,10 +430,10 @@ def test_a_logger_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        (3, OptionError, "log=3 takes no rows"),
-        ("", OptionError, "is no folder"),
-        ([None], OptionError, "log=None takes no rows"),
-        (Listening, OptionError, "takes no rows"),
+        (3, OptionError, "log=3 is not a logger"),
+        ("", OptionError, "is not a folder"),
+        ([None], OptionError, "log=None is not a logger"),
+        (Listening, OptionError, "is not a logger"),
     ],
     ids=["a number", "no name", "none", "a class"],
 )

@@ -69,13 +69,13 @@ def test_lengths_and_checkpoints_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
-        (lambda x: x[:-3], "is damaged: it is cut off"),
-        (lambda x: x[:-1] + bytes([x[-1] ^ 1]), "is not what was written, by its checksum"),
+        (lambda x: x[:-3], "is damaged: it is truncated"),
+        (lambda x: x[:-1] + bytes([x[-1] ^ 1]), "does not match its checksum"),
         (lambda x: b"", "is damaged: it is empty"),
-        (lambda x: b"text", "no checkpoint|cut off"),
+        (lambda x: b"text", "not a checkpoint|truncated"),
         (lambda x: x.replace(b'\\"version\\": 1', b'\\"version\\": 2'), "of `version` 2"),
-        (lambda x: x.replace(b'\\"seconds\\"', b'\\"SECONDS\\"'), "is damaged: what it says"),
-        (lambda x: x.replace(b'[\\"output\\",', b'[\\"output\\";'), "holds no result"),
+        (lambda x: x.replace(b'\\"seconds\\"', b'\\"SECONDS\\"'), "is damaged: its list of arrays"),
+        (lambda x: x.replace(b'[\\"output\\",', b'[\\"output\\";'), "is not a result file"),
     ],
     ids=["cut", "flipped", "empty", "text", "newer", "without seconds", "no JSON"],
 )
@@ -90,14 +90,14 @@ def test_what_is_no_result_is_said(spoil: Any, text: str, tmp_path: Path) -> Non
 
 def test_other_files_are_no_results(tmp_path: Path) -> None:
     save_file({"x": np.zeros(3)}, tmp_path / "x")
-    with pytest.raises(ExecutionError, match="x holds no result"):
+    with pytest.raises(ExecutionError, match="x is not a result file"):
         trl.Result.load(tmp_path / "x")
-    with pytest.raises(ExecutionError, match="there is no file"):
+    with pytest.raises(ExecutionError, match="does not exist"):
         trl.Result.load(tmp_path / "none")
     for wrong in (3, ""):
-        with pytest.raises(CallError, match="names no file"):
+        with pytest.raises(CallError, match="is not a file name"):
             trl.Result.load(wrong)
-        with pytest.raises(CallError, match="names no file"):
+        with pytest.raises(CallError, match="is not a file name"):
             made()[1].save(wrong)
     (tmp_path / "folder").mkdir()
     with pytest.raises(ExecutionError, match="the result cannot be written to .*folder"):

@@ -256,7 +256,7 @@ def test_wrong_commands_say_so() -> None:
             run.speed = 0
         run.speed = 0.1
         run.resume()
-        with pytest.raises(ExecutionError, match="makes no steps"):
+        with pytest.raises(ExecutionError, match="needs a paused run"):
             run.step()
     for wrong in ({"outputs": ["x"]}, {"outputs": "return"}, {"on_event": 3}, {"seed": "x"}):
         with pytest.raises(OptionError):
@@ -371,7 +371,7 @@ def test_errors_that_nobody_asks_for_are_warned_of() -> None:
     program, _ = counted("interpret", fail_at=1)
     run = program.start()
     assert run.wait(30)
-    with pytest.warns(RuntimeWarning, match="nobody asked for its result"):
+    with pytest.warns(RuntimeWarning, match="its result was never requested"):
         del run
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
@@ -583,7 +583,7 @@ def test_a_listener_that_fails_is_left_out() -> None:
     def fails(frame: Frame) -> None:
         raise RuntimeError("no picture")
 
-    with pytest.warns(UserWarning, match="gets no more frames"):
+    with pytest.warns(UserWarning, match="receives no more frames"):
         run = learning("xla").start(paused=True)
         run.on_frame(fails)
         run.on_frame(seen.append)
@@ -597,7 +597,7 @@ def test_a_listener_that_fails_is_left_out() -> None:
 
 def test_a_listener_may_leave_and_fail() -> None:
     seen: list[Frame] = []
-    with pytest.warns(UserWarning, match="gets no more frames"):
+    with pytest.warns(UserWarning, match="receives no more frames"):
         run = learning("xla").start(paused=True)
         run.wait(30)
 

@@ -112,10 +112,10 @@ def test_what_lives_elsewhere_is_refused_with_what_differs(tmp_path: Path) -> No
     cut_off(learning(), tmp_path)
     other = learning(simplify=False, lift=False, vectorize=False)
     with pytest.raises(
-        ExecutionError, match=r"cannot go on so: .* (lives here|was saved)"
+        ExecutionError, match=r"cannot resume the run in .* (is live here|was saved)"
     ) as found:
         other.resume(tmp_path)
-    assert "compile with the options that it was begun with" in str(found.value)
+    assert "compile with the options of the saved run" in str(found.value)
     assert_alike(learning().execute(seed=3), learning().resume(tmp_path))
 
 
@@ -247,11 +247,13 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     with program.start(checkpoint=tmp_path, every=1, paused=True) as run:
         run.wait()
         for ask in ("checkpoint", "resume"):
-            with pytest.raises(ExecutionError, match=r"another run saves in|no run has saved"):
+            with pytest.raises(
+                ExecutionError, match=r"another run saves its state in|no run has saved"
+            ):
                 program.execute(**{ask: tmp_path})
         run.step(2)
         run.wait()
-        with pytest.raises(ExecutionError, match="another run saves in"):
+        with pytest.raises(ExecutionError, match="another run saves its state in"):
             program.resume(tmp_path)
     with pytest.raises(ExecutionError, match="contains another run") as found:
         program.execute(checkpoint=tmp_path)
@@ -399,7 +401,7 @@ CRAFTED: Mapping[str, tuple[Callable[[dict[str, Array]], object], str]] = {
     ),
     "less": (
         lambda x: [x.pop(f"{what} of return") for what in ("points", "values")],
-        r"cannot go on so: return lives here .*, and was not saved",
+        r"return is live here .*, but was not saved",
     ),
 }
 

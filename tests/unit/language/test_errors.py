@@ -144,7 +144,7 @@ def index_of_what_does_not_vary(ctx, b, B, t, T):
     trl.constant(1.0)[t]  # here
 
 
-@wrong(errors.ExecutionError, "cannot run along an axis whose length .T - t. varies")
+@wrong(errors.ExecutionError, "cannot run along an axis of varying length .T - t.")
 def reshape_across_a_length_that_varies(ctx, b, B, t, T):
     x = trl.data(np.ones((6, 2)), domain=(t,))
     ctx.output("y", x[t:T].reshape((2, T - t)).sum(axis=1))  # here

@@ -30,7 +30,10 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a context that explores": (lambda p: p._compiled.owner.explore(), PROGRAM),
     "bounds by keyword": (lambda p: p.with_bounds(T=3), "the signature is"),
     "options in order": (lambda p: p.with_options("vectorize"), "the signature is"),
-    "a call that there is not": (lambda p: p.executable.xla_program.jaxpr(99), "numbered 1 to"),
+    "a call that there is not": (
+        lambda p: p.executable.xla_program.jaxpr(99),
+        "a number from 1 to",
+    ),
     "one artifact beside nothing": (lambda p: trl.show.side_by_side(p.ast), "title"),
     "programs beside each other": (lambda p: trl.show.side_by_side({"a": p}), "program.ast"),
     "memory of one program": (lambda p: trl.show.memory_timeline(p), "title"),

@@ -176,7 +176,7 @@ def test_a_run_that_fails_leaves_its_last_turn_or_says_what_it_cost(
         assert one["failed"] == "ValueError('no')" and one["again"]
     assert ahead["refused"] == "nothing" and ahead["left"]
     assert "ExecutionError: nothing is left of" in within["refused"]
-    assert "taken over their memory: return, " in within["refused"]
+    assert "reused their memory: return, " in within["refused"]
 
 
 def test_what_a_refusal_names_runs(found: dict[str, Any]) -> None:
@@ -246,7 +246,7 @@ def test_blocks_take_of_a_device_what_they_take_of_one_alone(found: dict[str, An
 
 
 REFUSALS = {
-    "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
+    "too many": ("OptionError: devices=3", "JAX finds 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
     "fewer": ("BoundsError: B = 1 point of b", "divided equally among 2", "let B be 2, or"),
     "looped": ("OptionError: devices=2", "runs point by point over b", "vectorise the dimension"),
@@ -264,7 +264,7 @@ def test_what_cannot_be_divided_says_why(found: dict[str, Any], name: str) -> No
 
 def test_more_devices_than_there_are() -> None:
     many = len(jax.devices()) + 1
-    with pytest.raises(OptionError, match="JAX sees") as raised:
+    with pytest.raises(OptionError, match="JAX finds") as raised:
         reinforce().compile({"B": many, "I": 2, "T": 4}, trl.Options(executor="xla", devices=many))
     assert raised.value.origin.file == __file__
     for wrong in (0, -1, 1.5, True, "2"):

@@ -358,7 +358,7 @@ def test_files_and_calls_say_of_which_seed_they_are(tmp_path: Path) -> None:
     assert row.policy()(np.zeros((5, 4), np.float32)).shape == (5,)
     with pytest.raises(OptionError, match="there are 2 policies") as error:
         result.policy()
-    assert error.value.hint == "result.row(0).policy() is that of the seed 3."
+    assert error.value.hint == "call result.row(0).policy() for the seed 3."
 
 
 # --- where a dimension ends ------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def test_there_are_as_many_rows_as_seeds() -> None:
         assert error.value.hint == "row 0 has the seed 5, row 2 the seed 7."
     alone = drawing().compile({"T": 3}).execute()
     assert alone.seeds == ()
-    with pytest.raises(OptionError, match="runs with one seed"):
+    with pytest.raises(OptionError, match="has one seed"):
         alone.row(0)
 
 

@@ -477,7 +477,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None
         trained(**{**given, "seed": 9}, folder=tmp_path / "half")
     with (
         trained(**given, folder=tmp_path / "new", paused=True),
-        refused(trl.errors.ExecutionError, "another run saves in"),
+        refused(trl.errors.ExecutionError, "another run saves its state in"),
     ):
         trained(**given, folder=tmp_path / "new")
 

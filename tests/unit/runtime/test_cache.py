@@ -167,7 +167,9 @@ def test_nothing_is_loaded_from_where_others_may_write(
 ) -> None:
     tmp_path.chmod(mode)
     monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
-    with pytest.warns(UserWarning, match="may be written by others: programs are compiled anew"):
+    with pytest.warns(
+        UserWarning, match="can be written by other users, so programs are compiled again"
+    ):
         jax_cache.use_cache()
     assert jax.config.jax_compilation_cache_dir is None
     with warnings.catch_warnings():

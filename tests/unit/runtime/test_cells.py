@@ -100,13 +100,13 @@ def test_elements_apart_are_those_of_the_whole(what: str, guess: bool) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "a sum of points": (lambda x, y, w: x + y.sum(), "a reduction over points"),
-    "sums up to each": (lambda x, y, w: jnp.cumsum(x, axis=1), "is not done to elements"),
-    "some points": (lambda x, y, w: jnp.concatenate([y[1:], y[:1]]), "some of the points"),
-    "every other point": (lambda x, y, w: y[::2], "some of the points"),
+    "a sum of points": (lambda x, y, w: x + y.sum(), "it reduces over points"),
+    "sums up to each": (lambda x, y, w: jnp.cumsum(x, axis=1), "has no rule for single elements"),
+    "some points": (lambda x, y, w: jnp.concatenate([y[1:], y[:1]]), "it slices points"),
+    "every other point": (lambda x, y, w: y[::2], "it slices points"),
     "points mixed": (lambda x, y, w: x + x.T, "two axes of 4 elements"),
-    "points flat": (lambda x, y, w: x.reshape(-1)[:4], "points are joined with another axis"),
-    "a product": (lambda x, y, w: x[:, :3] @ w, "is not done to elements"),
+    "points flat": (lambda x, y, w: x.reshape(-1)[:4], "it merges points with another axis"),
+    "a product": (lambda x, y, w: x[:, :3] @ w, "has no rule for single elements"),
 }
 
 

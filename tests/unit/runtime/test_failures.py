@@ -79,9 +79,9 @@ def test_what_fails_within_a_call_says_what_it_cost(way: str) -> None:
         assert list(left) == ["return"] and not left.parameters
         np.testing.assert_array_equal(left["return"], whole["return"][:3])
     else:
-        with pytest.raises(ExecutionError, match="nothing is left of") as caught:
+        with pytest.raises(ExecutionError, match="no results are left after") as caught:
             run.so_far()
-        assert f"taken over their memory: return, {names}" in str(caught.value)
+        assert f"reused their memory: return, {names}" in str(caught.value)
     assert are_same(program.execute(seed=3), whole)
 
 
@@ -120,7 +120,7 @@ def test_what_the_turn_that_fails_has_changed_is_not_taken_for_the_last(executor
     run = program.start(seed=1)
     with pytest.raises(ExecutionError, match="look raised ValueError"):
         run.result()
-    with pytest.warns(TimeRLWarning, match="the turn that failed had .*weight"):
+    with pytest.warns(TimeRLWarning, match="the failed iteration has .*weight"):
         left = run.so_far()
     assert list(left) == ["x", "seen"] and "weight" not in left.parameters
     for name in left:
@@ -154,7 +154,7 @@ def test_an_interrupt_while_a_turn_is_waited_for(way: str, monkeypatch: pytest.M
     assert set(lost) == set(whole.parameters) and set(lost.values()) == {changed_already().what}
     (curve,) = left.values()
     np.testing.assert_array_equal(curve, whole["return"][: sum(told)])
-    with pytest.raises(ExecutionError, match="has ended, and cannot go on"):
+    with pytest.raises(ExecutionError, match="has ended and cannot continue"):
         run.complete()
     run.release()
     assert run.ledger.live == 0
@@ -198,5 +198,5 @@ def test_lack_of_memory() -> None:
     for one in found.values():
         assert "Out of memory allocating 100" in one["error"] and one["again"]
     assert found["xla"]["turn"] == found["interpret"]["turn"] == 2
-    assert "nothing is left of 2 turns" in found["xla"]["left"]
+    assert "no results are left after 2 turns" in found["xla"]["left"]
     assert found["interpret"]["left"] == "True"

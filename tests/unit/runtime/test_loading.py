@@ -56,7 +56,7 @@ def test_no_flipped_bit_is_read(file: Path, tmp_path: Path) -> None:
     flipped = bytearray(content)
     flipped[-1] ^= 1
     other.write_bytes(flipped)
-    with pytest.raises(ExecutionError, match="is damaged: 'n' is not what was written"):
+    with pytest.raises(ExecutionError, match="is damaged: 'n' does not match"):
         trl.load(other)
 
 
@@ -67,7 +67,7 @@ def test_no_file_that_is_cut_off_is_read(file: Path, tmp_path: Path) -> None:
         with pytest.raises(ExecutionError, match=r"cut.safetensors is damaged"):
             trl.load(other)
     other.write_bytes(content[:-1])
-    with pytest.raises(ExecutionError, match="it is cut off: 'n' goes to byte 28 of 27 that there"):
+    with pytest.raises(ExecutionError, match="it is truncated: 'n' ends at byte 28 of 27"):
         trl.load(other)
     other.write_bytes(content + b"\0")
     with pytest.raises(ExecutionError, match="is damaged"):
@@ -89,27 +89,30 @@ def npz() -> bytes:
     ("content", "said"),
     [
         (b"", "is damaged: it is empty"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(30), "is no checkpoint: it does not begin as safetensors"),
-        (npz(), "is no checkpoint"),
-        (pickle.dumps({"x": np.ones(3)}), "is no checkpoint"),
-        (of_header([1]), "is no checkpoint"),
-        (b"\x05" + bytes(7) + b"{nope", "its header is no JSON"),
-        (of_header({"w": 3}), "'w' has the element type None, which is none of ours"),
+        (
+            b"\x89PNG\r\n\x1a\n" + bytes(30),
+            "is not a checkpoint: it does not begin like a safetensors",
+        ),
+        (npz(), "is not a checkpoint"),
+        (pickle.dumps({"x": np.ones(3)}), "is not a checkpoint"),
+        (of_header([1]), "is not a checkpoint"),
+        (b"\x05" + bytes(7) + b"{nope", "its header is not JSON"),
+        (of_header({"w": 3}), "'w' has the element type None, which TimeRL-nb does not have"),
         (
             of_header({"w": {"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}}, b"x"),
             "'w' has the element type 'F8_E4M3'",
         ),
         (
             of_header({"w": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)),
-            r"'w' has the shape \[-1\], from byte to byte \[0, 4\]",
+            r"'w' has the shape \[-1\] and the byte range \[0, 4\]",
         ),
         (
             of_header({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)),
-            r"'w', F32 \[2\], does not take 4 bytes",
+            r"'w', F32 \[2\], does not fit its 4 bytes",
         ),
         (
             of_header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, bytes(8)),
-            "its header says what cannot be",
+            "its header is inconsistent",
         ),
     ],
 )
@@ -128,17 +131,17 @@ def test_files_of_others_that_are_safetensors_are_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_says_what_there_is(file: Path) -> None:
-    with pytest.raises(ExecutionError, match="there is no file .*i=3") as failed:
+    with pytest.raises(ExecutionError, match="i=3.* does not exist") as failed:
         trl.load(file.with_name("i=3.safetensors"))
-    assert "in its folder are the checkpoints i=9.safetensors." in str(failed.value)
+    assert "its folder contains the checkpoints i=9.safetensors." in str(failed.value)
     with pytest.raises(ExecutionError, match="is a folder") as failed:
         trl.load(file.parent)
-    assert failed.value.hint == "in it are the checkpoints i=9.safetensors."
-    with pytest.raises(ExecutionError, match="there is no file") as failed:
+    assert failed.value.hint == "it contains the checkpoints i=9.safetensors."
+    with pytest.raises(ExecutionError, match="does not exist") as failed:
         trl.load(file.parent / "no" / "such")
     assert not failed.value.hint
     for wrong in (3, "", None, b"x"):
-        with pytest.raises(CallError, match="a checkpoint is named by its file, not by"):
+        with pytest.raises(CallError, match="is not a file name"):
             trl.load(wrong)
 
 

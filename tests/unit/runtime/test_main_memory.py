@@ -47,7 +47,9 @@ def fake(
 
 
 def test_the_machine_says_what_is_available(tmp_path: Path) -> None:
-    assert fake(tmp_path, "", "", {}, 5 << 20) == Left(5 << 20, "the machine has no more available")
+    assert fake(tmp_path, "", "", {}, 5 << 20) == Left(
+        5 << 20, "the machine has no more available memory"
+    )
     assert main_memory_left(tmp_path / "nothing") is not None  # systems without these files
     here = main_memory_left()
     assert here is not None and here.nbytes > 0
@@ -65,7 +67,9 @@ def test_groups_of_version_2_allow_less_from_within(tmp_path: Path) -> None:
         "/a/b/c": {"memory.max": 2000, "memory.current": 500},
     }
     left = fake(tmp_path, "0::/a/b/c", V2.format(at="/"), groups)
-    assert left == Left(400, "the control group /sys/fs/cgroup/a allows 1,000, and holds 900")
+    assert left == Left(
+        400, "the control group /sys/fs/cgroup/a has a limit of 1,000 bytes and uses 900"
+    )
     (tmp_path / "sys/fs/cgroup/a/memory.max").write_text("max\n")
     left = main_memory_left(tmp_path)
     assert left is not None and left.nbytes == 1500
@@ -90,7 +94,7 @@ def test_groups_of_version_1_allow_less_from_within(tmp_path: Path) -> None:
     ours = "4:memory:/x/y\n1:cpu,cpuacct:/x/y\n0::/"
     left = fake(tmp_path, ours, "\n".join([CPU, V1.format(at="/")]), groups)
     assert left == Left(
-        2500, "the control group /sys/fs/cgroup/memory/x allows 3,000, and holds 1,000"
+        2500, "the control group /sys/fs/cgroup/memory/x has a limit of 3,000 bytes and uses 1,000"
     )
 
 
@@ -98,7 +102,9 @@ def test_groups_of_version_1_allow_less_from_within(tmp_path: Path) -> None:
 def test_containers_see_their_own_group_alone(tmp_path: Path, ours: str) -> None:
     groups: dict[str, dict[str, object]] = {"": {"memory.max": 700, "memory.current": 100}}
     left = fake(tmp_path, f"0::{ours}", V2.format(at="/docker/123"), groups)
-    assert left == Left(600, "the control group /sys/fs/cgroup allows 700, and holds 100")
+    assert left == Left(
+        600, "the control group /sys/fs/cgroup has a limit of 700 bytes and uses 100"
+    )
 
 
 def test_files_that_say_nothing_change_nothing(tmp_path: Path) -> None:
@@ -138,7 +144,7 @@ def test_limits_of_the_process_count(limit: str) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert f"its limit RLIMIT_{limit} allows" in done.stdout
+    assert f"the process limit RLIMIT_{limit} is" in done.stdout
     found = re.search(
         r"needs ([\d,]+) bytes of main memory, but only ([\d,]+) are available", done.stdout
     )

@@ -46,18 +46,18 @@ def test_what_a_kernel_cannot_stays_a_loop_and_says_why() -> None:
     blocks = compiled(strided, {"b": 2}, vectorize=("b",), lift=False, accumulate=False)
     assert blocks.executable.tiles
     kernel = blocks.with_options(tile_kernel="interpret")
-    assert "(no kernel: many of its places are looked up at once)" in kernel.executable.how
+    assert "(no kernel: it reads many slots of a buffer in one operation)" in kernel.executable.how
     assert "pallas_call" not in traced(kernel)
     assert_equal(dict(blocks.execute(seed=5)), dict(kernel.execute(seed=5)))
 
 
 @pytest.mark.skipif(not ON_CPU, reason="there is a GPU")
 def test_without_a_gpu_there_is_none() -> None:
-    why = "Pallas compiles this for GPUs, and JAX runs on cpu"
+    why = "Pallas compiles such kernels for GPUs, but JAX runs on cpu"
     program = compiled(noisy, {"b": 4}, tile_kernel=True)
     assert f"(no kernel: {why})" in program.executable.how
     odd = program.with_options(tile={"b": 3}).executable.how
-    assert "on a GPU blocks have a power of two points, and not 3" in odd
+    assert "the size of a tile is a power of two, and this one has 3 points" in odd
     with pytest.raises(OptionError, match=f"'kernel' does not apply: {why}"):
         trl.collect("CartPole-v1", trl.policies.random, envs=20, steps=8, how="kernel")
 

@@ -131,7 +131,7 @@ def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:
         ((t, T),) = ctx.dims
         ctx.output("y", trl.value(t) * 2)
     how = ctx.compile({T: 3}, trl.Options(executor="xla", fuse_iterations=2)).executable.how
-    why = "no loop is called turn by turn, so that fuse_iterations=2 changes nothing"
+    why = "no loop is called turn by turn, so fuse_iterations=2 has no effect"
     assert how == f"1 XLA program; {why}"
 
 
@@ -249,7 +249,7 @@ def test_a_call_shows_its_jaxpr_and_its_hlo() -> None:
     lowered = compiled("5-step").executable.xla_program
     assert lowered is not None
     assert "scan[" in lowered.jaxpr(2) and " while(" in lowered.hlo(2)
-    with pytest.raises(trl.errors.OptionError, match="numbered 1 to 2"):
+    with pytest.raises(trl.errors.OptionError, match="a number from 1 to 2"):
         lowered.hlo(3)
 
 

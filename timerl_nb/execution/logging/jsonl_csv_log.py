@@ -166,7 +166,7 @@ class LogFolder:
             ExecutionError: The files belong to another run, or are not a log.
         """
         if not content and (self.path / CSV).exists():
-            raise self._folder_taken_error(f"{CSV} exists without {JSONL}")
+            raise self._folder_taken_error(f"{CSV} exists, but no {JSONL}")
         first, *lines = content.splitlines(keepends=True) or [b""]
         found = _row(first)
         if content and (found is None or found.get("format") != FORMAT):
@@ -181,7 +181,7 @@ class LogFolder:
             kept.add(row, len(line))
         if found.get("run") != head["run"]:
             if kept.rows or found.get("version") != VERSION:
-                raise self._folder_taken_error("the log of another run exists")
+                raise self._folder_taken_error("it has the log of another run")
             return None  # that log has no rows
         for name in ("version", "along", "columns"):
             if found.get(name) != head[name]:
@@ -194,7 +194,9 @@ class LogFolder:
         return kept
 
     def _folder_taken_error(self, what: str) -> ExecutionError:
-        return ExecutionError(f"{what} in {self.path}.", hint=_OWN_FOLDER)
+        return ExecutionError(
+            f"the folder {self.path} cannot be used for this log: {what}.", hint=_OWN_FOLDER
+        )
 
     def _make_write_error(self, error: OSError) -> ExecutionError:
         return ExecutionError(

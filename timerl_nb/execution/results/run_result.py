@@ -273,7 +273,7 @@ class Result(Mapping[str, Array]):
             path: Path of the file. Missing folders are created.
 
         Returns:
-            The absolute path of the file.
+            The path of the file, with `~` expanded.
 
         Raises:
             CallError: `path` is empty or not a path.

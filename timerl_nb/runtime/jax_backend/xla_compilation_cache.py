@@ -67,7 +67,7 @@ def _prepare_folder(folder: Path) -> str:
 
 
 def _distrust_reason(folder: Path) -> str:
-    """Return the reason for not loading from a folder; "" if it is safe."""
+    """Return the reason why a folder is not safe to load from; "" if it is safe."""
     try:
         about = folder.stat()
     except OSError as error:

@@ -131,7 +131,7 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
         )
     if len(content) < 8 + size:
         raise _damaged_checkpoint_error(
-            file, f"it ends inside its header, after {len(content):,} bytes"
+            file, f"it is truncated inside its header, after {len(content):,} bytes"
         )
     try:
         found: Any = parse_json(content[8 : 8 + size])
@@ -162,7 +162,7 @@ def _check_fields(file: Path, header: Mapping[str, Any], size: int) -> None:
             )
         if end > size:
             raise _damaged_checkpoint_error(
-                file, f"it ends too early: {name!r} ends at byte {end:,} of {size:,}"
+                file, f"it is truncated: {name!r} ends at byte {end:,} of {size:,}"
             )
 
 

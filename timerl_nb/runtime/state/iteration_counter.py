@@ -40,8 +40,8 @@ class TurnCounter:
         self.dim = dim.name
         if plan.fold is None or plan.fold.dim.name != dim.name:
             raise BoundsError(
-                f"{dim.bound} is endless, but the turns of {dim.name} are not similar iterations of the "
-                "outermost loop, so their memory is unknown.",
+                f"{dim.bound} is endless, but the turns of {dim.name} do not repeat the same work in the "
+                "outermost loop, so the memory of a run is unknown.",
                 hint=f"let no other dimension contain the loop over {dim.name}, and read along it only at a fixed "
                 f"distance, or at {dim.name} modulo a number.",
             )

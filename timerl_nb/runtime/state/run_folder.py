@@ -92,7 +92,7 @@ class RunFolder:
     """Folder of one run.
 
     Attributes:
-        path: Absolute path of the folder.
+        path: Path of the folder, with `~` expanded.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -117,7 +117,7 @@ class CompiledCall:
         return made, under
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
-        """Return a function to load or compile on any thread; JAX's settings are read here."""
+        """Return a function that loads or compiles the call on any thread. JAX's settings are read here."""
         device, key = backend.device(), self._key()
         known = self._calls.cache.load(key)
         if known is not None:

@@ -236,8 +236,7 @@ class Flow:
 def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
     """Return the buffers with values written and last read in the same iteration of an outermost loop.
 
-    `outer` may be the second or a later loop of the schedule at its depth, as isl makes no loop for a single
-    iteration.
+    The depth of `outer` in the schedule may be above 0, as the nest has no loop for a single iteration.
     """
     clock, depth = plan.clock, outer.depth
     end = len(clock)

@@ -155,7 +155,7 @@ class Lowered:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
 
     def why_no_kernel(self, tile: Tile) -> str | None:
-        """Return the reason against a Pallas kernel for a tile; None if it is one.
+        """Return the reason why a tile is not a Pallas kernel; None if it is one.
 
         Traces the tile's call if necessary.
         """
@@ -197,7 +197,7 @@ class Lowered:
         return self._compiled.call(name, function, lambda: self._arguments(call.number))
 
     def _is_alike(self, call: Call) -> bool:
-        """Whether a call can be cached: all processes compile the same program for it."""
+        """Whether a call can be cached, because all processes compile the same program for it."""
         # shapes of the host's results are not known in advance, and the devices depend on the process
         checked = call.given is None or is_given(self.plan.pdg[call.given.op_id])
         return checked and self.shards is None
@@ -483,14 +483,14 @@ class Lowered:
 
 
 def why_not(plan: MemoryPlan) -> str | None:
-    """Return the reason against running a program in XLA; None if it can run."""
+    """Return the reason why XLA cannot run a program; None if it can."""
     if plan.share is not None and plan.swaps.all:
         return "values are swapped to the host, which supports one device only"
     return None
 
 
 def too_little(lowered: Lowered) -> str | None:
-    """Return the reason against XLA for too little work between operations on the host."""
+    """Return the reason why XLA is not worthwhile; None if it is. Most work would be on the host."""
     if not lowered.host_operations:
         return None
     for call in lowered.calls:

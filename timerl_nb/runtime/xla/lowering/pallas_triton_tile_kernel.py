@@ -25,7 +25,7 @@ Run = Callable[[JaxArray, State, Any], State]
 
 
 def without_gpu(how: Literal[True, "interpret"]) -> str | None:
-    """Return the reason against kernels on this machine; None if it can run them."""
+    """Return the reason why this machine cannot run kernels; None if it can."""
     platform = jax.default_backend()
     if how == "interpret" or platform == "gpu":
         return None
@@ -33,7 +33,7 @@ def without_gpu(how: Literal[True, "interpret"]) -> str | None:
 
 
 def kernel_refusal_reason(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
-    """Return a reason against a kernel known before tracing; None if there is none."""
+    """Return the reason why a tile cannot be a kernel, if it is known before tracing; None otherwise."""
     if how is True and tile.size & (tile.size - 1):
         return (
             f"on a GPU, the size of a tile is a power of two, and this one has {tile.size} points"
@@ -62,7 +62,7 @@ class TileKernel:
     interpret: bool
 
     def why_not(self, arrays: Mapping[str, JaxArray], shared: Any) -> str | None:
-        """Return Pallas's reason for not lowering the kernel; None if it can."""
+        """Return Pallas's message if it cannot lower the kernel; None if it can."""
         take = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (arrays, shared))
         try:
             jax.jit(self.__call__).lower(*take)

@@ -89,7 +89,7 @@ class Blocks:
     Attributes:
         tiles: Tiled loops, by the id of the loop.
         now: Tile during tracing; None outside of tiles.
-        no_kernel: Reason against a kernel, by the id of a traced loop.
+        no_kernel: Reason why a tile is not a kernel, by the id of its loop. None for a kernel.
     """
 
     def __init__(
