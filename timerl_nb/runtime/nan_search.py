@@ -25,6 +25,9 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 Element = tuple[int, ...]
 _GIVEN: Final = ("const", "data")
+_DOMAIN: Final = (
+    "keep its operands in the domain of the operation, for example trl.where(x > 0, x, 1.0).log()."
+)
 _SET_ASIDE: Final = (
     "trl.where(x > 0, x.log(), 0.0) keeps NaN out of the value, but not out of the gradient. "
     "Select the argument instead: trl.where(x > 0, x, 1.0).log()."
@@ -82,6 +85,7 @@ class _Search:
                 origin=op.origin,
                 others=_others(op),
                 evidence=f"the accumulated values are {_describe_array(self._value(tensor))}, without NaN.",
+                hint="keep the values finite: infinities of opposite sign add up to NaN.",
             )
         at = _first(self._value(tensor))
         while (behind := self._find_nan_source(tensor, at)) is not None:
@@ -101,7 +105,7 @@ class _Search:
             origin=op.origin,
             others=_others(op),
             evidence=self._operands(op, at),
-            hint=_SET_ASIDE if op.origin.gradient_of else "",
+            hint=_SET_ASIDE if op.origin.gradient_of else _DOMAIN,
         )
 
     def _input_nan_error(self, tensor: Tensor, at: Element, source: Tensor) -> ExecutionError:
@@ -112,6 +116,7 @@ class _Search:
             f"{self._names[op.id]} ({op.kind}) reads a NaN{self._describe_element(op.shape, at)}.",
             origin=op.origin,
             others={**_others(op), "the NaN comes from": pdg[read.source].origin},
+            hint="check the values at the second line.",
         )
 
     def _find_nan_source(self, tensor: Tensor, at: Element) -> tuple[Tensor, Element] | None:

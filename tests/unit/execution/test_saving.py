@@ -112,7 +112,7 @@ def test_what_lives_elsewhere_is_refused_with_what_differs(tmp_path: Path) -> No
     cut_off(learning(), tmp_path)
     other = learning(simplify=False, lift=False, vectorize=False)
     with pytest.raises(
-        ExecutionError, match=r"cannot resume the run in .* (is live here|was saved)"
+        ExecutionError, match=r"cannot resume the run in .* (is needed here|was saved)"
     ) as found:
         other.resume(tmp_path)
     assert "compile with the options of the saved run" in str(found.value)
@@ -401,7 +401,7 @@ CRAFTED: Mapping[str, tuple[Callable[[dict[str, Array]], object], str]] = {
     ),
     "less": (
         lambda x: [x.pop(f"{what} of return") for what in ("points", "values")],
-        r"return is live here .*, but was not saved",
+        r"return is needed here .*, but was not saved",
     ),
 }
 

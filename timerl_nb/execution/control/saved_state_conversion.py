@@ -93,14 +93,16 @@ class Resuming:
         for name, points in live.items():
             if name not in saved:
                 if not ends:
-                    return f"{name} is live here{_where(points)}, but was not saved"
+                    return f"{name} is needed here{_where(points)}, but was not saved"
             elif not (
                 _is_subset(saved[name][0], points) and (ends or len(points) == len(saved[name][0]))
             ):
-                return f"{name} is live here{_where(points)}, but was saved{_where(saved[name][0])}"
+                return (
+                    f"{name} is needed here{_where(points)}, but was saved{_where(saved[name][0])}"
+                )
         for name, held in saved.items():
             if name not in live:
-                return f"{name} was saved{_where(held[0])}, but is not live here"
+                return f"{name} was saved{_where(held[0])}, but is not needed here"
             if other := self._describe_mismatch(name, self._tensors[name], held):
                 return other
         return ""

@@ -93,7 +93,10 @@ def load_with_metadata(
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _damaged_checkpoint_error(file, str(error.strerror)) from None
-        raise ExecutionError(f"the checkpoint {file} cannot be read: {error.strerror}.") from None
+        raise ExecutionError(
+            f"the checkpoint {file} cannot be read: {error.strerror}.",
+            hint="check the permissions of the file and its folders.",
+        ) from None
     _check_fields(file, header, len(content) - 8 - int.from_bytes(content[:8], "little"))
     try:
         found = arrays_of(content)
