@@ -145,7 +145,7 @@ class Executable(Inspectable):
 
     @cached_property
     def work(self) -> Work | None:
-        """Operations and bytes of a run in XLA; None in the cases of `launches`."""
+        """Operations and bytes of a run in XLA; None if `launches` is None."""
         return None if self.xla_program is None else work_of(self.xla_program)
 
     def _as_kernel(self, tile: Tile) -> str:

@@ -64,11 +64,26 @@ class Running:
         """Pause the run at the end of the current turn.
 
         Remaining turns of an earlier `step` are dropped.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run = program.start()
+            >>> run.pause()
+            >>> run.wait()
+            True
         """
         self._check_process().pause()
 
     def resume(self) -> None:
-        """Continue a paused run."""
+        """Continue a paused run.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run = program.start(paused=True)
+            >>> run.resume()
+            >>> run.result()["return"].shape
+            (40,)
+        """
         self._check_process().resume()
 
     def step(self, turns: int = 1) -> None:
@@ -80,6 +95,14 @@ class Running:
         Raises:
             ExecutionError: The run is not paused.
             OptionError: `turns` is not a positive integer.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> with program.start(paused=True) as run:
+            ...     run.step(3)
+            ...     paused = run.wait()
+            >>> run.turn
+            3
         """
         self._check_process().step(turns)
 
@@ -87,6 +110,13 @@ class Running:
         """Stop the run at the end of the current turn.
 
         `result` then returns partial results.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run = program.start(paused=True)
+            >>> run.stop()
+            >>> run.wait(), run.state
+            (True, 'stopped')
         """
         self._check_process().stop()
 
@@ -139,6 +169,13 @@ class Running:
 
         Returns:
             False if the time is over before the run pauses or ends.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run = program.start(paused=True)
+            >>> run.wait(timeout=60.0)
+            True
+            >>> run.stop()
         """
         return self._check_process().wait(timeout)
 
@@ -159,6 +196,11 @@ class Running:
             TimeoutError: The run has not ended after `timeout` seconds. It continues.
             ExecutionError: The run is paused, and no timeout limits the wait.
             BaseException: The run failed; this is its exception.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> program.start().result()["return"].shape
+            (40,)
         """
         try:
             control = self._check_process()
@@ -184,6 +226,14 @@ class Running:
 
         Raises:
             ExecutionError: The run has not ended, or the turn that failed has overwritten everything.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run = program.start()
+            >>> run.wait()
+            True
+            >>> run.so_far()["return"].shape
+            (40,)
         """
         if not self._control.ended.is_set():
             raise ExecutionError(
@@ -199,6 +249,11 @@ class Running:
 
         Returns:
             An iterator of frames.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> [frame.state for frame in program.start().frames()][-1]
+            'finished'
         """
         self._check_process()
         return self._frames()
@@ -214,6 +269,13 @@ class Running:
 
         Returns:
             A function that ends these calls.
+
+        Example:
+            >>> program = trl.algorithms.reinforce(hidden=(8,)).compile({"B": 2, "I": 40, "T": 4})
+            >>> run, turns = program.start(), []
+            >>> end = run.on_frame(lambda frame: turns.append(frame.turn))
+            >>> result = run.result()
+            >>> end()
         """
         return self._telemetry.listen(listener)
 

@@ -34,6 +34,17 @@ class Turns(Iterator[dict[str, Any]]):
 
     Attributes:
         turn: Number of completed turns.
+
+    Example:
+        >>> x = trl.tensor((), domain=(i,))
+        >>> x[0], x[i + 1] = trl.constant(1.0), x * 0.5
+        >>> ctx.output("x", x)
+        >>> turns = ctx.compile({B: 1, I: trl.endless, T: 1}).turns()
+        >>> for outputs in turns:
+        ...     if turns.turn == 3:
+        ...         print(float(outputs["x"]))
+        ...         turns.close()
+        0.25
     """
 
     def __init__(

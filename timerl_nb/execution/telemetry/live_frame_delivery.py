@@ -53,7 +53,7 @@ class Watching(ABC):
         return
 
     def _has_more(self) -> bool:
-        """Whether new data has not appeared in a frame yet."""
+        """Whether new data waits for the next frame."""
         return False
 
     @property
