@@ -80,7 +80,7 @@ class _Search:
         if not len(_nans(self._value(tensor))):  # the sum of infinities with opposite signs
             op, out = self._ops[tensor[0]], self._kernel.op.outputs[result]
             return ExecutionError(
-                f"the first NaN arises from the accumulation of {self._names[op.id]} ({out.reduce or op.kind})"
+                f"the first NaN is made by the accumulation of {self._names[op.id]} ({out.reduce or op.kind})"
                 f"{self._describe_element((), ())}.",
                 origin=op.origin,
                 others=_others(op),

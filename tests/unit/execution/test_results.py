@@ -46,7 +46,7 @@ def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert set(trl.load(path)) >= {"output: loss", "parameter: w", "coordinates of some: i"}
     again = trl.Result.load(back.save(tmp_path / "again"))
     assert_equal(dict(result), dict(again))
-    with pytest.raises(OptionError, match="does not say what its policy is"):
+    with pytest.raises(OptionError, match="the result has no policy"):
         back.policy()
 
 
@@ -73,7 +73,7 @@ def test_lengths_and_checkpoints_are_read_back(tmp_path: Path) -> None:
         (lambda x: x[:-1] + bytes([x[-1] ^ 1]), "does not match its checksum"),
         (lambda x: b"", "is damaged: it is empty"),
         (lambda x: b"text", "not a checkpoint|truncated"),
-        (lambda x: x.replace(b'\\"version\\": 1', b'\\"version\\": 2'), "of `version` 2"),
+        (lambda x: x.replace(b'\\"version\\": 1', b'\\"version\\": 2'), "has `version` 2"),
         (lambda x: x.replace(b'\\"seconds\\"', b'\\"SECONDS\\"'), "is damaged: its list of arrays"),
         (lambda x: x.replace(b'[\\"output\\",', b'[\\"output\\";'), "is not a result file"),
     ],
@@ -111,7 +111,7 @@ def test_other_files_are_no_results(tmp_path: Path) -> None:
 def test_without_pandas_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for name in (None, "loss"):
-        with pytest.raises(MissingPartError, match="which cannot be imported") as found:
+        with pytest.raises(MissingPartError, match="pandas cannot be imported") as found:
             made()[1].frame(name)
         assert "timerl-nb[frame]" in str(found.value)
 
@@ -151,5 +151,5 @@ def test_a_frame_of_one_output_has_a_row_per_number() -> None:
     assert list(some.index) == [2, 5, 8, 11] and some.index.name == "i"
     total = result.frame("total")
     assert total.shape == (1, 1) and total["total"].iloc[0] == result["total"]
-    with pytest.raises(OptionError, match="there is no output 'nothing'"):
+    with pytest.raises(OptionError, match="the result has no output 'nothing'"):
         result.frame("nothing")

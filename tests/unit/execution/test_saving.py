@@ -206,7 +206,7 @@ def test_how_often_is_turns_or_time(given: Any, turns: int | None, seconds: floa
 
 @pytest.mark.parametrize("given", [0, -1, True, 2.5, "0", "soon", "5 minutes", "0s", "", [1]])
 def test_what_does_not_say_how_often_is_refused(given: Any, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="how often"):
+    with pytest.raises(OptionError, match="is not an interval"):
         learning().execute(checkpoint=tmp_path / "run", every=given)
     assert not (tmp_path / "run").exists()
 
@@ -351,23 +351,23 @@ def with_field(name: str, value: Any) -> Callable[[bytes], bytes]:
 
 
 CORRUPT: Mapping[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
-    "a bit of the values": ("state", flipped(-3), r"state-.* is not what was written.*sha256"),
-    "a bit of the header": ("state", flipped(12), r"state-.* is not what was written.*sha256"),
-    "values cut short": ("state", lambda x: x[:-9], r"state-.* has [\d,]+ bytes where manifest"),
+    "a bit of the values": ("state", flipped(-3), r"state-.* is damaged.*sha256"),
+    "a bit of the header": ("state", flipped(12), r"state-.* is damaged.*sha256"),
+    "values cut short": ("state", lambda x: x[:-9], r"state-.* has [\d,]+ bytes, but manifest"),
     "no values": ("state", lambda x: b"", r"state-.* has 0 bytes"),
     "values gone": ("state", None, r"state-.* cannot be read: No such file"),
-    "a manifest cut short": ("manifest", lambda x: x[:100], r"manifest.json is no JSON"),
-    "an empty manifest": ("manifest", lambda x: b"", r"manifest.json is no JSON"),
-    "bytes": ("manifest", lambda x: b"\xff\xfe\x00", r"manifest.json is no JSON"),
+    "a manifest cut short": ("manifest", lambda x: x[:100], r"manifest.json is not JSON"),
+    "an empty manifest": ("manifest", lambda x: b"", r"manifest.json is not JSON"),
+    "bytes": ("manifest", lambda x: b"\xff\xfe\x00", r"manifest.json is not JSON"),
     "a list": ("manifest", lambda x: b"[1]", r"its `format` is not 'timerl run'"),
     "another format": ("manifest", with_field("format", "x"), r"its `format` is not 'timerl run'"),
-    "a newer version": ("manifest", with_field("version", 2), r"of `version` 2; .* reads 1"),
-    "an older version": ("manifest", with_field("version", 0), r"of `version` 0; .* reads 1"),
-    "no version": ("manifest", with_field("version", None), r"of `version` None"),
-    "another seed": ("manifest", with_field("seed", 4), r"its `checksum` is another"),
-    "another turn": ("manifest", with_field("turn", 1), r"its `checksum` is another"),
-    "more": ("manifest", with_field("more", 1), r"its `checksum` is another"),
-    "no checksum": ("manifest", with_field("checksum", None), r"its `checksum` is another"),
+    "a newer version": ("manifest", with_field("version", 2), r"has `version` 2 .* reads 1"),
+    "an older version": ("manifest", with_field("version", 0), r"has `version` 0 .* reads 1"),
+    "no version": ("manifest", with_field("version", None), r"has `version` None"),
+    "another seed": ("manifest", with_field("seed", 4), r"its `checksum` does not match"),
+    "another turn": ("manifest", with_field("turn", 1), r"its `checksum` does not match"),
+    "more": ("manifest", with_field("more", 1), r"its `checksum` does not match"),
+    "no checksum": ("manifest", with_field("checksum", None), r"its `checksum` does not match"),
     "manifest gone": ("manifest", None, r"no run has saved its state"),
 }
 

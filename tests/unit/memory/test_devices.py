@@ -175,7 +175,7 @@ def test_a_run_that_fails_leaves_its_last_turn_or_says_what_it_cost(
     for one in ahead, within:
         assert one["failed"] == "ValueError('no')" and one["again"]
     assert ahead["refused"] == "nothing" and ahead["left"]
-    assert "ExecutionError: nothing is left of" in within["refused"]
+    assert "ExecutionError: no results are left after" in within["refused"]
     assert "reused their memory: return, " in within["refused"]
 
 

@@ -171,7 +171,7 @@ def test_a_failing_copy_is_an_error_at_its_instruction(
         return original(array)
 
     monkeypatch.setattr(backend, "to_host", fail)
-    with pytest.raises(ExecutionError, match="could not be copied to the host: no page") as caught:
+    with pytest.raises(ExecutionError, match="cannot be copied to the host: no page") as caught:
         program.execute()
     assert "pixels.py" in str(caught.value)
     assert not threads()

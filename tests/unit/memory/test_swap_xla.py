@@ -234,7 +234,7 @@ def test_a_failing_copy_is_an_error(swapped: trl.Program, monkeypatch: pytest.Mo
 
     original = backend.to_host
     monkeypatch.setattr(backend, "to_host", fail)
-    with pytest.raises(ExecutionError, match="could not be copied to the host: no page"):
+    with pytest.raises(ExecutionError, match="cannot be copied to the host: no page"):
         swapped.execute()
     assert not threads()
 

@@ -504,7 +504,7 @@ def test_all_seeds_have_64_bits() -> None:
 def test_there_are_as_many_rows_as_seeds() -> None:
     result = drawing().compile({"T": 3}, seeds=3).execute(seed=5)
     for bad in (3, -1, True, "x"):
-        with pytest.raises(OptionError, match="there is no row") as error:
+        with pytest.raises(OptionError, match="the result has no row") as error:
             result.row(bad)
         assert error.value.hint == "row 0 has the seed 5, row 2 the seed 7."
     alone = drawing().compile({"T": 3}).execute()

@@ -72,7 +72,7 @@ def read_result(path: str | os.PathLike[str]) -> tuple[dict[str, dict[str, Array
     version = about.get("version") if isinstance(about, dict) else None
     if version != VERSION:
         raise ExecutionError(
-            f"{file} has the format `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
+            f"{file} has `version` {version!r} of the format; this version of TimeRL-nb reads {VERSION}.",
             hint="update TimeRL-nb." if isinstance(version, int) and version > VERSION else "",
         )
     found: dict[str, dict[str, Array]] = {}

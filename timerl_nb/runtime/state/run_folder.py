@@ -226,7 +226,7 @@ class RunFolder:
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
             raise ExecutionError(
-                f"{path} has the format `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
+                f"{path} has `version` {version!r} of the format; this version of TimeRL-nb reads {VERSION}.",
                 hint="update TimeRL-nb." if newer else "restore the folder from a backup.",
             )
         checksum = given.pop("checksum", None)
