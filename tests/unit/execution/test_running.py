@@ -625,7 +625,7 @@ def test_who_waits_for_frames_hears_that_there_are_no_more(
     with program.start(paused=True) as run, monkeypatch.context() as patch:
         patch.setattr(run._telemetry, "_frame", breaks)
         with (
-            pytest.warns(UserWarning, match="no more frames"),
+            pytest.warns(UserWarning, match="frames of the run have stopped"),
             pytest.raises(ExecutionError, match="no metrics"),
         ):
             next(run.frames())
