@@ -164,7 +164,7 @@ def test_the_table_names_what_took_most_first() -> None:
     one = Lane(1, 1, "", np.array(rows, EDGE), 61)
     assert str(overlap_of(Recording((one,), NAMES))) == "\n".join(
         [
-            "0.000 ms; devices absent, not zero",
+            "0.000 ms; no device data",
             "operation  library     ms  share",
             "act        backend  0.000  50.0%",
             "act        python   0.000  50.0%",

@@ -161,8 +161,8 @@ def test_time_of_which_nobody_saw_devices_says_so() -> None:
     recording = drawn(Random(3))
     unseen = replace(recording, devices=Devices.empty())
     assert {cell.used for cell in overlap_of(unseen).cells} == {Used.UNTRACED}
-    assert str(overlap_of(unseen)).splitlines()[0].endswith("; devices absent, not zero")
-    assert str(unseen.devices) == "devices: absent, not zero\n  nobody looked at devices"
+    assert str(overlap_of(unseen)).splitlines()[0].endswith("; no device data")
+    assert str(unseen.devices) == "devices: no data\n  no device was traced"
     nowhere = TracedWindow(1, "JAX's profiler", 0, 900, (), "JAX sees no GPU", 0, 0)
     none = replace(recording, devices=Devices.empty((nowhere,)))
     assert overlap_of(none) == overlap_of(unseen)
@@ -171,7 +171,7 @@ def test_time_of_which_nobody_saw_devices_says_so() -> None:
     seen = replace(recording, devices=Devices.empty(windows))
     used = {cell.used for cell in overlap_of(seen).cells}
     assert used == {Used.CPU} and "CPU ms" in str(overlap_of(seen)).splitlines()[1]
-    with pytest.raises(OptionError, match="by='when' is not possible"):
+    with pytest.raises(OptionError, match="by='when' is neither 'time' nor 'launch'"):
         overlap_of(recording, by="when")  # type: ignore[arg-type]
 
 

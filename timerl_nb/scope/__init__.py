@@ -1,8 +1,8 @@
-"""Cross-stack profiler for RL programs (`trl.scope`; RL-Scope, paper 002).
+"""Cross-stack profiler for RL programs (`trl.scope`).
 
-`recording` and `wrappers` write begin and end events of each thread, `device_activity` adds what GPUs
-ran, and `analysis` reads them. `calibration` subtracts the overhead of recording.
-Papers: docs/references.md.
+`record` writes the start and end of calls, operations and phases of every thread; `devices` adds
+the operations of GPUs. The time breakdown and other analyses read a recording, and a calibration
+subtracts the overhead of recording. Source: RL-Scope (paper 002); see docs/references.md.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

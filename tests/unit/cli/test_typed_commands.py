@@ -164,8 +164,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
 MISSING: dict[str, tuple[Callable[[list[str]], bool], str]] = {
     "Ray": (lambda words: "--ray" in words, "Ray cannot be imported"),
     "a GPU": (lambda words: "averages" in words, "device"),
-    "a quiet machine": (lambda words: "calibrate" in words, "took less time than other ones"),
-    "a trace of a profiler": (lambda words: words[:2] == ["scope", "add"], "is no trace"),
+    "a quiet machine": (lambda words: "calibrate" in words, "take less time than unrecorded ones"),
+    "a trace of a profiler": (lambda words: words[:2] == ["scope", "add"], "is not a trace"),
     "pyarrow": (lambda words: words[-1].endswith(".parquet"), "pyarrow"),
 }
 

@@ -117,11 +117,11 @@ def test_kinds_are_counted_but_for_calls_that_a_tracer_saw() -> None:
 @pytest.mark.parametrize(
     ("both", "said"),
     [
-        (pairs(-2, -3, -2), "recorded runs took less time than other ones"),
+        (pairs(-2, -3, -2), "recorded runs take less time than unrecorded ones"),
         (pairs(*[1.5] * 20, *[9] * 20), "drifts from"),
         (pairs(3, 3, counts=[COUNTS, (50_000, 2_000)]), "from 42,000 to 52,000 calls"),
-        (pairs(3, 3, counts=[(0, 0)] * 2), "nothing that is tapped"),
-        ([(Run(2), Run(1))], "nothing that is tapped"),
+        (pairs(3, 3, counts=[(0, 0)] * 2), "no wrapped calls and no operations"),
+        ([(Run(2), Run(1))], "no wrapped calls and no operations"),
     ],
 )
 def test_runs_that_contradict_each_other(both: list[tuple[Run, Run]], said: str) -> None:
@@ -161,7 +161,7 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr()
     assert "pair 2 of 2" in said.err and "slept" not in said.out + said.err
     if status:  # the machine does something else
-        assert "took less time than other ones" in said.err and not out.exists()
+        assert "take less time than unrecorded ones" in said.err and not out.exists()
         Calibration("given", {}, program=" ".join(words)).save(out)
     found = Calibration.load(out)
     assert found.program == " ".join(words)
@@ -177,7 +177,7 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
         check=True,
     )
     assert main(["scope", "show", str(tmp_path / "other"), "--calibration", str(out)])
-    assert "is of another program" in capsys.readouterr().err
+    assert "belongs to another program" in capsys.readouterr().err
     least = tight_loop()
     assert status or (found.measured == 4 and {*found.costs} == {CALL, ANNOTATION})
     assert {*least} == {*LOOP} and min(least.values()) >= 0

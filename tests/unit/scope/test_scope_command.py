@@ -143,37 +143,37 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("run", "--folder", "r", "s.py"), 1, "r holds a recording"),
+        (("run", "--folder", "r", "s.py"), 1, "r already holds a recording"),
         (("run",), 2, "no script is given"),
         (("run", "-m"), 2, "no script is given"),
         (("run", "--foldr", "x", "s.py"), 2, "'--foldr' is not known here"),
         (("run", "no.py"), 1, "no.py is no file"),
-        (("run", "--folder", "s.py/x", "s.py"), 1, "nothing can be recorded into s.py/x"),
+        (("run", "--folder", "s.py/x", "s.py"), 1, "the recording folder s.py/x cannot be written"),
         (("shw", "r"), 2, "there is no command 'shw'"),
         ((), 2, "the following arguments are required: run|show|compare|export|add|check"),
-        (("show", "nothing"), 1, "there is no recording in nothing"),
-        (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not possible"),
-        (("add", "r", "s.py"), 1, "s.py is no trace that is known here"),
-        (("add", "nothing", "t.json"), 1, "there is no recorded folder nothing"),
-        (("add", "r", "no.json"), 1, "no.json is no trace of PyTorch's profiler: No such file"),
+        (("show", "nothing"), 1, "nothing contains no recording"),
+        (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not a number of steps"),
+        (("add", "r", "s.py"), 1, "s.py is not a known kind of trace"),
+        (("add", "nothing", "t.json"), 1, "the folder nothing does not exist"),
+        (("add", "r", "no.json"), 1, "no.json is not a trace of PyTorch's profiler: No such file"),
         (
             ("add", "r", "cut.json.gz"),
             1,
-            "is no trace of PyTorch's profiler: Compressed file ended",
+            "is not a trace of PyTorch's profiler: Compressed file ended",
         ),
-        (("show", "s.py"), 1, "s.py is no zip of a recording, or is damaged"),
-        (("show", "foreign"), 1, "there is no recording in foreign"),
+        (("show", "s.py"), 1, "s.py is not a zip file of a recording, or is damaged"),
+        (("show", "foreign"), 1, "foreign contains no recording"),
         (
             ("show", "r", "--calibration", "no.json"),
             1,
-            "no.json holds no calibration: No such file",
+            "no.json is not a valid calibration: No such file",
         ),
         (("export", "r", "x.txt"), 2, "x.txt ends in none of .zip, .svg, .json"),
         (("export", "r", "x.zip", "--begin", "1"), 2, "--begin and --end are of a trace"),
         (
             ("export", "r", "x.json", "--begin", "1e3"),
             1,
-            "there is no stretch from 1000.0 to the end",
+            "the time window from 1000.0 to the end",
         ),
         (("export", "r", "s.py/x.svg"), 1, "the picture s.py/x.svg cannot be written"),
         (("export", "r", "s.py/x.zip"), 1, "s.py/x.zip cannot be written: "),
@@ -213,7 +213,7 @@ def test_devices_are_asked_for_and_traces_added(
     (window,) = trl.scope.read(tmp_path / "r").devices.windows
     assert window.absent == "JAX sees no GPU"
     assert main(["scope", "show", str(tmp_path / "r")]) == 0
-    assert "devices: absent, not zero\n  process" in capsys.readouterr().out
+    assert "devices: no data\n  process" in capsys.readouterr().out
     made = Path(__file__).parents[3] / "datasets" / "kineto-made.json"
     assert main(["scope", "add", str(recorded(tmp_path / "made")), str(made)]) == 0
     assert "made GPU A, made GPU B" in capsys.readouterr().out

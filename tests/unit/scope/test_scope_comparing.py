@@ -56,8 +56,8 @@ def test_the_same_operations_stand_beside_each_other() -> None:
     assert second.compare(first).grew == ()
     text = repr(found).splitlines()
     assert text[3].split()[:6] == ["act", "10", "20", "0.001", "0.003", "+0.050"]
-    assert text[5] == "time grew though transitions did not: act"
-    assert text[6].startswith("most of a: act / python as measured; not corrected: 0 pairs")
+    assert text[5] == "slower without more transitions: act"
+    assert text[6].startswith("bottleneck of a: act / python as measured; no correction: ")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_the_bottleneck_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (moved.measured, moved.corrected) == (("act", "backend"), ("act", "python"))
     assert moved.moves and not stays.moves and stays.corrected == ("learn", "python")
     assert str(found).splitlines()[-2:] == [
-        "most of a: act / backend as measured, act / python corrected: recording moves it",
-        "most of b: learn / python, as measured and corrected",
+        "bottleneck of a: act / backend as measured, act / python after correction",
+        "bottleneck of b: learn / python, as measured and after correction",
     ]
 
 
@@ -167,4 +167,4 @@ def test_two_recordings_on_the_command_line(
         assert one.ns[k] == read.table().by("operation")[("work",)]
     assert main(["scope", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = capsys.readouterr().out
-    assert out == f"{first.compare(second)}\n" and out.count("0 pairs of blocks") == 2
+    assert out == f"{first.compare(second)}\n" and out.count("0 pairs of a recorded") == 2

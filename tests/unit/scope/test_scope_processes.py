@@ -96,12 +96,12 @@ def test_where_nobody_is_known_the_wait_is_the_chain() -> None:
 
 def test_phases_that_are_not_there_are_refused() -> None:
     recording = Recording((MAIN,), NAMES)
-    with pytest.raises(OptionError, match="there is no phase 'colect'") as found:
+    with pytest.raises(OptionError, match="the phase 'colect' does not exist") as found:
         trl.scope.critical_chain(recording, "colect")
     assert "'collect'" in str(found.value)
-    with pytest.raises(OptionError, match="entered 2 times, and 2 is none"):
+    with pytest.raises(OptionError, match="has 2 occurrences, but occurrence=2"):
         trl.scope.critical_chain(recording, "collect", 2)
-    with pytest.raises(OptionError, match="there is no phase"):
+    with pytest.raises(OptionError, match="does not exist"):
         trl.scope.critical_chain(Recording((), ("",)), "collect")
 
 

@@ -149,12 +149,12 @@ def test_wrong_calls_are_refused_before_anything_runs(tmp_path: Path) -> None:
     program = learning("xla")
     with pytest.raises(OptionError, match="turns=0 is not possible"):
         program.scope(turns=0)
-    with trl.scope.record(tmp_path / "one"), pytest.raises(ExecutionError, match="goes on"):
+    with trl.scope.record(tmp_path / "one"), pytest.raises(ExecutionError, match="is still open"):
         program.scope()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExecutionError, match="nothing can be recorded into"):
+    with pytest.raises(ExecutionError, match="the recording folder"):
         program.scope(folder=tmp_path / "file")
-    with pytest.raises(ExecutionError, match="holds a recording"):
+    with pytest.raises(ExecutionError, match="already holds a recording"):
         program.scope(folder=tmp_path / "one")
 
 

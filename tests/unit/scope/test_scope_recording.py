@@ -234,7 +234,7 @@ def test_asynchronous_generators_are_refused() -> None:
 
 @pytest.mark.parametrize("made", [operation, phase, pure.Operation])
 def test_what_has_no_name_is_refused(made: Any) -> None:
-    with pytest.raises(OptionError, match="is no name of an operation or a phase") as found:
+    with pytest.raises(OptionError, match="is not a name of an operation or phase") as found:
 
         @made
         def act() -> None: ...
@@ -272,17 +272,17 @@ def test_threads_have_lanes_and_segments_follow_each_other(
 
 def test_a_folder_that_cannot_be_recorded_into_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExecutionError, match="nothing can be recorded into"):
+    with pytest.raises(ExecutionError, match="the recording folder"):
         record(tmp_path / "file" / "r").__enter__()
-    with pytest.raises(ExecutionError, match="nothing can be recorded into"):
+    with pytest.raises(ExecutionError, match="the recording folder"):
         record(tmp_path / "zero \0 byte").__enter__()
     with record(tmp_path / "r") as rec:
-        with pytest.raises(ExecutionError, match="goes on"):
+        with pytest.raises(ExecutionError, match="is still open"):
             record(tmp_path / "other").__enter__()
         with operation("o"):
             pass
     assert not (tmp_path / "other").exists()
-    with pytest.raises(ExecutionError, match="holds a recording"):
+    with pytest.raises(ExecutionError, match="already holds a recording"):
         record(tmp_path / "r").__enter__()
     assert len(told(rec.read())) == 2
 
@@ -307,7 +307,7 @@ def test_tapping_is_no_part_of_what_is_recorded(
         done(tapping)
         at.extend((before, time.monotonic_ns()))
 
-    for name in ("on", "off"):
+    for name in ("install", "remove"):
         monkeypatch.setattr(Tapping, name, partialmethod(switched, getattr(Tapping, name)))
     with trl.scope.record(tmp_path / "r", calibrated=False) as rec:
         pass
@@ -412,7 +412,7 @@ def test_a_disk_too_full_for_a_name_does_so_too(
         with pytest.warns(TimeRLWarning, match="has stopped: No space left on device"):
             in_thread(lambda: operation("o").__enter__())
     monkeypatch.setattr(writing, "write_whole", full)
-    with pytest.raises(ExecutionError, match="nothing can be recorded into .*No space left"):
+    with pytest.raises(ExecutionError, match="cannot be written.*No space left"):
         record(tmp_path / "other").__enter__()
     assert os.listdir(tmp_path / "other") == []
 
@@ -465,7 +465,7 @@ with record(sys.argv[1], taps=False):
 
 
 def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ExecutionError, match="there is no recording"):
+    with pytest.raises(ExecutionError, match="contains no recording"):
         read(tmp_path)
     with record(tmp_path / "r") as rec, operation("o"):
         pass
@@ -481,35 +481,35 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
             read(rec.folder)
         path.write_bytes(before)
 
-    refused(manifest, text.replace('"version": 3', '"version": 4').encode(), "is of version 4")
-    refused(manifest, b"{}", "is no manifest")
-    refused(manifest, json.dumps([]).encode(), "is no manifest")
-    refused(manifest, text[:40].encode(), "it is no JSON, or was cut off")
+    refused(manifest, text.replace('"version": 3', '"version": 4').encode(), "has version 4")
+    refused(manifest, b"{}", "is not a valid manifest")
+    refused(manifest, json.dumps([]).encode(), "is not a valid manifest")
+    refused(manifest, text[:40].encode(), "it is not valid JSON, or it is truncated")
     about = json.loads(text)
     for name, wrong in (("made_by", [3]), ("alive", [[1]]), ("command", 3), ("end", {"cpu": 1})):
         other = json.dumps(about | {name: wrong}).encode()
-        refused(manifest, other, f"'{name}' is not what it should be")
-    refused(names, b'{"name": 3\n' + words, "has no names")
+        refused(manifest, other, f"'{name}' has an invalid value")
+    refused(names, b'{"name": 3\n' + words, "is not a valid name table")
     for line in (b"[1]", b'{"name": 3}', b'{"costs": [1]}', b'{"thread": "x"}', b"\xff\x00"):
-        refused(names, words + line + b"\n", "has no names of a recording: ")
+        refused(names, words + line + b"\n", "is not a valid name table of a recording: ")
     (rec.folder / "package.json").write_text("{}")  # somebody else's
     assert len(told(rec.read())) == 2
-    refused(names, b"", "names that are not in it")
-    refused(lane, edges[:12] + b"\xff\xff" + edges[14:], "is damaged at edge 0")
-    refused(lane, edges[:7] + b"\x7f" + edges[8:], "is damaged at edge 1")  # time goes back
+    refused(names, b"", "refer to missing names")
+    refused(lane, edges[:12] + b"\xff\xff" + edges[14:], "is damaged at event 0")
+    refused(lane, edges[:7] + b"\x7f" + edges[8:], "is damaged at event 1")  # time goes back
     lane.rename(later := lane.with_name(lane.name.replace("-0.edges", "-1.edges")))
-    with pytest.raises(ExecutionError, match="lacks one before it"):
+    with pytest.raises(ExecutionError, match="has no previous segment"):
         read(rec.folder)
     lane.write_bytes(edges[:16])
-    with pytest.raises(ExecutionError, match="is not the last, and not whole"):
+    with pytest.raises(ExecutionError, match="is truncated"):
         read(rec.folder)
     later.rename(lane)
     names.write_bytes(words + b'{"name": "cut o')  # the process ended there
     assert len(told(rec.read())) == 2
     for size in (0, 8, 16, 24, 32):  # of a partially copied file
-        refused(lane, edges[:size], "is cut short behind ")
-    refused(lane, edges[:16] + bytes(16) + edges[32:], "has a gap behind edge 1")
-    refused(lane, edges[:16] + bytes(len(edges) - 16), "is cut short behind 1 edge of 3")
+        refused(lane, edges[:size], "is truncated after ")
+    refused(lane, edges[:16] + bytes(16) + edges[32:], "has a gap after event 1")
+    refused(lane, edges[:16] + bytes(len(edges) - 16), "is truncated after 1 event of 3")
     lane.unlink()
     with pytest.raises(ExecutionError, match="0.edges is missing"):
         read(rec.folder)
@@ -523,7 +523,7 @@ def test_libraries_that_there_are_not_are_named(tmp_path: Path) -> None:
     at = int(np.flatnonzero(edges["top"] >> NAME_BITS == 3)[0])
     edges["top"][at] |= 0xF0 << NAME_BITS
     lane.write_bytes(edges.tobytes())
-    with pytest.raises(ExecutionError, match=f"edge {at} of its thread: there is no library 243"):
+    with pytest.raises(ExecutionError, match=f"event {at} of its thread: unknown library 243"):
         rec.transitions()
 
 
@@ -540,7 +540,7 @@ def test_a_lane_of_a_thread_that_ended_is_not_read_without_its_end(tmp_path: Pat
     assert 0 < len(content) < 16 * 700
     assert (rec.folder / last.name.replace("-1.", "-0.")).stat().st_size == writing.FIRST
     last.write_bytes(content[:-16])
-    with pytest.raises(ExecutionError, match="is cut short behind 6"):
+    with pytest.raises(ExecutionError, match="is truncated after 6"):
         rec.read()
     last.write_bytes(content)
     assert rec.transitions() == {} and len(rec.read().lanes) == 2
@@ -690,7 +690,7 @@ def test_a_recording_ends_without_its_exit(has_ended: str, tmp_path: Path) -> No
 def test_an_open_recording_in_another_frame_goes_on(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(record(tmp_path / "r"))
-        with pytest.raises(ExecutionError, match="goes on"):
+        with pytest.raises(ExecutionError, match="is still open"):
             record(tmp_path / "other").__enter__()
         with operation("o"):
             pass

@@ -68,7 +68,7 @@ def test_what_nvidia_smi_says_is_periods_in_which_some_kernel_ran() -> None:
     for b, e, _ in sorted(kernels):
         busy, reach = busy + max(0, e - max(b, reach)), max(reach, e)
     assert abs(found[0].busy * (end - begin) - busy) <= len(kernels)
-    with pytest.raises(OptionError, match="seconds=0 is not possible"):
+    with pytest.raises(OptionError, match="seconds=0 is not positive"):
         read.utilization(0)
     assert Recording((), ("",), devices=Devices.empty()).utilization() == {}
 

@@ -327,11 +327,11 @@ def test_threads_have_calls_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("module", "category", "said"),
     [
-        ("zlib", "simulations", "there is no category 'simulations'"),
-        ("zlib", "python", "there is no category 'python'"),
+        ("zlib", "simulations", "the category 'simulations' does not exist"),
+        ("zlib", "python", "the category 'python' does not exist"),
         ("no_such_module", "backend", "no_such_module cannot be imported"),
-        (3, "backend", "3 is no module"),
-        ("this_has_nothing", "backend", "has no native functions that can be tapped"),
+        (3, "backend", "3 is not a module"),
+        ("this_has_nothing", "backend", "has no native functions to wrap"),
     ],
 )
 def test_wrong_taps_are_refused(module: Any, category: str, said: str) -> None:

@@ -42,7 +42,7 @@ class Made:
         self.began = time.monotonic_ns() + AHEAD
         return self.absent
 
-    def now(self, number: int) -> int | None:
+    def read_clock(self, number: int) -> int | None:
         return time.monotonic_ns() + AHEAD
 
     def stop(self) -> Trace:
@@ -142,7 +142,7 @@ def test_a_window_is_what_is_open(made: Made, tmp_path: Path) -> None:
             made.rows = Rows()
         with (
             trl.scope.devices(),
-            pytest.raises(ExecutionError, match="this recording looks at them already"),
+            pytest.raises(ExecutionError, match="this recording traces them already"),
         ):
             trl.scope.devices().__enter__()
         with pytest.raises(ValueError, match="the user's"), trl.scope.devices():
@@ -163,10 +163,10 @@ def test_where_there_is_no_device_the_recording_says_why(tmp_path: Path) -> None
     )
     recording = rec.read()
     assert recording.devices.traced_windows == () and len(recording.devices.windows) == 1
-    assert str(recording.devices).splitlines()[0] == "devices: absent, not zero"
+    assert str(recording.devices).splitlines()[0] == "devices: no data"
     assert "JAX sees no GPU" in str(recording.devices)
     assert {cell.used for cell in rec.table().cells} == {Used.UNTRACED}
-    assert str(rec.table()).splitlines()[0].endswith("devices absent, not zero")
+    assert str(rec.table()).splitlines()[0].endswith("no device data")
 
 
 def test_who_else_looks_at_devices_is_named(
@@ -176,11 +176,11 @@ def test_who_else_looks_at_devices_is_named(
     monkeypatch.setattr(tracing, "find_tracer", lambda: (tracers.JaxTracer(sys.modules["jax"]), ""))
     profiler.start_trace(str(tmp_path / "t"))
     try:
-        already = pytest.raises(ExecutionError, match="JAX's profiler looks at them already")
+        already = pytest.raises(ExecutionError, match="JAX's profiler traces them already")
         with record(tmp_path / "r", taps=False), already:
             trl.scope.devices().__enter__()
         with (
-            pytest.warns(TimeRLWarning, match="JAX's profiler looks at them already"),
+            pytest.warns(TimeRLWarning, match="JAX's profiler traces them already"),
             record(tmp_path / "s", taps=False, devices=2) as rec,
         ):
             for _ in range(4):
@@ -190,13 +190,13 @@ def test_who_else_looks_at_devices_is_named(
         profiler.stop_trace()
     assert rec.read().devices.windows == ()
     torch = SimpleNamespace(autograd=SimpleNamespace(_profiler_enabled=lambda: True))
-    with pytest.raises(ExecutionError, match="PyTorch's profiler looks at them already"):
+    with pytest.raises(ExecutionError, match="PyTorch's profiler traces them already"):
         tracers.TorchTracer(torch).start()
     gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
     monkeypatch.setitem(sys.modules, "torch", gpu)  # type: ignore[arg-type]
     assert isinstance(tracers.find_tracer()[0], tracers.TorchTracer)
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "9")
-    with pytest.raises(ExecutionError, match="Nsight Systems looks at them already"):
+    with pytest.raises(ExecutionError, match="Nsight Systems traces them already"):
         tracers.find_tracer()
 
 
@@ -210,7 +210,7 @@ def test_jax_tells_its_clock_by_marks(monkeypatch: pytest.MonkeyPatch, tmp_path:
         jax.jit(lambda x: x + 1)(1.0).block_until_ready()
     (window,) = rec.read().devices.windows
     assert window.tracer == "JAX's profiler" and window.drift is not None
-    assert (window.devices, window.absent) == ((), "it saw no GPU")
+    assert (window.devices, window.absent) == ((), "the trace has no GPU")
     assert {mark[0] for mark in traces[0].marks.values()} == {threading.get_native_id()}
     assert len(traces[0].marks) == 10
 
@@ -264,11 +264,11 @@ def test_cupti_gives_kernels_copies_and_calls(
 
 def test_cupti_that_cannot_begin_says_why(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.holder = "another profiler"
-    with pytest.raises(ExecutionError, match="another profiler looks at them already"):
+    with pytest.raises(ExecutionError, match="another profiler traces them already"):
         cupti.CuptiTracer(tracers.tracer_busy_error).start()
     fake.holder, fake.refuses = None, ActivityKind.RUNTIME
     tracer = cupti.CuptiTracer(tracers.tracer_busy_error)
-    assert tracer.start() == "CUPTI does not begin: ERROR_NOT_INITIALIZED"
+    assert tracer.start() == "CUPTI does not start: ERROR_NOT_INITIALIZED"
     assert fake.enabled == [] and not fake.subscribed
 
     def no_driver() -> int:
@@ -297,12 +297,12 @@ def test_pytorch_tells_its_clock_by_the_wall(
                 pass
             around.append((before, time.monotonic_ns()))
         tracer = tracing._now._tracer  # type: ignore[union-attr]
-        with pytest.raises(ExecutionError, match="PyTorch's profiler looks at them already"):
+        with pytest.raises(ExecutionError, match="PyTorch's profiler traces them already"):
             tracers.TorchTracer(torch).start()
         assert tracer is not None
     (trace,) = traces
     slack = trace.window.width + 5_000
-    assert trace.window.absent == "it saw no device"
+    assert trace.window.absent == "the trace has no device"
     assert len(trace.marks) == 5
     for (before, after), (thread, begin, end) in zip(around, trace.marks.values(), strict=True):
         assert thread == threading.get_native_id()
@@ -311,7 +311,7 @@ def test_pytorch_tells_its_clock_by_the_wall(
 
 @pytest.mark.parametrize("count", [-1, True, 1.5, "3"])
 def test_what_is_no_number_of_steps_is_refused(count: Any, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is not possible"):
+    with pytest.raises(OptionError, match="is not a number of steps"):
         record(tmp_path / "r", devices=count)
 
 

@@ -1,6 +1,6 @@
-"""Waits that no wrapper saw, as calls in the lanes of their threads.
+"""Waits outside of all wrapped calls, shown as calls of the category "waiting".
 
-The recorder tells them from computing by the thread's CPU time and its time in the run queue.
+The recorder detects them by the thread's CPU time and its time in the run queue.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 
 def with_waits(lane: Lane, names: Sequence[str]) -> Lane:
-    """A lane with its waits as calls of the library "waiting", where Python is on top.
+    """Return a timeline with its waits in Python code as calls of the category "waiting".
 
     Args:
-        names: names of the recording, with `BLOCKED`.
+        lane: the timeline.
+        names: names of the recording, including `BLOCKED`.
     """
     if not lane.blocked.size:
         return lane
     edges, ts = lane.edges, lane.edges["ts"].astype(np.int64)
     begin, end = lane.blocked
-    # an edge of the same time is the one that the wait was told with
+    # an event at the same time was written together with the wait
     place = np.maximum(np.searchsorted(ts, end, side="left"), 1)
     begin = np.maximum(begin, ts[place - 1])
     calls = np.where(edges["kind"] <= Kind.CALL_EXIT, np.arange(1, len(edges) + 1), 0)
-    call = np.maximum.accumulate(calls)[place - 1] - 1  # the last one before each wait, or -1
+    call = np.maximum.accumulate(calls)[place - 1] - 1  # last call event before each wait, or -1
     below = np.where(call < 0, 0, edges["top"][call])
     depth = np.where(call < 0, 0, edges["depth"][call])
     some = (below >> NAME_BITS == Library.PYTHON) & (begin < end)
@@ -47,10 +48,12 @@ def with_waits(lane: Lane, names: Sequence[str]) -> Lane:
 
 
 def insert_edges(lane: Lane, place: Array, made: Array) -> Lane:
-    """A lane with more edges.
+    """Return a timeline with additional events.
 
     Args:
-        place: of each new edge the number of the old one that it comes before, in order.
+        lane: the timeline.
+        place: for each new event, the index of the old event after it; sorted.
+        made: the new events.
     """
     moved = lane.traced + np.searchsorted(place, lane.traced, side="right")
     return replace(lane, edges=np.insert(lane.edges, place, made), traced=moved)

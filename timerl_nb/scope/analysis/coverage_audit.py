@@ -1,7 +1,8 @@
-"""Which native functions run untapped: `trl.scope.audit`, for some seconds of a program.
+"""Search for native functions without a wrapper: `trl.scope.audit`.
 
-What is on top of a thread is known from Python's own events: `sys.monitoring`, or `sys.setprofile` before Python 3.12, which
-tells of built-in functions and methods alone. These cost every call more than a tap does: to look, not to record.
+The audit uses the interpreter's own events: `sys.monitoring`, or `sys.setprofile` before Python
+3.12, limited to built-in functions and methods. They cost more per call than a wrapper, so audit
+a short part of a program.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from timerl_nb.scope.wrappers.library_wrappers import Tapping
 
 _OURS: Final = str(Path(__file__).parents[1])
 _IMPORTING: Final = "<frozen importlib"
-_PYTHON: Final = "python"  # on top: Python, or what is tapped
-_NOTHING: Final = ""  # on top: an import, of which nothing is counted
+_PYTHON: Final = "python"  # running code: Python, or a wrapped call
+_NOTHING: Final = ""  # running code: an import; not measured
 _ROWS: Final = 20
 
 
 class Enough(BaseException):
-    """The seconds are over; no `except Exception` of a program catches this."""
+    """The time limit of an audit; no `except Exception` of the program catches it."""
 
 
 @dataclass(frozen=True)
 class UnwrappedFunction:
-    """A native function that is not tapped.
+    """A native function without a wrapper.
 
     Attributes:
-        name: with its module.
-        calls: how often it was called from Python.
-        ns: nanoseconds that it was on top, without the Python that it calls.
+        name: name with its module.
+        calls: number of calls from Python.
+        ns: nanoseconds in the function, without callbacks into Python.
     """
 
     name: str
@@ -55,22 +56,32 @@ class UnwrappedFunction:
 
 
 class audit:
-    """Look for native functions that run untapped, as a context manager; what it found is in `rows`, the most time first.
+    """Search for native functions without a wrapper, as a context manager.
 
-    Imports are left out. What is called inside of a tapped function is the tap's. It records meanwhile, for nobody.
+    A recording reports their time as Python time; `tap` wraps them. Imports, and calls inside of a
+    wrapped function, are left out.
 
     Args:
-        seconds: how long to look, imports left out, until `Enough` is raised in the thread that looks; None for
-            until the end.
+        seconds: time limit, imports excluded. At the limit, the audit ends the `with` block by an
+            exception, and catches it. None for no limit.
 
     Raises:
-        OptionError: seconds that are not positive.
-        ExecutionError: as it begins: a recording goes on, or somebody else profiles the program.
+        OptionError: `seconds` is not positive.
+        ExecutionError: on entry: a recording is open, or another profiler is active.
+
+    Example:
+        >>> import zlib
+        >>> with trl.scope.audit() as found:
+        ...     data = zlib.compress(bytes(1000))
+        >>> [row.calls for row in found.rows if row.name == "zlib.compress"]
+        [1]
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         if seconds is not None and not (is_number(seconds) and seconds > 0):
-            raise OptionError(f"seconds={seconds} is not possible.", hint="give a positive number.")
+            raise OptionError(
+                f"seconds={seconds} is not positive.", hint="pass a positive number, or None."
+            )
         self._seconds = seconds
         self._calls, self._spent = Counter[str](), Counter[str]()
         self._own = threading.local()
@@ -80,24 +91,24 @@ class audit:
 
     @property
     def total(self) -> int:
-        """Nanoseconds of all threads, imports left out."""
+        """Measured nanoseconds of all threads, imports excluded."""
         return sum(self._spent.values())
 
     @property
     def rows(self) -> tuple[UnwrappedFunction, ...]:
-        """Functions, the most time first."""
+        """Functions without a wrapper, in descending order of time."""
         found = (pair for pair in self._spent.most_common() if pair[0] != _PYTHON)
         return tuple(UnwrappedFunction(name, self._calls[name], ns) for name, ns in found)
 
     def __str__(self) -> str:
         total, rows = max(self.total, 1), self.rows
-        cells = [("untapped", "calls", "ms", "share")]
+        cells = [("unwrapped", "calls", "ms", "share")]
         for row in rows[:_ROWS]:
             cells.append(
                 (row.name, f"{row.calls:,}", f"{row.ns / 1e6:,.1f}", f"{row.ns / total:.2%}")
             )
         part = sum(row.ns for row in rows) / total
-        head = f"{total / 1e9:,.2f} s, of which {part:.1%} in {len(rows):,} native functions that are not tapped"
+        head = f"{total / 1e9:,.2f} s, {part:.1%} of it in {len(rows):,} native functions without a wrapper"
         return "\n".join([head, *align_columns(cells, left=(0,))])
 
     __repr__ = __str__
@@ -105,7 +116,8 @@ class audit:
     def __enter__(self) -> audit:
         if sys.getprofile() is not None or (_MONITORING and _MONITORING.get_tool(_TOOL)):
             raise ExecutionError(
-                "somebody else profiles this program.", hint="end that first: one can at a time."
+                "another profiler is active.",
+                hint="stop it first; only one profiler can be active.",
             )
         with ExitStack() as kept:
             folder = tempfile.TemporaryDirectory(prefix="timerl-scope-")
@@ -137,10 +149,10 @@ class audit:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
 
-    # --- what is on top ----------------------------------------------------------------------
+    # --- call stacks -------------------------------------------------------------------------
 
     def _stack(self) -> _Stack:
-        """That of the thread that asks."""
+        """Return the stack of the current thread."""
         try:
             return self._own.stack
         except AttributeError:
@@ -148,7 +160,7 @@ class audit:
             return self._own.stack
 
     def _event(self, frame: types.FrameType, event: str, what: Any) -> None:
-        """Of `sys.setprofile`."""
+        """Handle an event of `sys.setprofile`."""
         stack = self._spend()
         if event == "call":
             self._enter_frame(stack, frame.f_code)
@@ -159,7 +171,7 @@ class audit:
         stack.since = perf_counter_ns()
 
     def _spend(self) -> _Stack:
-        """Give what is on top the time since the last event; the stack."""
+        """Add the time since the last event to the running function, and return the stack."""
         now, stack = perf_counter_ns(), self._stack()
         on_top = stack.tops[-1]
         if on_top:
@@ -172,12 +184,12 @@ class audit:
         return stack
 
     def _enter_frame(self, stack: _Stack, code: types.CodeType) -> None:
-        """A frame of Python is entered."""
+        """Push a Python frame."""
         imports = not stack.tops[-1] or code.co_filename.startswith(_IMPORTING)
         stack.push(_NOTHING if imports else _PYTHON, is_frame=True)
 
     def _enter_call(self, stack: _Stack, function: Any, code: types.CodeType) -> None:
-        """A function is called that is not Python's, from some code."""
+        """Push a call of a native function."""
         if not stack.tops[-1]:
             stack.push(_NOTHING, is_frame=False)
         elif (
@@ -198,29 +210,29 @@ class audit:
             bound = getattr(function, "__self__", None)
             if bound is None or isinstance(
                 bound, types.ModuleType
-            ):  # others are made anew for each call
+            ):  # bound methods are new objects in each call
                 self._names[id(function)] = known
         return known[1]
 
 
 class _Stack:
-    """What is on top in a thread; frames of Python, and calls from them."""
+    """Call stack of a thread: Python frames, and native calls from them."""
 
     __slots__ = ("frames", "limit", "since", "spent", "tops")
 
     def __init__(self) -> None:
         self.tops, self.frames = [_PYTHON], [True]
-        self.spent, self.limit = 0, inf  # nanoseconds, until it is enough
+        self.spent, self.limit = 0, inf  # nanoseconds
         self.since = perf_counter_ns()
 
     def push(self, top: str, *, is_frame: bool) -> None:
-        if not is_frame and not self.frames[-1]:  # of the last call nobody has heard how it ended
+        if not is_frame and not self.frames[-1]:  # the last native call ended without an event
             self.pop(is_frame=False)
         self.tops.append(top)
         self.frames.append(is_frame)
 
     def pop(self, *, is_frame: bool) -> None:
-        """The last frame is left, and the calls from it; or the last call, if there is one."""
+        """Pop the last frame with its native calls, or the last native call, if any."""
         if is_frame and not self.frames[-1]:
             self.pop(is_frame=False)
         if len(self.tops) > 1 and self.frames[-1] is is_frame:
@@ -229,13 +241,13 @@ class _Stack:
 
 
 def _is_tapped() -> bool:
-    """Whether this thread is inside of something tapped."""
+    """Return whether this thread runs a wrapped call."""
     lane = this_lane()
     return lane is not None and lane.library != Library.PYTHON
 
 
 def _name(function: Any) -> str:
-    """A function's name with its module, or its class's."""
+    """Return the name of a function, with its module or class."""
     kind = type(function)
     called = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     module = getattr(function, "__module__", None)
@@ -252,7 +264,7 @@ _TOOL: Final = 2  # sys.monitoring.PROFILER_ID
 
 
 def _monitor(found: audit) -> None:
-    """Have an audit hear of all threads' events."""
+    """Register the callbacks of an audit with `sys.monitoring`."""
 
     def guard_callback(act: Callable[..., None]) -> Callable[..., None]:
         def hears(*event: Any) -> None:
@@ -264,7 +276,7 @@ def _monitor(found: audit) -> None:
 
     def called(code: types.CodeType, _: int, function: Any, *__: object) -> None:
         if type(getattr(function, "__func__", function)) is not types.FunctionType:
-            calls(code, function)  # of others a frame is entered
+            calls(code, function)  # a Python function has its own frame event
 
     calls = guard_callback(lambda stack, code, function: found._enter_call(stack, function, code))
     framed = guard_callback(lambda stack, code, *_: found._enter_frame(stack, code))
@@ -281,5 +293,6 @@ def _monitor(found: audit) -> None:
         for name in names:
             event = getattr(events, name)
             _MONITORING.register_callback(_TOOL, event, callback)
-            which |= event if name[:2] != "C_" else 0  # which come with CALL
+            # C_RETURN and C_RAISE are enabled together with CALL
+            which |= event if name[:2] != "C_" else 0
     _MONITORING.set_events(_TOOL, which)

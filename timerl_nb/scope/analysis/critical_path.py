@@ -1,7 +1,8 @@
-"""The critical chain of a phase: what its end has waited for, back to its beginning, over threads and processes.
+"""Critical path of a phase: chain of work and waits, across threads and processes.
 
-Where a thread waits, who woke it did so by what it sent last before (a mark ahead of each send and notification), or by
-its end. Which of several was meant is not recorded: it is the last one, which is what a wait of any length ends by.
+If a thread waits, the chain continues in the thread with the last wake-up (send, notification or
+thread end) before the end of the wait. The recording does not store the matching of wake-ups and
+waits, so this is an assumption.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from timerl_nb.scope.storage.event_format import INHERITED, NAME_MASK, SENDS, Ki
 
 @dataclass(frozen=True)
 class Link:
-    """A stretch of the chain.
+    """Segment of a critical path.
 
     Attributes:
-        process, thread: whose it is.
+        process, thread: ids of the running or waiting thread.
         begin, end: nanoseconds of CLOCK_MONOTONIC.
-        kind: it works; it waits, and nobody is known for whom; it has been woken, or started, and does not run yet.
+        kind: "works" (the thread runs), "waits" (the cause is unknown), "wakes" (between the
+            wake-up and the end of the wait) or "starts" (between the start of the process and its
+            first event).
     """
 
     process: int
@@ -43,12 +46,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """Links from a phase's beginning to its end, without gaps."""
+    """Critical path of a phase: segments without gaps from its start to its end."""
 
     links: tuple[Link, ...]
 
     def by_thread(self) -> dict[tuple[int, int, str], int]:
-        """Nanoseconds by process, thread and kind of link, the most first."""
+        """Return nanoseconds by process, thread and kind of segment, in descending order."""
         found: dict[tuple[int, int, str], int] = {}
         for link in self.links:
             key = link.process, link.thread, link.kind
@@ -66,14 +69,25 @@ class Chain:
 
 
 def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0) -> Chain:
-    """What the end of a phase has waited for, back to its beginning.
+    """Return the critical path of a phase, across threads and processes.
 
     Args:
-        occurrence: which time of that phase, over all lanes in the order in which they began; -1 for the last.
+        recording: a recording.
+        phase: name of the phase.
+        occurrence: index of the occurrence, over all threads in order of start; -1 for the last
+            one.
 
     Raises:
-        OptionError: there is no such phase, or not so often.
-        CallError: it is no recording.
+        OptionError: the phase or the occurrence does not exist.
+        CallError: `recording` is not a recording.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.phase("collection"):
+        ...         total = sum(range(100))
+        >>> chain = trl.scope.critical_chain(recording, "collection")
+        >>> [link.kind for link in chain.links]
+        ['works']
     """
     recording = lanes_of(recording)
     entered = [
@@ -88,11 +102,11 @@ def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0)
     found = sorted(times for name, *times in entered if name == phase)
     if not found:
         known = sorted({name for name, *_ in entered})
-        raise OptionError(f"there is no phase {phase!r}.", hint=one_of(phase, known))
+        raise OptionError(f"the phase {phase!r} does not exist.", hint=one_of(phase, known))
     if not -len(found) <= occurrence < len(found):
         raise OptionError(
-            f"phase {phase!r} was entered {len(found)} times, and {occurrence} is none of these.",
-            hint="they are counted from 0.",
+            f"phase {phase!r} has {len(found)} occurrences, but occurrence={occurrence}.",
+            hint="count from 0, or use -1 for the last occurrence.",
         )
     begin, end, k = found[occurrence]
     return Chain(tuple(reversed([*_back(recording, k, begin, end)])))
@@ -109,7 +123,7 @@ def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
     while now > begin:
         one = lanes[k]
         process, thread = one.lane.process, one.lane.thread
-        if now <= one.first:  # it was not there before
+        if now <= one.first:  # before the first event of the thread
             by = started.get(process)
             maker = None if by is None else at.get((by.process, by.thread))
             if by is None or maker is None or by.ts >= now:
@@ -119,7 +133,7 @@ def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
             k, now = maker, by.ts
             continue
         waited = one.wait_before(now)
-        if waited is None or waited[1] < now:  # it works until now
+        if waited is None or waited[1] < now:  # the thread works up to this time
             since = max(one.first if waited is None else waited[1], begin)
             yield Link(process, thread, since, now, "works")
             now = since
@@ -135,7 +149,7 @@ def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
 
 
 def _woken_by(lanes: list[_Waits], k: int, since: int, now: int) -> tuple[int, int] | None:
-    """The lane that sent something last, or ended, within a wait; and when."""
+    """Return the thread with the last wake-up during a wait, and its time; None if there is none."""
     found = [
         (ts, number)
         for number, one in enumerate(lanes)
@@ -148,7 +162,7 @@ def _woken_by(lanes: list[_Waits], k: int, since: int, now: int) -> tuple[int, i
 
 
 class _Waits:
-    """When a thread waited, and when it sent something or ended."""
+    """Waits of a thread, and its wake-ups of other threads."""
 
     def __init__(self, lane: Lane, names: tuple[str, ...]) -> None:
         self.lane, self.first = lane, int(lane.edges["ts"][0])
@@ -169,12 +183,12 @@ class _Waits:
         return np.append(edges["ts"][sends].astype(np.int64), self.lane.end)
 
     def wait_before(self, now: int) -> tuple[int, int] | None:
-        """The last wait that began before a moment; it may not have ended by then."""
+        """Return the last wait with a start before `now`, cut at `now`; None if there is none."""
         begins, ends = self._wait_intervals
         k = int(np.searchsorted(begins, now)) - 1
         return None if k < 0 else (int(begins[k]), int(min(ends[k], now)))
 
     def sent_before(self, now: int) -> int | None:
-        """When it sent something last, or ended, before a moment."""
+        """Return the time of the last wake-up, or of the thread's end, before `now`, or None."""
         k = int(np.searchsorted(self._sends, now)) - 1
         return None if k < 0 else int(self._sends[k])

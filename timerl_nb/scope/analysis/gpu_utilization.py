@@ -1,4 +1,7 @@
-"""What `nvidia-smi` would have said of the same kernels, beside what they took (RL-Scope, paper 002, section 4.3)."""
+"""GPU utilization as reported by `nvidia-smi`, and real busy time.
+
+Source: RL-Scope (paper 002), section 4.3.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from timerl_nb.scope.device_activity.device_operations import Sort
 
 @dataclass(frozen=True)
 class Utilization:
-    """How far a device was used while anybody looked.
+    """Utilization of a device in the traced windows.
 
     Attributes:
-        reported: the share of sampling periods in which some kernel ran.
-        busy: the share of time in which some kernel ran.
+        reported: fraction of sampling periods with a running kernel, as in `nvidia-smi`.
+        busy: fraction of time with a running kernel.
     """
 
     reported: float
@@ -26,18 +29,22 @@ class Utilization:
 
 
 def utilization(recording: Lanes | Readable, seconds: float = 1 / 6) -> dict[int, Utilization]:
-    """Of each device, by its number, over all processes: which it is taken to be the same for.
+    """Return the utilization of each device by its number.
 
-    Time goes from the beginning of the first window to the end of the last one.
+    Equal numbers in different processes count as one device. The time span is from the start of the
+    first traced window to the end of the last one.
 
     Args:
-        seconds: of a sampling period; NVIDIA's documentation says 1/6 to 1.
+        recording: a recording.
+        seconds: sampling period; 1/6 to 1 s according to NVIDIA's documentation.
 
     Raises:
         OptionError: `seconds` is not positive.
     """
     if not seconds > 0:
-        raise OptionError(f"seconds={seconds!r} is not possible.", hint="give 1/6, for example.")
+        raise OptionError(
+            f"seconds={seconds!r} is not positive.", hint="pass a positive number, such as 1/6."
+        )
     recording = lanes_of(recording)
     devices, windows = recording.devices, recording.devices.traced_windows
     found: dict[int, Utilization] = {}

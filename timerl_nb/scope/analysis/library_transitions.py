@@ -11,13 +11,27 @@ from timerl_nb.scope.storage.event_format import MISSED_OPERATION, Kind
 
 
 def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
-    """Count the calls of a library from another: by (operation, from, to), the most first.
+    """Count the calls from one library into another.
 
-    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them. Calls in disabled blocks
-    count, too; waits that no wrapper saw do not.
+    They include the paper's transitions Python to backend, Python to simulation, and backend to
+    API. Calls in disabled blocks count, too. Waits outside of wrapped calls do not count.
+
+    Args:
+        recording: a recording.
+
+    Returns:
+        Counts by (operation, calling library, called library), in descending order.
 
     Raises:
-        CallError: it is no recording.
+        CallError: `recording` is not a recording.
+
+    Example:
+        >>> with trl.scope.tap("zlib", "backend"), trl.scope.record() as recording:
+        ...     import zlib
+        ...     with trl.scope.operation("compression"):
+        ...         data = zlib.compress(bytes(1000))
+        >>> trl.scope.transitions(recording)["compression", "python", "backend"]
+        1
     """
     recording = lanes_of(recording)
     found: dict[tuple[str, str, str], int] = {}
@@ -39,7 +53,7 @@ def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
 
 
 def transitions_text(recording: Lanes) -> str:
-    """The same as a table."""
+    """Return the transitions as a table."""
     rows = [("operation", "from", "to", "times")]
     for (operation, left, to), count in transitions(recording).items():
         rows.append((operation or "-", left, to, f"{count:,}"))

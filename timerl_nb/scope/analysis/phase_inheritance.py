@@ -1,6 +1,6 @@
-"""Phases that cover other threads: threads begun in a phase, and tasks submitted in one.
+"""Extension of phases to the threads started and the tasks submitted in them.
 
-A phase covers such a thread or task until it ends in its own thread.
+A phase covers such a thread or task until the phase ends in its own thread.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from timerl_nb.scope.analysis.stack_frames import frames
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import EDGE, INHERITED, NAME_MASK, Kind
 
-_Open = tuple[int, int]  # a phase's name, and when it ends
+_Open = tuple[int, int]  # name of a phase, and its end
 _SAID: Final = (Kind.PHASE_ENTER, Kind.PHASE_EXIT, Kind.TAKES)
 
 
 def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
-    """Extend the phases of lanes to threads begun and tasks submitted in them."""
+    """Return the timelines, with phases extended to the threads and tasks started in them."""
     found = list(lanes)
-    handed: dict[tuple[int, int], tuple[int, int]] = {}  # by process and number: lane, time
+    # by process and number: index of the timeline, time
+    handed: dict[tuple[int, int], tuple[int, int]] = {}
     for k, lane in enumerate(lanes):
         for ts, number, _, _ in lane.edges[lane.edges["kind"] == Kind.HANDS].tolist():
             handed[lane.process, number] = k, ts
     done, active = set[int](), set[int]()
 
     def resolve(k: int) -> Lane:
-        """The lane, whose own source lanes are ready."""
+        """Return a timeline after its parent timelines are done."""
         if k in done or k in active:
             return found[k]
         active.add(k)
@@ -53,7 +54,7 @@ def with_phases(lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
-    """The open phases of a lane at a moment, the outermost first."""
+    """Return the open phases of a timeline at a time, outermost first."""
     made = frames(lane, "phase")
     here = np.flatnonzero((made.begin <= ts) & (ts < made.end))
     here = here[np.argsort(made.depth[here], kind="stable")]
@@ -61,9 +62,14 @@ def _open_at(lane: Lane, ts: int) -> Sequence[_Open]:
 
 
 def _inherit_phases(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
-    """A lane with the open phases of the code that began its thread or submitted its tasks."""
+    """Return a timeline with the phases of its parents.
+
+    Args:
+        lane: the timeline.
+        sources: open phases of the parent, by number of the thread or task.
+    """
     edges = lane.edges.copy()
-    own: list[int] = []  # tops of its phases
+    own: list[int] = []  # `top` values of its own phases
     given: list[_Open] = []
     made, place = list[tuple[int, int, int, int]](), list[int]()
 
@@ -72,7 +78,7 @@ def _inherit_phases(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
         place.append(k)
 
     def close(k: int, until: int, *, every: bool = False) -> None:
-        """Leave the phases ended by a moment, or every one, before edge `k`."""
+        """End the inherited phases with an end up to `until`, or every one, before event `k`."""
         while given and not own and (every or given[-1][1] <= until):
             _, end = given.pop()
             ts = until if every else max(end, int(edges["ts"][k - 1]))
@@ -81,7 +87,7 @@ def _inherit_phases(lane: Lane, sources: dict[int, Sequence[_Open]]) -> Lane:
     for k in np.flatnonzero(np.isin(edges["kind"], _SAID)).tolist():
         ts, top, kind = int(edges["ts"][k]), int(edges["top"][k]), int(edges["kind"][k])
         if given and not own:
-            # phases may end between two of these edges, and have a place of their own there
+            # inherited phases may end between these events, at a separate position
             while given and given[-1][1] <= ts:
                 at = int(np.searchsorted(edges["ts"], given[-1][1], side="right"))
                 close(max(1, min(at, k)), given[-1][1])

@@ -1,4 +1,7 @@
-"""The processes of a recording: who made whom, and where the time of each went (RL-Scope, paper 002, section 3.4)."""
+"""Process tree of a recording, with the time breakdown of each process.
+
+Source: RL-Scope (paper 002), section 3.4.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from timerl_nb.scope.analysis.thread_timelines import Lanes, Process, Readable, 
 from timerl_nb.scope.analysis.time_breakdown import Breakdown, overlap_of
 from timerl_nb.scope.storage.event_format import JOINS, NAME_MASK, RENEWED, STARTS, Kind
 
-_LONGEST: Final = 60  # characters of a process that are printed
+_LONGEST: Final = 60  # maximum number of characters for a process in a table
 _START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
 _JOIN: Final = re.compile(rf"{JOINS}(\d+)")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time of a thread.
+    """A time in a thread.
 
     Attributes:
+        process, thread: ids.
         ts: nanoseconds of CLOCK_MONOTONIC.
     """
 
@@ -34,14 +38,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Branch:
-    """A process, and those that it made.
+    """A process with its children.
 
     Attributes:
-        name: what its maker called it, or "".
-        started, joined: when some thread of another process made it, and had waited for its end; None where
-            nobody saw that.
-        time: where the time of its threads went.
-        children: in the order in which they began.
+        process: the process.
+        name: name given by the parent (as in `multiprocessing.Process`), or "".
+        started: start by a thread of the parent; None if unrecorded.
+        joined: end of the first wait for the process; None if unrecorded.
+        time: time breakdown of its threads.
+        children: child processes in order of start.
     """
 
     process: Process
@@ -52,14 +57,14 @@ class Branch:
     children: tuple[Branch, ...]
 
     def __iter__(self) -> Iterator[Branch]:
-        """It, and all below it."""
+        """Iterate over the process and all its descendants."""
         yield self
         for child in self.children:
             yield from child
 
     @property
     def waiting(self) -> int:
-        """Nanoseconds in which its threads waited."""
+        """Nanoseconds of waits in its threads."""
         return self.time.by("library").get(("waiting",), 0)
 
 
@@ -68,7 +73,7 @@ class ProcessTree:
     """All processes of a recording.
 
     Attributes:
-        roots: those that none of the recorded ones made.
+        roots: processes without a recorded parent.
     """
 
     roots: tuple[Branch, ...]
@@ -87,10 +92,20 @@ class ProcessTree:
 
 
 def processes(recording: Lanes | Readable) -> ProcessTree:
-    """Return the tree of processes of a recording, with the times of each.
+    """Return the process tree of a recording, with the time breakdown of each process.
+
+    Args:
+        recording: a recording.
 
     Raises:
-        CallError: it is no recording.
+        CallError: `recording` is not a recording.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     total = sum(range(100))
+        >>> tree = trl.scope.processes(recording)
+        >>> [len(root.children) for root in tree.roots]
+        [0]
     """
     recording = lanes_of(recording)
     starts, names, joins = _marks(recording)
@@ -101,7 +116,7 @@ def processes(recording: Lanes | Readable) -> ProcessTree:
 
     def branch(one: Process) -> Branch:
         started = starts.get(one.number)
-        if started is not None:  # it may have begun before its maker could say so
+        if started is not None:  # the child may begin before its parent writes the mark
             started = replace(started, ts=min(started.ts, one.begin))
         elif one.forked_by:
             started = Moment(one.parent, one.forked_by, one.begin)
@@ -115,7 +130,7 @@ def processes(recording: Lanes | Readable) -> ProcessTree:
 
 
 def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
-    """When a process was waited for first, by the process that started it if that did."""
+    """Return the first join of a process, preferably by its parent."""
     other = -1 if started is None else started.process
     return min(joins, key=lambda one: (one.process != other, one.ts), default=None)
 
@@ -123,7 +138,7 @@ def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
 def _marks(
     recording: Lanes,
 ) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
-    """By process when it was started, what it was called, and when it was waited for."""
+    """Return start, name and joins of each process, from the marks of the recording."""
     starts: dict[int, list[tuple[Moment, str]]] = {}
     joins: dict[int, list[Moment]] = {}
     telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
@@ -143,9 +158,9 @@ def _by_number(
     starts: Mapping[int, list[tuple[Moment, str]]],
     joins: Mapping[int, list[Moment]],
 ) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
-    """The same by the recording's process numbers; marks have the system's, which it reuses.
+    """Convert ids of the system in marks to the recording's process numbers.
 
-    After `os.execv` a process goes on as another one.
+    The system reuses ids, and after `os.execv` a process continues as another one.
     """
     alike: dict[int, list[Process]] = {}
     for one in recording.processes:

@@ -1,7 +1,8 @@
-"""Two recordings beside each other: the same operations, and by how much each of them takes longer.
+"""Comparison of two recordings: times of each operation, transitions and bottlenecks.
 
-Of recordings of the same work in two ways, RL-Scope (paper 002, section 4.1) asks whether time goes with the transitions,
-and (appendix C.4) whether recording itself has moved what takes most.
+RL-Scope (paper 002) compares recordings of the same workload in two implementations: section 4.1
+relates time to transitions, and appendix C.4 checks whether the overhead of recording changes the
+bottleneck.
 """
 
 from __future__ import annotations
@@ -25,23 +26,27 @@ from timerl_nb.scope.calibration.in_run_delta import in_run
 from timerl_nb.scope.calibration.overhead_correction import correct_overhead
 from timerl_nb.scope.storage.event_format import NAME_MASK
 
-FEWEST: Final = 8  # times that an interval is made of
+FEWEST: Final = 8  # minimum number of occurrences for a confidence interval
 _DRAWS: Final = 1_000
-_RUNS: Final = 1_000  # of neighbouring times, that are drawn as one
-_LONGER, _SAME = 1.05, 1.01  # of F.6
+_RUNS: Final = 1_000  # number of groups of consecutive occurrences for the bootstrap
+_LONGER, _SAME = 1.05, 1.01  # thresholds of finding F.6 of RL-Scope
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An operation in two recordings; "" is what lies outside of all.
+    """One operation in two recordings.
 
     Attributes:
-        times: how often it was entered, in each; also in disabled blocks.
-        ns: observed nanoseconds in which it was innermost, in each.
-        transitions: how often a library was entered from another meanwhile, in each; also in disabled blocks.
-        longer: nanoseconds by which it takes longer each time in the second; None where it is missing in one.
-        low, high: of that a 95 % interval; None where it was observed fewer than `FEWEST` times in one.
-        each: observed nanoseconds each time, in each.
+        operation: name; "" for time outside of all operations.
+        times: number of occurrences in each recording, including disabled blocks.
+        ns: exclusive nanoseconds in each recording, without disabled blocks.
+        transitions: calls from one library into another in each recording, including disabled
+            blocks.
+        longer: increase of the mean time of an occurrence in the second recording, in nanoseconds;
+            None if one recording lacks the operation.
+        low, high: 95 % confidence interval of `longer`; None with fewer than `FEWEST` occurrences
+            in a recording.
+        each: mean nanoseconds of an occurrence in each recording.
     """
 
     operation: str
@@ -55,7 +60,10 @@ class Difference:
 
     @property
     def grew(self) -> bool:
-        """Each time it takes surely longer, by more than 5 %, though there are at most 1 % more transitions (F.6)."""
+        """Whether occurrences take significantly longer without more transitions (finding F.6).
+
+        The thresholds are 5 % for the time and 1 % for the transitions.
+        """
         if self.low is None or self.low <= 0 or not self.transitions[0]:
             return False
         first, second = (m / n for m, n in zip(self.transitions, self.times, strict=True))
@@ -65,11 +73,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The (operation, library) that takes most of a recording; () where there is none.
+    """The (operation, library) with the most time in a recording; () for an empty recording.
 
     Attributes:
-        corrected: the same without what recording has added; None where that is not known.
-        unknown: why it is not, or "".
+        measured: as measured.
+        corrected: after correction for the overhead of recording; None if the correction failed.
+        unknown: reason of the failure, or "".
     """
 
     measured: tuple[str, ...]
@@ -78,25 +87,36 @@ class Bottleneck:
 
     @property
     def moves(self) -> bool:
-        """Without correction it is another one (appendix C.4)."""
+        """Whether the correction changes the bottleneck (RL-Scope, appendix C.4)."""
         return self.corrected is not None and self.corrected != self.measured
 
     def __str__(self) -> str:
         if self.corrected is None:
-            return f"{_format_key(self.measured)} as measured; not corrected: {self.unknown}"
+            return f"{_format_key(self.measured)} as measured; no correction: {self.unknown}"
         if self.moves:
-            return f"{_format_key(self.measured)} as measured, {_format_key(self.corrected)} corrected: recording moves it"
-        return f"{_format_key(self.measured)}, as measured and corrected"
+            return f"{_format_key(self.measured)} as measured, {_format_key(self.corrected)} after correction"
+        return f"{_format_key(self.measured)}, as measured and after correction"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Two recordings beside each other.
+    """Comparison of two recordings; `str` returns a table.
 
     Attributes:
-        programs: their commands.
-        operations: those of both, by how much their times differ in all, the most first.
-        bottlenecks: of each.
+        programs: commands of both recordings.
+        operations: operations of both recordings, by descending difference of total time.
+        bottlenecks: bottleneck of each recording.
+
+    Example:
+        >>> recordings = []
+        >>> for name in ("inference", "simulation"):
+        ...     with trl.scope.record() as recording:
+        ...         with trl.scope.operation(name):
+        ...             total = sum(range(100))
+        ...     recordings.append(recording)
+        >>> compared = recordings[0].compare(recordings[1])
+        >>> compared.only
+        (('inference',), ('simulation',))
     """
 
     programs: tuple[str, str]
@@ -105,7 +125,7 @@ class Compared:
 
     @property
     def only(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Operations that only the first has, and only the second."""
+        """Operations of the first recording only, and of the second recording only."""
         first, second = (
             tuple(x.operation for x in self.operations if x.operation and not x.times[k])
             for k in (1, 0)
@@ -114,7 +134,7 @@ class Compared:
 
     @property
     def grew(self) -> tuple[str, ...]:
-        """Operations whose time grew though their transitions did not."""
+        """Operations with `Difference.grew`: slower without more transitions."""
         return tuple(one.operation for one in self.operations if one.grew)
 
     def __str__(self) -> str:
@@ -134,19 +154,20 @@ class Compared:
         for which, names in zip("ab", self.only, strict=True):
             lines += [f"only in {which}: {', '.join(names)}"] if names else []
         if self.grew:
-            lines.append(f"time grew though transitions did not: {', '.join(self.grew)}")
+            lines.append(f"slower without more transitions: {', '.join(self.grew)}")
         for which, most in zip("ab", self.bottlenecks, strict=True):
-            lines.append(f"most of {which}: {most}")
+            lines.append(f"bottleneck of {which}: {most}")
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
 def compare_recordings(first: Lanes, second: Lanes) -> Compared:
-    """Two recordings, operation by operation, as measured; what was unobserved is in neither.
+    """Compare two recordings operation by operation, as measured, without disabled blocks.
 
-    Intervals are a bootstrap's over the exclusive times of an operation's occurrences, as each recording has them: 1,000
-    draws of as many, by a generator of a fixed seed. Of more than 1,000 occurrences, neighbours are drawn together.
+    Confidence intervals are bootstrap intervals over the exclusive times of an operation's
+    occurrences: 1,000 resamples with a fixed seed. More than 1,000 occurrences are resampled in
+    groups of consecutive ones.
     """
     own = [_own(one) for one in (first, second)]
     spent, moved = [Counter[str](), Counter[str]()], [Counter[str](), Counter[str]()]
@@ -188,7 +209,7 @@ def _each(ns: int, observed: Array) -> float:
 
 
 def operations(recording: Lanes) -> Counter[str]:
-    """How often each operation was entered, also in disabled blocks."""
+    """Count the entries of each operation, including disabled blocks."""
     found = Counter[str]()
     for lane in recording.lanes:
         for name, count in count_entries(lane, "operation").items():
@@ -197,7 +218,7 @@ def operations(recording: Lanes) -> Counter[str]:
 
 
 def _own(recording: Lanes) -> dict[str, Array]:
-    """By operation, the exclusive time of each of its occurrences."""
+    """Return the exclusive times of all occurrences, by operation."""
     found: dict[str, list[Array]] = {}
     for lane in recording.lanes:
         made = frames(lane, "operation")
@@ -210,7 +231,7 @@ def _own(recording: Lanes) -> dict[str, Array]:
 
 
 def _means(ns: Array, draws: np.random.Generator) -> Array:
-    """What the mean might have been."""
+    """Return the means of bootstrap samples."""
     starts = np.unique(
         np.linspace(0, len(ns), min(len(ns), _RUNS), endpoint=False).astype(np.int64)
     )

@@ -1,4 +1,4 @@
-"""What can be asked of a recording, be it one that goes on (`record`) or one that was read (`Recording`)."""
+"""Queries of recordings: methods shared by `record` and `Recording`."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ from timerl_nb.scope.storage.archive import save
 
 
 class Recorded(Readable):
-    """A recording to ask."""
+    """Base class of recordings with query methods."""
 
     @abstractmethod
     def read(self) -> Recording:
-        """What was recorded, so far or in all."""
+        """Return the recorded data, up to now if the recording is still open."""
 
     def table(self) -> Breakdown:
-        """Where the time of all its threads and processes went."""
+        """Return the time breakdown of all threads and processes."""
         return overlap_of(self.read())
 
     def corrected(
         self, calibration: Calibration | str | os.PathLike[str] | None = None
     ) -> Corrected:
-        """The same without what recording has added.
+        """Return the time breakdown without the overhead of recording.
 
         Args:
-            calibration: what recording costs, or a file of that; by default as the recording's own silent blocks say.
+            calibration: costs of recording, or a file of `Calibration.save`. Default: estimated
+                from the disabled blocks of this recording.
 
         Raises:
-            ExecutionError: the calibration is of something else, or contradicts itself; there are too few
-                silent blocks.
+            ExecutionError: the calibration belongs to another program, or is contradictory; there
+                are too few disabled blocks.
         """
         recording = self.read()
         if calibration is None:
@@ -57,23 +58,26 @@ class Recorded(Readable):
         return correct_overhead(recording, calibration)
 
     def transitions(self) -> dict[tuple[str, str, str], int]:
-        """How often what was on top was left for a library: by (operation, from, to), the most first."""
+        """Count calls by operation, calling library and called library; see `transitions`."""
         return transitions(self.read())
 
     def compare(self, other: Recorded) -> Compared:
-        """It beside another recording: the same operations, and by how much they take longer there.
+        """Compare this recording with another one, operation by operation.
+
+        Args:
+            other: another recording; differences are `other` minus this one.
 
         Raises:
-            CallError: `other` is no recording.
+            CallError: `other` is not a recording.
         """
-        expect_type(other, Recorded, "a recording", "trl.scope.read(folder) gives one.")
+        expect_type(other, Recorded, "a recording", "trl.scope.read(folder) returns one.")
         return compare_recordings(self.read(), other.read())
 
     def utilization(self, seconds: float = 1 / 6) -> dict[int, Utilization]:
-        """Of each device what `nvidia-smi` would have said, and what it was; none where none was traced.
+        """Return the utilization of each traced device, real and as reported by `nvidia-smi`.
 
         Args:
-            seconds: of a sampling period.
+            seconds: sampling period.
 
         Raises:
             OptionError: `seconds` is not positive.
@@ -81,14 +85,19 @@ class Recorded(Readable):
         return utilization(self.read(), seconds)
 
     def figure(self, what: str = "operations") -> Any:
-        """A plotly figure: of "operations", "transitions" or "processes"; see `show.scope_figures`."""
+        """Return a plotly figure; see `show.scope_figures`.
+
+        Args:
+            what: "operations", "transitions" or "processes".
+        """
         return entry_point("recording.figure")(self.read(), what)
 
     def explore(self, **options: Any) -> Any:
-        """The recording in a widget for a notebook: processes, operations, transitions and lanes.
+        """Show processes, operations, transitions and timelines in a notebook widget.
 
         Args:
-            options: those of `timerl_widgets.ScopeView`, such as an `explorer` to be linked with.
+            options: options of `timerl_widgets.ScopeView`, such as an `explorer` to link the
+                selection with.
 
         Raises:
             MissingPartError: the widgets are not installed.
@@ -96,18 +105,20 @@ class Recorded(Readable):
         return entry_point("recording.explore")(self.read(), **options)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write what was recorded as one file; returns it.
+        """Write the recording to one file and return its path.
+
+        A Parquet table has one row per event: process, thread, ts (nanoseconds of CLOCK_MONOTONIC),
+        kind, library, name, depth and value. `value` is a coordinate of a launch, the CPU time in
+        nanoseconds at the start or end of a block, or the number of unwritten calls (depth 0) or
+        operations (depth 1).
 
         Args:
-            path: ends in `.zip`, which `trl.scope.read` reads; or in `.parquet`, for a table of all edges: process, thread,
-                ts (nanoseconds of CLOCK_MONOTONIC), kind, library, name, depth, and value: a coordinate of a
-                launch's point, CPU time in nanoseconds where a block begins or ends, or how much passed unwritten: calls
-                at depth 0, operations at 1.
+            path: file name with suffix `.zip` (for `trl.scope.read`) or `.parquet`.
 
         Raises:
-            OptionError: the name ends otherwise.
-            MissingPartError: Parquet is asked for, and `pyarrow` is not installed.
-            ExecutionError: the recording has no folder to zip, or that is gone; the file cannot be written.
+            OptionError: the suffix is unknown.
+            MissingPartError: `pyarrow` is not installed (for Parquet).
+            ExecutionError: the folder of the recording is missing, or the file cannot be written.
         """
         recording = self.read()
         return save(recording, recording.source, path)
@@ -119,15 +130,16 @@ class Recorded(Readable):
         end: float | None = None,
         most: int = MOST,
     ) -> Path:
-        """Write a Chrome trace, for Perfetto; returns the file.
+        """Write a Chrome trace for Perfetto and return its path.
 
         Args:
-            path: ends in `.json` or `.json.gz`.
-            begin, end: seconds since the recording began; by default all of it. Slices are cut at both.
-            most: slices that are written; the shortest are left out, with a warning.
+            path: file name with suffix `.json` or `.json.gz`.
+            begin, end: seconds since the start of the recording; default: all of it. Slices are cut
+                at both.
+            most: maximum number of slices. The shortest ones are left out with a warning.
 
         Raises:
-            OptionError: the name ends otherwise; the stretch is none, or `most` is not positive.
+            OptionError: the suffix is unknown, the time window is empty, or `most` is not positive.
             ExecutionError: the file cannot be written.
         """
         return perfetto(self.read(), path, begin, end, most)
@@ -135,13 +147,13 @@ class Recorded(Readable):
     def __str__(self) -> str:
         try:
             recording = self.read()
-        except TimeRLError as error:  # nothing has been recorded, or it cannot be read any more
+        except TimeRLError as error:  # nothing has been recorded, or the files are gone
             return error.what
         edges = sum(len(lane.edges) for lane in recording.lanes)
         counts = (
             (len(recording.processes), "process"),
             (len(recording.lanes), "thread"),
-            (edges, "edge"),
+            (edges, "event"),
         )
         head = ", ".join(format_count(*one) for one in counts)
         return f"{head}\n{overlap_of(recording)}"
@@ -157,14 +169,28 @@ class Recorded(Readable):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recording(Recorded, Lanes):
-    """A recording as it was read.
+    """A recording read from files.
 
-    Args:
-        source: the folder or zip that it was read from; None of what was made otherwise.
+    Attributes:
+        lanes: event timelines of all threads.
+        names: name table.
+        processes: recorded processes.
+        devices: traced operations of devices.
+        source: folder or zip file; None if it was created otherwise.
+
+    Example:
+        >>> with trl.scope.record("run"):
+        ...     with trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> recording = trl.scope.read("run")
+        >>> len(recording.lanes)
+        1
+        >>> print(recording.save("run.zip"))
+        run.zip
     """
 
     source: Path | None = None
 
     def read(self) -> Recording:
-        """Itself."""
+        """Return this recording."""
         return self

@@ -1,4 +1,4 @@
-"""What was open when: the frames of one of a lane's stacks, from edges that say only what is on top."""
+"""Intervals of calls, operations and phases, reconstructed from the events of a timeline."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KINDS: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Frames of one stack, in the order in which they were entered; nanoseconds of CLOCK_MONOTONIC.
+    """Intervals of one stack in order of entry; times in nanoseconds of CLOCK_MONOTONIC.
 
     Attributes:
-        top: what an edge says of what was entered.
-        begin, end: what was open when the lane ended, ends with it.
-        depth: of the stack with it, from 1 on.
-        own: observed nanoseconds in which it was on top.
+        top: `top` field of the entry event.
+        begin, end: entries still open at the end of the timeline end there.
+        depth: stack depth including the entry, from 1 on.
+        own: exclusive nanoseconds, without disabled blocks.
     """
 
     top: Array
@@ -40,10 +40,10 @@ class Frames:
 
 
 def frames(lane: Lane, stack: Stack) -> Frames:
-    """The frames of a stack of a lane, in O(n log n) without a loop.
+    """Return the intervals of one stack of a timeline, in O(n log n).
 
-    What is entered at a depth is left by the next edge to the depth before; of edges in the order of
-    these depths, and else of time, the two are neighbours.
+    An entry at depth d ends at the next event back to depth d - 1. After a stable sort of the
+    events by depth, both are neighbours, so there is no loop over events.
     """
     enter, leave = KINDS[stack]
     edges = lane.edges
@@ -54,18 +54,19 @@ def frames(lane: Lane, stack: Stack) -> Frames:
     if not len(entered):
         none = np.zeros(0, np.int64)
         return Frames(none, none, none, none, none)
-    level = np.where(is_enter, depth, depth + 1)  # what is entered, or left
+    level = np.where(is_enter, depth, depth + 1)  # depth of the entered or left frame
     order = np.argsort(level, kind="stable")
     after = np.append(order[1:], len(edges))
     is_last = np.append(np.diff(level[order]) != 0, True)
     ends = np.zeros(len(edges), np.int64)
-    ends[order] = np.where(is_last, len(edges), after)  # of what has no end: that of the lane
-    # what is on top behind an edge: what it enters, or what was entered last at its depth
+    # a frame without an end event ends with the timeline
+    ends[order] = np.where(is_last, len(edges), after)
+    # frame on top after an event: the entered one, or the last one entered at its depth
     order = np.argsort(depth, kind="stable")
     seen = np.where(is_enter[order], np.arange(len(edges)), 0)
     on_top = np.zeros(len(edges), np.int64)
     on_top[order] = order[np.maximum.accumulate(seen)]
-    number = np.maximum(np.cumsum(is_enter) - 1, 0)  # of the frame that was entered last
+    number = np.maximum(np.cumsum(is_enter) - 1, 0)  # index of the last entered frame
     spent = np.diff(moments) - np.diff(unobserved_intervals(lane).busy_before(moments))
     spent = np.where(depth > 0, spent, 0)
     own = np.bincount(number[on_top], spent, len(entered)).astype(np.int64)
@@ -79,9 +80,9 @@ def frames(lane: Lane, stack: Stack) -> Frames:
 
 
 def count_entries(lane: Lane, stack: Stack) -> Counter[int]:
-    """How often each name of operations or phases was entered, also in disabled blocks.
+    """Count the entries of each operation or phase, including disabled blocks.
 
-    A phase is not entered in other threads it covers.
+    Inherited phases of other threads do not count.
     """
     tops = frames(lane, stack).top
     names, counts = np.unique(tops[tops < INHERITED] & NAME_MASK, return_counts=True)
@@ -93,7 +94,7 @@ def count_entries(lane: Lane, stack: Stack) -> Counter[int]:
 
 
 def unobserved_intervals(lane: Lane) -> Busy:
-    """When nobody looked at a lane."""
+    """Return the disabled intervals of a timeline."""
     edges = lane.edges[(lane.edges["kind"] == Kind.OFF) | (lane.edges["kind"] == Kind.ON)]
     moments = np.append(edges["ts"].astype(np.int64), lane.end)
     off = np.flatnonzero(edges["kind"] == Kind.OFF)

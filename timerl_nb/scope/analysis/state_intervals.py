@@ -1,4 +1,4 @@
-"""A lane in pieces: what holds from each of its edges on."""
+"""State of a timeline after each event: phase, operation and library."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.scope.analysis.thread_timelines import Lane
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, Kind, Library
 
-PIECE: Final = 1 << 20  # edges that are looked at together: what is made of them stays in the cache
-UNOBSERVED: Final = len(Library)  # behind the libraries: nobody looked
+# number of events per chunk; intermediate arrays of this size fit into the cache
+PIECE: Final = 1 << 20
+UNOBSERVED: Final = len(Library)  # code after the libraries: disabled block
 HIDDEN: Final = "unobserved"
-WORDS: Final = (*(one.name.lower() for one in Library), HIDDEN)  # what is on top, in tables
+# labels of the running library, in tables
+WORDS: Final = (*(one.name.lower() for one in Library), HIDDEN)
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some edges; all but `came_from` say what holds from the edge on.
+    """Chunk of events with the state after each event.
 
     Attributes:
-        phase, operation: names; 0 where there is none, or nobody looked.
-        on_call: the library on top.
-        came_from: the library that was on top before.
-        on: the library on top, or `UNOBSERVED`.
+        ts, kind: time and kind of the events.
+        phase, operation: numbers of names; 0 for none, or in disabled blocks.
+        on_call: library of the innermost call.
+        came_from: library of the innermost call before the event.
+        on: library of the innermost call, or `UNOBSERVED`.
     """
 
     ts: Array
@@ -39,7 +42,7 @@ class Piece:
 
 
 def pieces(lane: Lane) -> Iterator[Piece]:
-    """The edges of a lane, in order, in pieces of at most `PIECE`."""
+    """Yield the events of a timeline in chunks of at most `PIECE`."""
     phase = operation = call = off = 0
     for first in range(0, len(lane.edges), PIECE):
         edges = lane.edges[first : first + PIECE]
@@ -50,7 +53,7 @@ def pieces(lane: Lane) -> Iterator[Piece]:
         )
         calls = _forward_fill(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
         offs = _forward_fill(kind == Kind.OFF, kind, (Kind.OFF, Kind.ON), off)
-        hidden = offs == 1  # nobody knows where what was not observed belongs
+        hidden = offs == 1  # the phase and operation of disabled time are unknown
         yield Piece(
             edges["ts"].astype(np.int64),
             kind,
@@ -64,14 +67,18 @@ def pieces(lane: Lane) -> Iterator[Piece]:
 
 
 def _forward_fill(values: Array, kind: Array, kinds: tuple[Kind, Kind], before: int) -> Array:
-    """What was said last, at edges of some kinds, or before any of them."""
+    """Return for each event the value at the last event of two kinds, or `before`."""
     said = (kind == kinds[0]) | (kind == kinds[1])
     at = np.maximum.accumulate(np.where(said, np.arange(1, len(kind) + 1), 0))
     return np.concatenate([[before], values.astype(np.int64)])[at]
 
 
 def without_gaps(*columns: Array) -> tuple[Array, list[tuple[int, ...]]]:
-    """Rows of numbers as numbers without gaps, and what each of these means."""
+    """Encode the distinct rows of integer columns as consecutive numbers.
+
+    Returns:
+        The code of each row, and the row of each code.
+    """
     code, rows = np.zeros(len(columns[0]), np.int64), list[tuple[int, ...]]([()])
     for column in columns:
         value, values = _factorize(column)
@@ -81,7 +88,7 @@ def without_gaps(*columns: Array) -> tuple[Array, list[tuple[int, ...]]]:
 
 
 def _factorize(column: Array) -> tuple[Array, Array]:
-    """By row which of the numbers that there are it is, and these, in order."""
+    """Return the index of each value in the sorted distinct values, and these values."""
     most = int(column.max())
     if most > 8 * len(column):
         values, code = np.unique(column, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Contents of a recording: a lane of edges for each thread, operations of devices, and names."""
+"""Data of a recording: event timelines of threads, operations of devices, processes and names."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ import numpy as np
 from timerl_nb.base.errors import CallError
 from timerl_nb.scope.device_activity.device_operations import Devices
 
-BLOCKED: Final = "blocked"  # the name of a wait seen by no wrapper: the thread had no processor, and did not need one
+# name of a wait outside of wrapped calls: the thread neither ran nor was in the run queue
+BLOCKED: Final = "blocked"
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """The edges of one thread, in time.
+    """Event timeline of one thread.
 
     Args:
-        process: its id.
-        thread: the kernel's id of it.
-        name: what Python calls the thread, or "".
-        edges: of `edges.EDGE`, sorted by `ts`.
-        end: nanoseconds of CLOCK_MONOTONIC up to which the lane is known; not before the last edge.
-        traced: numbers of the edges that are no wrapper's, but of calls that a tracer of devices saw; sorted.
-        missed: how often calls and operations happened in disabled blocks, by the operation, the library left (or
-            `MISSED_OPERATION` of the operation itself) and the library entered.
-        blocked: begins and ends of waits that no wrapper saw; `waits.with_waits` makes calls of them.
+        process: id of the process.
+        thread: id of the thread in the system.
+        name: Python's name of the thread, or "".
+        edges: events with dtype `event_format.EDGE`, sorted by `ts`.
+        end: end of the timeline in nanoseconds of CLOCK_MONOTONIC; not before the last event.
+        traced: sorted indices of events from device traces, without overhead of a wrapper.
+        missed: counts of calls and operations in disabled blocks, by operation, left library
+            (`MISSED_OPERATION` for the operation itself) and entered library.
+        blocked: start and end times of waits outside of wrapped calls; see `blocked_time.with_waits`.
     """
 
     process: int
@@ -44,16 +45,16 @@ class Lane:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that was recorded.
+    """A recorded process.
 
     Args:
-        number, parent: ids of it, and of the one that made it.
-        forked_by: the thread of its parent that forked it; 0 where it was made otherwise.
-        command: its words.
-        begin, end: nanoseconds of CLOCK_MONOTONIC; None where its end was not recorded.
-        cpu: nanoseconds of CPU time that it spent meanwhile; None where its end was not recorded.
-        made_by: the recorder, Python, the machine and versions of libraries, as far as they are known.
-        costs: nanoseconds that recording takes in a tight loop (`tight_loop`), where a calibration was asked for.
+        number, parent: ids of the process and of its parent.
+        forked_by: forking thread of the parent; 0 without a fork.
+        command: command line.
+        begin, end: nanoseconds of CLOCK_MONOTONIC; the end is None if it was not recorded.
+        cpu: nanoseconds of CPU time; None if the end was not recorded.
+        made_by: recorder, Python, machine and versions of libraries, as far as known.
+        costs: nanoseconds per recorded event in a tight loop; empty without `calibrated`.
     """
 
     number: int
@@ -69,12 +70,16 @@ class Process:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing).
+    """Timelines of all processes with one name table.
+
+    The name of an event is `names[top & 0xFFFFFF]`; number 0 is "" (none).
 
     Args:
-        processes: in the order in which they began.
-        op_ids: of the names that are launches of a compiled program, its operations that run there.
-        devices: what ran on devices while somebody looked.
+        lanes: timelines of the threads.
+        names: name table.
+        op_ids: operation ids of each kernel launch, by name.
+        processes: processes in order of start.
+        devices: operations of devices in traced windows.
     """
 
     lanes: tuple[Lane, ...]
@@ -85,23 +90,24 @@ class Lanes:
 
 
 class Readable(ABC):
-    """An object with a recording."""
+    """Base class of objects with a recording."""
 
     @abstractmethod
     def read(self) -> Lanes:
-        """Read the recording, up to now if it goes on."""
+        """Return the recorded data, up to now if the recording is still open."""
 
 
 def lanes_of(given: object) -> Lanes:
-    """Return the recording of an argument, which may also be the object returned by `record`.
+    """Return the data of a recording, open or read from files.
 
     Raises:
-        CallError: it is none.
+        CallError: the argument is not a recording.
     """
     if isinstance(given, Lanes):
         return given
     if isinstance(given, Readable):
         return given.read()
     raise CallError(
-        f"{given!r} is no recording.", hint="give what trl.scope.record or trl.scope.read returns."
+        f"{given!r} is not a recording.",
+        hint="pass the object of `with trl.scope.record()`, or the result of trl.scope.read.",
     )

@@ -1,8 +1,9 @@
-"""Where the time of each lane went: phase x operation x library on top x whether a device was busy.
+"""Time breakdown of a recording by phase, operation, library and device use.
 
-For every nanosecond of a lane, what is on top of its three stacks, and whether some device runs a kernel
-or a copy (RL-Scope, paper 002, section 3.3), as far as anybody looked. A stretch between two edges is of one kind
-but for devices, which are found from running sums; so edges take linear time, in pieces that stay in the cache.
+Every nanosecond of a thread is attributed to its open phase, operation and library, and to the
+state of the devices in traced windows (RL-Scope, paper 002, section 3.3). Phase, operation and
+library are constant between two events; device time comes from prefix sums. The cost is therefore
+linear in the number of events.
 """
 
 from __future__ import annotations
@@ -39,22 +40,36 @@ _ALWAYS: Final = Busy.from_intervals(-_FAR, _FAR)
 
 
 class Used(IntEnum):
-    """What a nanosecond was spent on: the thread, a device beside it, or a device that it waits for."""
+    """Use of CPU and devices in a time interval.
+
+    `CPU`: only the thread runs. `BOTH`: the thread and a device run. `GPU`: the thread waits and a
+    device runs. `UNTRACED`: no device trace is available.
+
+    Example:
+        >>> trl.scope.Used.GPU.name
+        'GPU'
+    """
 
     CPU = 0
     BOTH = 1
     GPU = 2
-    UNTRACED = 3  # the thread's, of which nobody knows what devices did meanwhile
+    UNTRACED = 3  # the thread's time without a device trace
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A kind of time.
+    """Key of a time breakdown.
 
     Attributes:
-        phase, operation: names, "" where there was none.
-        library: the one on top, "python" where there was none, or "unobserved".
-        used: the thread's time, a device's, or both; or the thread's while nobody looked at devices.
+        phase, operation: names; "" for none.
+        library: category of the innermost call, "python" without a call, or "unobserved" in
+            disabled blocks.
+        used: use of CPU and devices.
+
+    Example:
+        >>> cell = trl.scope.Cell("collection", "inference", "backend", trl.scope.Used.CPU)
+        >>> cell.operation
+        'inference'
     """
 
     phase: str
@@ -66,22 +81,41 @@ class Cell:
 def check_columns(columns: Sequence[str], *, threads: bool = True) -> None:
     """Check the names of columns.
 
+    Args:
+        columns: names of columns.
+        threads: whether "thread" is a valid column.
+
     Raises:
-        OptionError: one of them is none.
+        OptionError: a column does not exist.
     """
     for column in columns:
         if column not in COLUMNS or (column == "thread" and not threads):
             known = [one for one in COLUMNS if threads or one != "thread"]
-            raise OptionError(f"there is no column {column!r}.", hint=one_of(str(column), known))
+            raise OptionError(
+                f"the column {column!r} does not exist.", hint=one_of(str(column), known)
+            )
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Nanoseconds by kind of time. They sum up to the wall time of the lanes, to the nanosecond.
+    """Time breakdown of a recording, in nanoseconds; `str` returns a table.
+
+    The cells sum up to the wall time of all threads.
 
     Attributes:
-        unplaced: beside them those of kernels and copies of which nobody knows who launched them, by launch alone.
-        threads: the same of each thread, by its name with its number; the ones that do most of the user's operations first.
+        cells: nanoseconds by `Cell`.
+        unplaced: nanoseconds of kernels and copies without a known launch; only for `by="launch"`,
+            not in `cells`.
+        threads: cells of each thread, by its name and number. Threads with the most time in
+            operations come first.
+
+    Example:
+        >>> cell = trl.scope.Cell("", "inference", "backend", trl.scope.Used.CPU)
+        >>> breakdown = trl.scope.Breakdown({cell: 2_000_000})
+        >>> breakdown.by("operation", "library")
+        {('inference', 'backend'): 2000000}
+        >>> breakdown.total
+        2000000
     """
 
     cells: Mapping[Cell, int]
@@ -90,17 +124,17 @@ class Breakdown:
 
     @property
     def total(self) -> int:
-        """All nanoseconds."""
+        """Sum of all nanoseconds."""
         return sum(self.cells.values())
 
     def by(self, *columns: Column) -> dict[tuple[str | Used, ...], int]:
-        """Nanoseconds by some columns, the most first.
+        """Return nanoseconds by the values of some columns, in descending order.
 
         Args:
-            columns: "phase", "operation", "library", "used" (see `Cell`), or "thread" (see `threads`).
+            columns: "phase", "operation", "library", "used" or "thread"; see `Cell`.
 
         Raises:
-            OptionError: there is no such column.
+            OptionError: a column does not exist.
         """
         check_columns(columns)
         found: dict[tuple[str | Used, ...], int] = {}
@@ -121,7 +155,7 @@ class Breakdown:
         return Breakdown(_sum(self.cells, other.cells), self.unplaced + other.unplaced, threads)
 
     def threads_text(self) -> str:
-        """A table of the time of each thread by library."""
+        """Return a table of each thread's time by library."""
         libraries = [word for word in WORDS if any(c.library == word for c in self.cells)]
         rows: list[tuple[str, ...]] = [("thread", "ms", "in operations", *libraries)]
         for name, cells in self.threads.items():
@@ -142,10 +176,8 @@ class Breakdown:
             rows.append(
                 (str(key[0]) or "-", str(key[1]), *_ms(ns), f"{ns / total:.1%}", *_ms(*parts))
             )
-        first = f"{format_ns_as_ms(total)} ms{'' if columns else '; devices absent, not zero'}"
-        lost = [
-            f"{format_ns_as_ms(self.unplaced)} ms of devices that nobody is known to have launched"
-        ]
+        first = f"{format_ns_as_ms(total)} ms{'' if columns else '; no device data'}"
+        lost = [f"{format_ns_as_ms(self.unplaced)} ms of device operations without a known launch"]
         lines = [first, *align_columns(rows, left=(0, 1)), *(lost if self.unplaced else [])]
         if len(self.threads) > 1:
             lines += ["", self.threads_text()]
@@ -174,22 +206,33 @@ def _ms(*ns: int) -> list[str]:
 def overlap_of(
     recording: Lanes | Readable, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
 ) -> Breakdown:
-    """Where the time of all lanes of a recording went.
+    """Return the time breakdown of a recording.
 
     Args:
-        busy: when some device was, known at all times; by default what the recording holds of the devices of
-            each lane's own process, known in its windows alone.
-        by: whose a nanosecond is in which a device is busy. By "time" it is that of whatever the lane does then, as
-            in RL-Scope. By "launch" it is that of what called the launch of the kernel: only a lane's own kernels count,
-            of those that run side by side the one that began first; and only times that were observed change place.
+        recording: a recording.
+        busy: busy time of devices, known at all times. Default: the devices of each thread's
+            process, known in traced windows only.
+        by: attribution of device time. "time" uses the state of the thread at the same time, as in
+            RL-Scope. "launch" uses the state at the launch of the kernel. It counts only kernels
+            launched by the thread, and for overlapping kernels the earliest one.
 
     Raises:
-        OptionError: `by` is neither.
-        CallError: it is no recording.
+        OptionError: `by` is neither "time" nor "launch".
+        CallError: `recording` is not a recording.
+
+    Example:
+        >>> with trl.scope.record(exact=True) as recording:
+        ...     with trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> breakdown = trl.scope.overlap_of(recording)
+        >>> sorted(breakdown.by("operation"))
+        [('',), ('inference',)]
     """
     recording = lanes_of(recording)
     if by not in ("time", "launch"):
-        raise OptionError(f"by={by!r} is not possible.", hint=one_of(str(by), ["time", "launch"]))
+        raise OptionError(
+            f"by={by!r} is neither 'time' nor 'launch'.", hint=one_of(str(by), ["time", "launch"])
+        )
     found: dict[Cell, int] = {}
     threads: dict[str, dict[Cell, int]] = {}
     names, devices = recording.names, recording.devices
@@ -232,11 +275,14 @@ def _title(lane: Lane, processes: int) -> str:
 def seen_of(
     devices: Devices, which: Array, process: int, *, parts: bool = False
 ) -> tuple[Busy, Busy]:
-    """When some of what ran on devices did, and when those of a process were looked at.
+    """Return the busy time of device operations, and the traced time of a process.
 
     Args:
-        which: rows of `devices`.
-        parts: each stretch belongs to one row (`of_which`), of several at once to the one that began first.
+        devices: device operations.
+        which: mask of the rows of `devices`.
+        process: id of the process.
+        parts: whether each busy interval belongs to one row (`of_which`); overlaps belong to the
+            earliest row.
     """
     windows = [(one.begin, one.end) for one in devices.traced_windows if one.process == process]
     begin, end = np.array(windows, np.int64).reshape(-1, 2).T
@@ -251,10 +297,14 @@ def seen_of(
 def _stretches(
     lane: Lane, busy: Busy, known: Busy, launched: Array | None
 ) -> dict[tuple[int, ...], int]:
-    """Nanoseconds of a lane by (phase, operation, library, used).
+    """Return nanoseconds of a timeline by (phase, operation, library, used).
 
     Args:
-        launched: of each busy stretch when it was launched, where it is to be where that was.
+        lane: the timeline.
+        busy: busy time of devices.
+        known: traced time.
+        launched: launch times of the busy intervals for attribution by launch; None for attribution
+            by time.
     """
     found = Counter[tuple[int, ...]]()
     starts = [int(t) for t in lane.edges["ts"][PIECE::PIECE]]
@@ -279,30 +329,35 @@ def _stretches(
 
 
 class _Moved:
-    """Nanoseconds that are where the kernels were launched that ran in them.
+    """Device time attributed to the launch of the kernels.
 
     Args:
-        busy: parts of a lane's own kernels, in windows alone.
-        launched: when each was.
+        lane: the timeline.
+        busy: busy intervals of kernels launched by this thread, inside of traced windows.
+        launched: launch time of each interval.
     """
 
     def __init__(self, lane: Lane, busy: Busy, launched: Array) -> None:
         self._busy = busy
         edges = lane.edges
         self._edge = np.searchsorted(edges["ts"], launched.astype(np.uint64), side="right") - 1
-        last = edges[self._edge]  # of an edge of its own, a launch has the one before
+        last = edges[self._edge]  # a launch with its own event belongs to the state before it
         enters = (last["kind"] == Kind.CALL_ENTER) & (last["ts"] == launched)
         library = last["top"] >> NAME_BITS
         self._edge -= enters & ((library == Library.API) | (library == Library.WAITING))
         self._done = 0
         count = len(launched)
         self._cell = np.zeros((3, count), np.int64)
-        self._ns = np.zeros((2, count), np.int64)  # beside the thread's time, and while it waits
+        self._ns = np.zeros((2, count), np.int64)  # row 0: the thread works, row 1: it waits
 
     def subtract(
         self, piece: Piece, moments: Array, spent: Array, seen: Array, shared: Array
     ) -> tuple[Array, Array, Array]:
-        """What is left of the time of each edge's stretch, in all, as seen, and as shared with a device."""
+        """Return the times of each event's interval without device time.
+
+        Returns:
+            Nanoseconds in total, traced, and shared with a device.
+        """
         here = (self._edge >= self._done) & (self._edge < self._done + len(piece.ts))
         edge = self._edge[here] - self._done
         self._cell[:, here] = piece.phase[edge], piece.operation[edge], piece.on[edge]
@@ -314,7 +369,7 @@ class _Moved:
         at, until = (np.searchsorted(piece.ts, x, side="right") - 1 for x in (begin, end))
         waits = piece.on == Library.WAITING
         for row, which in enumerate((~waits & (piece.on != UNOBSERVED), waits)):
-            # the time of such stretches ahead of each edge, and of the one that an end is in
+            # time up to each event, and up to a position between two events
             sums = np.concatenate([[0], np.cumsum(np.where(which, spent, 0))])
             self._ns[row, some] += sums[until] + which[until] * (end - piece.ts[until])
             self._ns[row, some] -= sums[at] + which[at] * (begin - piece.ts[at])
@@ -322,7 +377,7 @@ class _Moved:
         return spent - gone, seen - gone, shared - gone
 
     def cells(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """What was taken, by where it is."""
+        """Yield the device time by the state at the launch."""
         keys = tuple(self._cell)
         for (*key, on), sums in _sum_by_key(keys, *self._ns) if self._cell.size else ():
             for used, ns in zip((Used.BOTH, Used.GPU), sums, strict=True):
@@ -332,8 +387,8 @@ class _Moved:
 def _sum_by_key(
     keys: Sequence[Array], *columns: Array
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Sums of integers by keys."""
+    """Yield the sums of integer columns by keys."""
     code, rows = without_gaps(*keys)
-    # below 2**53, which floating-point numbers hold exactly
+    # sums are below 2**53, so floating-point numbers are exact
     sums = (np.bincount(code, x, len(rows)).astype(np.int64).tolist() for x in columns)
     yield from zip(rows, zip(*sums, strict=True), strict=True)

@@ -1,4 +1,7 @@
-"""Runs of a script in two ways that take turns, of which a calibration is made (RL-Scope, paper 002, appendix C)."""
+"""Alternating runs of a script with and without a source of overhead, for calibrations.
+
+Source: RL-Scope (paper 002), appendix C.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from timerl_nb.scope.recording.recorder import make_fresh
 
 Run = TypeVar("Run")
 
-FEWEST: Final = 2  # pairs: one has no interval
-SURE: Final = 0.2  # of what is calibrated: the interval's far end that ends it
-_SAME: Final = 0.05  # by how much calls may differ between runs that do the same
-_LINES: Final = 10  # the last ones of a script that failed
+FEWEST: Final = 2  # minimum number of pairs for a confidence interval
+SURE: Final = 0.2  # stop if the confidence interval of the total cost is within 20 %
+_SAME: Final = 0.05  # maximum relative difference of call counts between equal runs
+_LINES: Final = 10  # number of output lines in the message about a failed script
 
 
 def in_turns(
@@ -35,23 +38,26 @@ def in_turns(
     counts: Callable[[Run], Mapping[str, float]],
     told: Callable[[int, tuple[Run, Run]], None],
 ) -> Calibration:
-    """A calibration by pairs of runs in random order: as many as it takes to know all costs to 20 %, three at least.
+    """Calibrate from pairs of runs in random order, until the cost of a run is known to 20 %.
 
-    One run ahead of them has caches filled, and is not counted.
+    There are at least three pairs if `pairs` allows. One run before the pairs fills caches and is
+    discarded.
 
     Args:
-        run: runs the script, with (True) what is calibrated, or without.
-        pairs: the most of them.
-        found: makes the calibration, of pairs of which the first is with it.
-        counts: how often each kind of cost is in a run.
-        told: hears of each pair, by its number.
+        run: runs the script once, with (True) or without the overhead.
+        pairs: maximum number of pairs.
+        found: computes the calibration from the pairs; the first run of a pair has the overhead.
+        counts: returns how often each kind of cost occurs in a run.
+        told: called after each pair, with its number.
 
     Raises:
-        OptionError: there are too few pairs.
-        ExecutionError: the script failed; or its runs contradict each other.
+        OptionError: `pairs` is too small.
+        ExecutionError: the script fails, or its runs are inconsistent.
     """
     if pairs < FEWEST:
-        raise OptionError(f"{pairs} pairs of runs say nothing.", hint=f"ask for {FEWEST} or more.")
+        raise OptionError(
+            f"{pairs} pairs of runs are too few for a calibration.", hint=f"use {FEWEST} or more."
+        )
     run(False)
     draw, both = Random(0), list[tuple[Run, Run]]()
     while len(both) < pairs:
@@ -67,7 +73,12 @@ def in_turns(
 
 
 def is_sure(found: Calibration, counts: Sequence[Mapping[str, float]]) -> bool:
-    """Whether what so many of each kind cost a run is known to 20 %."""
+    """Return whether the cost of a run is known to 20 %.
+
+    Args:
+        found: the calibration.
+        counts: for each run, how often each kind of cost occurs.
+    """
     often = np.array([np.mean([one.get(kind, 0) for one in counts]) for kind in found.costs])
     cost = float(often @ [one.total for one in found.costs.values()])
     low, high = interval(often @ np.array([one.draws for one in found.costs.values()]))
@@ -75,28 +86,34 @@ def is_sure(found: Calibration, counts: Sequence[Mapping[str, float]]) -> bool:
 
 
 def check_alike(counts: Array) -> None:
-    """Say that runs do the same, by how many calls and annotations are in them.
+    """Check that all runs have about the same number of calls and annotations.
+
+    Args:
+        counts: calls and annotations of each run.
 
     Raises:
-        ExecutionError: they do not.
+        ExecutionError: they differ by more than 5 %.
     """
     if counts.max() - counts.min() > _SAME * counts.max():
         raise ExecutionError(
-            f"runs of the script do not do the same: from {counts.min():,.0f} to {counts.max():,.0f} calls and annotations.",
-            hint="give it a seed and a number of steps, and no time to end at.",
+            f"runs of the script differ: from {counts.min():,.0f} to {counts.max():,.0f} calls and annotations.",
+            hint="run it with a fixed seed and a fixed number of steps, without a time limit.",
         )
 
 
 def ran(script: Sequence[str], folder: Path | None, devices: int = 0) -> int:
-    """Run a script once, with hashes of strings that are the same each time; nanoseconds of CPU time of its processes.
+    """Run a script once and return the CPU time of its processes in nanoseconds.
+
+    Hashes of strings are the same in each run.
 
     Args:
-        script: a script's file, or `-m` and a module, and their arguments.
-        folder: that it is recorded into, with blocks that are counted, and none of them silent; None for no recording.
+        script: a script file, or `-m` and a module, followed by arguments.
+        folder: folder of the recording, with counted blocks, none of them disabled; None for no
+            recording.
         devices: see `record`.
 
     Raises:
-        ExecutionError: it failed, with its last lines.
+        ExecutionError: the script fails; the message has the last lines of its output.
     """
     if folder is not None:
         make_fresh(folder)
@@ -117,23 +134,23 @@ def ran(script: Sequence[str], folder: Path | None, devices: int = 0) -> int:
             lines = said.read().decode(errors="replace").splitlines()[-_LINES:]
             raise ExecutionError(
                 "\n    ".join([f"{script[0]} ended with status {done.returncode}:", *lines]),
-                hint="calibrate a script that runs to its end.",
+                hint="fix the error, then calibrate again.",
             )
     return _spent() - before
 
 
 def _spent() -> int:
-    """CPU time of children that were waited for, and of theirs, in nanoseconds.
+    """Return the CPU time of finished child processes and their descendants, in nanoseconds.
 
     Raises:
-        ExecutionError: this system does not say.
+        ExecutionError: the system does not report it.
     """
     try:
         resource = importlib.import_module("resource")
     except ImportError:
         raise ExecutionError(
-            "this system does not say what CPU time processes took that have ended.",
-            hint="correct by blocks that are silent: record with `calibrated=True`.",
+            "this system does not report the CPU time of finished processes.",
+            hint="use disabled blocks instead: record with `calibrated=True`.",
         ) from None
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return round((used.ru_utime + used.ru_stime) * 1e9)

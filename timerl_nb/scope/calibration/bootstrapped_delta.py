@@ -1,7 +1,8 @@
-"""What recording costs, from pairs of the same work with and without it (RL-Scope, paper 002, appendix C.1).
+"""Cost of recording, estimated from pairs of equal work with and without recording.
 
-The increase in time, divided by how often book-keeping was done; kinds of it that come together share it as in a
-tight loop.
+The time difference is divided by the number of recorded calls and annotations. Kinds with
+correlated counts share the difference in proportion to their costs in a tight loop. Source:
+RL-Scope (paper 002), appendix C.1.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from timerl_nb.scope.calibration.calibration import ANNOTATION, CALL, Calibratio
 from timerl_nb.scope.storage.event_format import Kind
 
 KINDS: Final = (CALL, ANNOTATION)
-DRAWS: Final = 200  # samples of a measurement
-_ROUNDS: Final = 6  # of weighing
-_FAR: Final = 1.345  # deviations from which on a pair weighs less (Huber)
+DRAWS: Final = 200  # number of bootstrap samples
+_ROUNDS: Final = 6  # iterations of the robust fit
+_FAR: Final = 1.345  # residuals beyond this many standard deviations get a lower weight (Huber)
 _LOOSE: Final = (
-    0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
+    # prior of the ridge regression: standard deviation of the kinds' costs from their common factor
+    0.5
 )
-_DRIFT: Final = 3.5  # deviations between both halves of a run
+_DRIFT: Final = 3.5  # maximum difference of both halves of a run, in standard deviations
 _ELSE: Final = (
-    "something else differs between them; calibrate by whole runs, on a machine that does less meanwhile: "
+    "other load disturbs the measurement; calibrate with whole runs on an idle machine: "
     "`timerl scope calibrate script.py ...`."
 )
 
 
 def entry_edge_masks(lane: Lane) -> tuple[Array, Array]:
-    """Which edges enter calls that are tapped, and which annotations: what there is of `KINDS`."""
+    """Return masks of the entry events of wrapped calls and of annotations, as in `KINDS`."""
     kind = lane.edges["kind"]
     called = kind == Kind.CALL_ENTER
     called[lane.traced] = False
@@ -41,7 +43,7 @@ def entry_edge_masks(lane: Lane) -> tuple[Array, Array]:
 
 
 def unrecorded_counts(lane: Lane) -> list[tuple[Array, Array]]:
-    """What was not written, of each of `KINDS`: the edges that say so, and how many."""
+    """Return the indices of PASSED events and their counts, for each of `KINDS`."""
     edges = lane.edges
     said = [
         np.flatnonzero((edges["kind"] == Kind.PASSED) & (edges["depth"] == k))
@@ -52,13 +54,14 @@ def unrecorded_counts(lane: Lane) -> list[tuple[Array, Array]]:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The same work, recorded and not: a row for each pair, in order.
+    """Pairs of equal work, one recorded and one not; one row per pair, in order of time.
 
     Attributes:
-        cpu: nanoseconds by which the recorded one took longer.
-        counts: calls and annotations that were recorded in it.
-        recorded, silent: what is in the recorded and in the other one, such as outermost operations, by name.
-        share: of all that was recorded, for which a pair stands, as a multiple of what it is on average.
+        cpu: additional CPU time of the recorded one, in nanoseconds.
+        counts: recorded calls and annotations.
+        recorded, silent: content of the recorded and the other one, such as numbers of outermost
+            operations by name.
+        share: weight of the pair: the part of the recording closest to it, relative to the mean.
     """
 
     cpu: Array
@@ -71,14 +74,15 @@ class Pairs:
         return len(self.cpu)
 
     def rows(self, which: Array) -> Pairs:
-        """Some of them."""
+        """Return some of the pairs."""
         return Pairs(*(column[which] for column in vars(self).values()))
 
     @property
     def expected(self) -> Array:
-        """Calls and annotations, as many as operations of these names have on average.
+        """Calls and annotations, predicted from the operations.
 
-        What has more of them than its like does more, which is no cost of recording.
+        A block with more calls than average for its operations also does more work; that is no cost
+        of recording.
         """
         each, *_ = np.linalg.lstsq(self.recorded, self.counts, rcond=None)
         found = self.recorded @ each
@@ -88,19 +92,22 @@ class Pairs:
 def by_difference(
     pairs: Pairs, loop: Mapping[str, float], process: Process, *, way: str, silent: bool
 ) -> Calibration:
-    """What recording costs by pairs.
+    """Return the costs of recording, estimated from pairs.
 
     Args:
-        loop: nanoseconds in a tight loop (`tight_loop`).
-        process: what was recorded.
-        silent: whether the other ones of pairs are silent, and cost what that does; or have no taps.
+        pairs: the pairs.
+        loop: nanoseconds in a tight loop; see `microbenchmark_cost`.
+        process: the recorded process.
+        way: name of the method.
+        silent: whether the unrecorded blocks have disabled wrappers, with a cost of their own;
+            otherwise the unrecorded runs have no wrappers.
 
     Raises:
-        ExecutionError: what pairs say contradicts itself, and how.
+        ExecutionError: the measurements are contradictory.
     """
     still = np.array([loop[f"silent {kind}"] if silent else 0.0 for kind in KINDS])
     least = np.maximum(np.array([loop[kind] for kind in KINDS]) - still, 1.0)
-    recorded, other = ("blocks", "silent") if silent else ("runs", "other")
+    recorded, other = ("blocks", "disabled") if silent else ("runs", "unrecorded")
     counts = pairs.counts.mean(0)
     found, draws, halves = bootstrap_fit(
         len(pairs), lambda which: _fit_costs(pairs.rows(which), least)
@@ -109,11 +116,11 @@ def by_difference(
     low, high = interval(each)
     if high < 0:
         raise ExecutionError(
-            f"recorded {recorded} took less time than {other} ones, by {-high:,.0f} to {-low:,.0f} ns each.",
+            f"recorded {recorded} take less time than {other} ones, by {-high:,.0f} to {-low:,.0f} ns each.",
             hint=_ELSE,
         )
-    check_drift(halves @ counts, float(each.std()), f"what recording costs {recorded}")
-    # nothing costs less in place than in a tight loop
+    check_drift(halves @ counts, float(each.std()), f"the overhead of {recorded}")
+    # lower bound: a call costs at least its time in a tight loop
     found, draws = np.maximum(found, least) + still, np.maximum(draws, least) + still
     costs: dict[str, Cost] = {}
     for k, kind in enumerate(KINDS):
@@ -130,10 +137,11 @@ def by_difference(
 
 
 def bootstrap_fit(count: int, fitted: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
-    """What so many measurements say: all of them, `DRAWS` samples of as many (a bootstrap), and both halves.
+    """Fit all measurements, `DRAWS` bootstrap samples, and both halves.
 
     Args:
-        fitted: what some of them say, by their numbers.
+        count: number of measurements.
+        fitted: returns the fit of the measurements with given indices.
     """
     every = np.arange(count)
     chosen = np.random.default_rng(0).integers(count, size=(DRAWS, count))
@@ -142,29 +150,32 @@ def bootstrap_fit(count: int, fitted: Callable[[Array], Array]) -> tuple[Array, 
 
 
 def check_drift(halves: Array, deviation: float, what: str) -> None:
-    """Say that both halves of what was measured say the same.
+    """Check that both halves of the measurements agree.
 
     Args:
-        halves: nanoseconds that a block or a run costs, by each.
-        deviation: of that by all.
+        halves: nanoseconds per block or run, in each half.
+        deviation: standard deviation of the estimate from all measurements.
+        what: name of the quantity in the message.
 
     Raises:
-        ExecutionError: they do not.
+        ExecutionError: they differ too much.
     """
     first, second = halves.tolist()
-    # each half has about twice the variance of all, and their difference twice that
+    # each half has about twice the variance of the whole; their difference has twice the variance
+    # of a half
     if abs(first - second) > _DRIFT * 2 * deviation and max(first, second) > 2 * min(first, second):
         raise ExecutionError(
             f"{what} drifts from {first:,.0f} to {second:,.0f} ns each.",
-            hint="record the parts of the program apart, or on a machine that does less meanwhile.",
+            hint="record the parts of the program separately, or use an idle machine.",
         )
 
 
 def _fit_costs(pairs: Pairs, loop: Array) -> Array:
-    """Nanoseconds of each kind, by least squares that far pairs weigh little in.
+    """Return nanoseconds per call and per annotation, by robust least squares.
 
-    A difference of two blocks has a symmetric distribution, which weighing leaves where it is. All kinds share one
-    factor by which they are dearer than in a tight loop, as far as blocks do not tell them apart.
+    Differences of two blocks have a symmetric distribution, so robust weights cause no bias. All
+    kinds share a common factor over their costs in a tight loop, unless the blocks contain enough
+    information to separate them.
     """
     scale = 1 / np.maximum(pairs.recorded.sum(1) + pairs.silent.sum(1), 1)
     y = pairs.cpu * scale
@@ -176,17 +187,20 @@ def _fit_costs(pairs: Pairs, loop: Array) -> Array:
     design = np.column_stack([x * loop, other])
     left = y - x @ middle
     spread = max(_spread(left - other @ common[1:]), 1e-9)
-    if common[0] <= 1:  # no more than the tight loop: what kind it is cannot be said
+    if common[0] <= 1:  # not above the tight loop: the data cannot separate the kinds
         return common[0] * loop
     return middle + fit_deviations(design, left, weights, len(loop), spread / factor) * loop
 
 
 def fit_deviations(design: Array, left: Array, weights: Array, kinds: int, spread: float) -> Array:
-    """What the first coefficients, of so many kinds, differ by from one that they share, as far as rows tell them apart.
+    """Return the deviations of coefficients from their common value, by ridge regression.
 
     Args:
-        left: what that one leaves.
-        spread: the deviation of that, by what is shared.
+        design: rows of the regression; the first columns are the kinds.
+        left: residuals of the fit with the common value.
+        weights: weights of the rows.
+        kinds: number of kinds.
+        spread: standard deviation of the residuals, relative to the common value.
     """
     root, prior = np.sqrt(weights), np.eye(kinds, design.shape[1]) * (spread / _LOOSE)
     rows = np.vstack([design * root[:, None], prior])
@@ -197,7 +211,13 @@ def fit_deviations(design: Array, left: Array, weights: Array, kinds: int, sprea
 def robust_least_squares(
     design: Array, y: Array, given: Array | float = 1.0
 ) -> tuple[Array, Array, float]:
-    """Coefficients, the weights of rows, some `given`, and the deviation of what is left."""
+    """Return coefficients, weights of the rows, and the standard deviation of the residuals.
+
+    Args:
+        design: rows of the regression.
+        y: values.
+        given: initial weights of the rows.
+    """
     weights, spread = given * np.ones(len(y)), 0.0
     found = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
@@ -211,5 +231,5 @@ def robust_least_squares(
 
 
 def _spread(left: Array) -> float:
-    """The deviation of a distribution with far outliers."""
+    """Return a robust standard deviation, from the median absolute deviation."""
     return 1.4826 * float(np.median(np.abs(left)))

@@ -1,4 +1,4 @@
-"""What recording costs, by kind of book-keeping: a calibration, of what it is, and when it is refused."""
+"""Calibration: measured costs of recording, with a check of their validity for a recording."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.storage.json_validation import NUMBER, cause, of_version
 
-CALL: Final = "call"  # a tap's
-ANNOTATION: Final = "annotation"  # of an operation or a phase
-API: Final = (
-    "API: "  # ahead of the name of a call of a device's interface, which a tracer makes dearer
-)
-TRACER: Final = "tracer of devices"  # in `made_by`, of what was traced
+CALL: Final = "call"  # cost of a wrapped call
+ANNOTATION: Final = "annotation"  # cost of an operation or phase
+API: Final = "API: "  # prefix of the cost of an interface call under a device tracer
+TRACER: Final = "tracer of devices"  # key in `made_by` for traced recordings
 _VERSION: Final = 1
 _SHAPE: Final = {
     "way": str,
@@ -37,18 +35,22 @@ _SHAPE: Final = {
     "made_by": {str: str},
     "measured": int,
 }
-_AGAIN: Final = "calibrate this program anew: `timerl scope calibrate script.py ...`."
+_AGAIN: Final = "calibrate this program again: `timerl scope calibrate script.py ...`."
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call or annotation costs, in nanoseconds.
+    """Cost of recording one call or annotation, in nanoseconds.
 
     Attributes:
-        inside: between its two edges, so that it lies in the callee's time.
-        outside: ahead of the first and behind the second one, in the caller's.
-        draws: the sum of both, as other samples of the same measurement would have it; all costs of a calibration
-            have as many, which belong together.
+        inside: time between the begin and end event, measured as time of the callee.
+        outside: time before the start and after the end event, measured as time of the caller.
+        draws: bootstrap samples of `total`. Equal indices in all costs of a calibration belong to
+            the same sample.
+
+    Example:
+        >>> trl.scope.Cost(inside=300.0, outside=200.0).total
+        500.0
     """
 
     inside: float
@@ -57,21 +59,35 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """Both parts."""
+        """Sum of both parts."""
         return self.inside + self.outside
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What recording costs a program.
+    """Costs of recording a program.
 
     Attributes:
-        way: how it was found.
-        costs: by kind: `call`, `annotation`, `API: name` of a call of a device's interface.
-        silent: of calls and annotations the same in blocks that are silent.
-        program: its command; "" of any.
-        made_by: the recorder, Python, the machine and versions of libraries; empty of any.
-        measured: how many blocks or runs it is from.
+        way: name of the measurement method.
+        costs: cost by kind: `call`, `annotation`, or `API: name` for a call of a device's
+            interface.
+        silent: cost of calls and annotations in disabled blocks, in nanoseconds.
+        program: command of the program; "" for any program.
+        made_by: recorder, Python, machine and versions of libraries; empty for any.
+        measured: number of measured blocks or runs.
+
+    Raises:
+        ExecutionError: a cost is negative or not finite.
+        CallError: `costs` is not a mapping from names to `Cost`.
+
+    Example:
+        >>> calibration = trl.scope.Calibration("by hand", {"call": trl.scope.Cost(300.0, 200.0)})
+        >>> print(calibration)
+        by hand, from 0 measurements
+        call: 500 ns [500, 500], 300 of it inside
+        >>> path = calibration.save("costs.json")
+        >>> trl.scope.Calibration.load(path).costs["call"].total
+        500.0
     """
 
     way: str
@@ -82,27 +98,30 @@ class Calibration:
     measured: int = 0
 
     def __post_init__(self) -> None:
-        how = "Calibration.load(path) reads one, and `timerl scope calibrate` measures it."
+        how = "Calibration.load(path) reads one, and `timerl scope calibrate` measures one."
         expect_type(self.costs, Mapping, "a mapping of costs", how)
         for kind, cost in self.costs.items():
             expect_type(cost, Cost, "a cost", "trl.scope.Cost(…).")
             if min(cost.inside, cost.outside) < 0 or not math.isfinite(cost.total):
                 raise ExecutionError(
-                    f"a calibration says that {kind!r} costs {cost.total:,.0f} ns, which cannot be.",
-                    hint="calibrate anew, on a machine that does less meanwhile.",
+                    f"the calibrated cost of {kind!r} is invalid: {cost.total:,.0f} ns.",
+                    hint="calibrate again on an idle machine.",
                 )
 
     def check(self, recording: Lanes) -> None:
-        """Say that this is of a recording.
+        """Check that the calibration is valid for a recording.
+
+        Args:
+            recording: the recording.
 
         Raises:
-            ExecutionError: it is of another program, recorder, machine or other versions.
+            ExecutionError: program, recorder, machine or library versions differ.
         """
         for process in recording.processes[:1]:
             if self.program and process.command != self.program:
                 raise ExecutionError(
-                    f"the calibration is of another program: {self.program}, and not {process.command}.",
-                    hint=f"what recording costs differs between programs by several times; {_AGAIN}",
+                    f"the calibration belongs to another program: {self.program}, not {process.command}.",
+                    hint=f"costs differ several times between programs; {_AGAIN}",
                 )
             tracers = ", ".join(sorted({one.tracer for one in recording.devices.traced_windows}))
             made_by = {**process.made_by, **({TRACER: tracers} if tracers else {})}
@@ -110,26 +129,26 @@ class Calibration:
                 here, there = made_by[what], self.made_by[what]
                 if here != there:
                     raise ExecutionError(
-                        f"the calibration is of another {what}: {there}, and not {here}.",
+                        f"the calibration belongs to another {what}: {there}, not {here}.",
                         hint=_AGAIN,
                     )
 
     def __add__(self, other: Calibration) -> Calibration:
-        """Costs of both: such as of taps, and of a tracer of devices.
+        """Combine calibrations of different kinds of costs, such as wrappers and a tracer.
 
         Raises:
-            ExecutionError: both have costs of the same kind, or they are of different things.
+            ExecutionError: both have a cost of the same kind, or programs or machines differ.
         """
         if both := {*self.costs} & {*other.costs}:
             raise ExecutionError(
-                f"two calibrations say what {min(both)!r} costs.", hint="give one of them."
+                f"two calibrations have a cost of {min(both)!r}.", hint="use one of them."
             )
         apart = [
             x for x in {*self.made_by} & {*other.made_by} if self.made_by[x] != other.made_by[x]
         ]
         if apart or (self.program and other.program and self.program != other.program):
             raise ExecutionError(
-                f"two calibrations are of different {min(apart, default='programs')}.", hint=_AGAIN
+                f"two calibrations differ in {min(apart, default='their programs')}.", hint=_AGAIN
             )
         return Calibration(
             f"{self.way} and {other.way}",
@@ -141,22 +160,28 @@ class Calibration:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to a file, which `Calibration.load` reads.
+        """Write the calibration to a file for `Calibration.load`, and return its path.
+
+        Args:
+            path: the file.
 
         Raises:
             ExecutionError: the file cannot be written.
         """
         content = json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
-        with explain_os_errors(f"{path} cannot be written", hint="name another file."):
+        with explain_os_errors(f"{path} cannot be written", hint="choose another file."):
             write_whole(user_path(path), content)
         return user_path(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read what `save` has written.
+        """Read a calibration from a file of `save`.
+
+        Args:
+            path: the file.
 
         Raises:
-            ExecutionError: the file holds no calibration, one of another version, or one that cannot be.
+            ExecutionError: the file is not a valid calibration, or has an unsupported version.
         """
         try:
             found = of_version(
@@ -164,7 +189,7 @@ class Calibration:
             )
         except (OSError, ValueError) as error:
             raise ExecutionError(
-                f"{path} holds no calibration: {cause(error)}.", hint=_AGAIN
+                f"{path} is not a valid calibration: {cause(error)}.", hint=_AGAIN
             ) from None
         costs = {
             kind: Cost(float(one["inside"]), float(one["outside"]), tuple(one["draws"]))
@@ -182,7 +207,7 @@ class Calibration:
 
 
 def interval(draws: Any) -> tuple[float, float]:
-    """The middle 95 % of some draws."""
+    """Return the middle 95 % of bootstrap samples."""
     ordered = sorted(draws)
     cut = int(0.025 * len(ordered))
     return ordered[cut], ordered[-1 - cut]

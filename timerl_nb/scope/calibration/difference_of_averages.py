@@ -1,9 +1,9 @@
-"""Difference of averages: by how much a tracer makes each call of a device's interface longer (RL-Scope, paper 002,
-appendix C.2).
+"""Overhead of a device tracer per call of a device's interface, by difference of averages.
 
-It does so by its own code, by amounts that differ from call to call and cannot be had apart. Nobody sees these calls
-untraced. So what is compared, with a tracer and without, is how long the tapped calls take that they are inside of, by
-name; and what such a call takes longer is modelled by what runs inside of it, be that one launch or, in a `backward`, hundreds.
+The tracer's code runs inside of these calls, and untraced runs do not show them. The unit of
+comparison is therefore the outermost wrapped call: traced and untraced runs are compared by its
+name. The extra time is modelled by the interface calls inside of it, from a single launch to
+hundreds in a `backward`. Source: RL-Scope (paper 002), appendix C.2.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from timerl_nb.scope.device_activity.busy_time import Busy
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.storage.recording_reader import read
 
-# Of calls: the process and its thread, by when they began, and the name.
+# Process and thread, numbered in order of start, and name of the call.
 _Key = tuple[int, int, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """Outermost calls of a run, in order, by who made them.
+    """Outermost calls of a run, in order, by process, thread and name.
 
     Attributes:
-        took: nanoseconds of each.
-        whole: of each whether a tracer saw all of it, and it waited for nothing.
-        inside: of each, how many calls of a device's interface are inside of it, by name.
-        process: what was run.
-        tracers: what looked at devices; or why there are none, where nothing did.
+        took: nanoseconds of each call.
+        whole: whether each call is fully traced and contains no wait.
+        inside: number of interface calls in each call, by name.
+        process: the process of the script.
+        tracers: names of the tracers.
+        absent: reason for a run without tracers.
     """
 
     took: Mapping[_Key, Array]
@@ -56,7 +57,7 @@ class Calls:
 
     @classmethod
     def from_recording(cls, recording: Lanes) -> Calls:
-        """Those of a recording."""
+        """Return the outermost calls of a recording."""
         ranks = {one.number: k for k, one in enumerate(recording.processes)}
         lanes = sorted(recording.lanes, key=lambda lane: int(lane.edges["ts"][0]))
         found, threads = list[tuple[_Key, Array, Array, dict[str, Array]]](), dict[int, int]()
@@ -77,7 +78,7 @@ class Calls:
 
     @property
     def counts(self) -> dict[str, float]:
-        """How often each cost is in the run."""
+        """Number of occurrences of each cost in the run."""
         found: dict[str, float] = {}
         for calls in self.inside.values():
             for name, each in calls.items():
@@ -88,7 +89,7 @@ class Calls:
 def _outermost(
     lane: Lane, recording: Lanes
 ) -> Iterator[tuple[str, Array, Array, dict[str, Array]]]:
-    """By name, what `Calls` holds of a lane."""
+    """Yield name, duration, `whole` and interface calls of a timeline's outermost calls."""
     calls, hidden, names = frames(lane, "call"), unobserved_intervals(lane), recording.names
     windows = [
         (x.begin, x.end) for x in recording.devices.traced_windows if x.process == lane.process
@@ -98,11 +99,12 @@ def _outermost(
     by_tracer[lane.traced] = True
     by_tracer = by_tracer[lane.edges["kind"] == Kind.CALL_ENTER]
     outer = np.flatnonzero(calls.depth == 1)
-    of = np.cumsum(calls.depth == 1) - 1  # the outermost one that each is inside of
+    of = np.cumsum(calls.depth == 1) - 1  # index of the enclosing outermost call
     begin, end, took = calls.begin[outer], calls.end[outer], (calls.end - calls.begin)[outer]
     library, name = calls.top >> NAME_BITS, calls.top & NAME_MASK
     waits = np.bincount(of, library == Library.WAITING, len(outer)) > 0
-    # what a tracer's own beginning and end call is none of the program's, and what it alone saw is in no other run
+    # leave out calls of the tracer itself, and calls without a wrapper, because untraced runs lack
+    # them
     ours = (hidden.busy_before(begin + 1) == hidden.busy_before(begin)) & ~by_tracer[outer]
     whole = (traced.busy_before(end) - traced.busy_before(begin) == took) & ~waits
     whole &= hidden.busy_before(end) == hidden.busy_before(begin)
@@ -124,18 +126,20 @@ def averages(
     *,
     told: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
-    """What a tracer costs calls of a device's interface: pairs of recorded runs, one traced: see `in_turns`.
+    """Measure the overhead of a device tracer with pairs of recorded runs, one of them traced.
+
+    The number of pairs depends on the accuracy; see `in_turns`.
 
     Args:
-        script: a script's file, or `-m` and a module, and their arguments.
-        pairs: the most of them.
-        devices: the number of steps that are traced: see `record`.
-        told: hears of each pair.
+        script: a script file, or `-m` and a module, followed by arguments.
+        pairs: maximum number of pairs.
+        devices: number of traced steps; see `record`.
+        told: called with a progress message after each pair.
 
     Raises:
-        OptionError: there are too few pairs.
-        ExecutionError: the script failed; runs of it differ in what they call; there was no device, or nothing
-            called it; or runs contradict each other, and how.
+        OptionError: `pairs` is too small.
+        ExecutionError: the script fails, its runs differ in their calls, no device or no interface
+            call is traced, or the measurements are contradictory.
     """
 
     def run(traced: bool) -> Calls:
@@ -151,7 +155,10 @@ def averages(
 
 
 def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
-    """The same by runs, the traced one of a pair first.
+    """Compute the calibration from pairs of runs, the traced run first.
+
+    Args:
+        both: pairs of runs.
 
     Raises:
         ExecutionError: see `averages`.
@@ -159,18 +166,18 @@ def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
     first = both[0][0]
     if not first.tracers:
         raise ExecutionError(
-            f"no device was traced, so that nothing was made longer: {first.absent}.",
-            hint="calibrate where the program uses a GPU; what taps cost is found without: --way whole.",
+            f"no device was traced: {first.absent}.",
+            hint="calibrate on a machine with a GPU; for the cost of wrappers alone, use --way whole.",
         )
     check_alike(np.array([sum(map(len, one.took.values())) for pair in both for one in pair]))
     kinds = sorted({kind for one, _ in both for kind in one.counts})
     rows = [_rows(*pair, kinds) for pair in both]
-    # those inside of something that is also there untraced
+    # kinds inside of calls with an untraced counterpart
     known: list[int] = np.flatnonzero(np.vstack([x for x, *_ in rows]).any(axis=0)).tolist()
     if not known:
         raise ExecutionError(
-            "nothing that is tapped called a device's interface while it was traced, without waiting.",
-            hint="trace more steps: --devices 50; or tap what calls it: `trl.scope.tap`.",
+            "no wrapped call without waits contains a traced call of a device's interface.",
+            hint="trace more steps (--devices 50), or wrap the calling library (`trl.scope.tap`).",
         )
     kinds = [kinds[k] for k in known]
     rows = [(x[:, known], y, weight) for x, y, weight in rows]
@@ -181,11 +188,11 @@ def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
         low, high = interval(column)
         if high < 0:
             raise ExecutionError(
-                f"calls took less time traced than untraced, {kind} {-high:,.0f} to {-low:,.0f} ns each.",
-                hint="something else differs between the runs; calibrate on a machine that does less meanwhile.",
+                f"traced calls take less time than untraced ones: {kind}, {-high:,.0f} to {-low:,.0f} ns each.",
+                hint="other load disturbs the measurement; calibrate on an idle machine.",
             )
     often = np.array([np.mean([one.counts.get(kind, 0) for one, _ in both]) for kind in kinds])
-    check_drift(halves @ often, float((draws @ often).std()), "what tracing costs runs")
+    check_drift(halves @ often, float((draws @ often).std()), "the overhead of tracing")
     costs = {
         kind: Cost(max(0.0, float(ns)), 0.0, tuple(np.maximum(column, 0).tolist()))
         for kind, ns, column in zip(kinds, found, draws.T, strict=True)
@@ -204,10 +211,12 @@ _Rows = tuple[Array, Array, Array]
 
 
 def _rows(traced: Calls, other: Calls, kinds: Sequence[str]) -> _Rows:
-    """Calls of one name and with the same inside: what that is, by how much they took longer, and what it weighs.
+    """Return the rows of the regression for a pair of runs.
 
-    The same calls of both runs are compared, by their number, and the median of that is what counts: a difference of two
-    of the same has a symmetric distribution, with far outliers. Noise is taken to be in proportion to how long a call takes.
+    Calls of equal name with equal interface calls form a row: counts, extra time, weight. The n-th
+    calls of both runs are compared, and the median of the differences counts, because their
+    distribution is symmetric with outliers. Noise is assumed to be proportional to the duration of
+    a call.
     """
     rows = list[tuple[Array, float, float]]()
     for key in traced.took.keys() & other.took.keys():
@@ -234,9 +243,10 @@ def _rows(traced: Calls, other: Calls, kinds: Sequence[str]) -> _Rows:
 
 
 def _fit_costs(rows: Sequence[_Rows]) -> Array:
-    """Nanoseconds of each kind of call, by weighed least squares.
+    """Return nanoseconds of each kind of interface call, by weighted least squares.
 
-    As far as rows do not tell kinds apart, what they say is noise, or calls come together all the time, all cost the same.
+    Kinds share one cost if the rows cannot separate them: because of noise, or because the calls
+    always occur together.
     """
     x, y, weight = (np.concatenate(column) for column in zip(*rows, strict=True))
     x, y = x * weight[:, None], y * weight

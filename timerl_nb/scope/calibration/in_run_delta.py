@@ -1,7 +1,7 @@
-"""In-run delta calibration: what recording costs, from blocks of the same run that are silent at random.
+"""Calibration within a run: overhead estimated from randomly disabled blocks.
 
-RL-Scope (paper 002, appendix C.1) runs a program with and without book-keeping, and takes what is between two runs
-for its cost. Here it is what is between two neighbouring blocks of a run, which do the same at the same time.
+RL-Scope (paper 002, appendix C.1) compares whole runs with and without recording. Here,
+neighbouring blocks of one run are compared: they do similar work under similar conditions.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from timerl_nb.scope.calibration.calibration import Calibration
 from timerl_nb.scope.calibration.enabled_disabled_blocks import FEWEST, cpu_of
 from timerl_nb.scope.storage.event_format import NAME_MASK, Kind
 
-_NAMES: Final = 6  # that operations are told apart by, the most frequent ones; others are one
+_NAMES: Final = 6  # number of distinguished operation names, the most frequent ones
 
 
 def in_run(recording: Lanes) -> Calibration:
-    """What recording has cost a program, by its own silent blocks.
+    """Return the costs of recording, estimated from the disabled blocks of a recording.
+
+    Args:
+        recording: the recording.
 
     Raises:
-        ExecutionError: too few blocks were left out; or what they say contradicts itself, and how.
+        ExecutionError: there are too few disabled blocks, or the measurements are contradictory.
     """
     pairs = pairs_of(recording)
     if 2 * len(pairs) < FEWEST:
         raise ExecutionError(
-            f"{len(pairs)} pairs of blocks were recorded and left out; it takes {FEWEST // 2}.",
-            hint="record with taps, for some seconds, in operations of some milliseconds; or calibrate by whole "
-            "runs: `timerl scope calibrate script.py ...`.",
+            f"the recording has {len(pairs)} pairs of a recorded and a disabled block, but {FEWEST // 2} are needed.",
+            hint="record with taps=True for some seconds, with operations of some milliseconds; or calibrate with "
+            "whole runs: `timerl scope calibrate script.py ...`.",
         )
     timed = [p.costs for p in recording.processes if p.costs]
     least = {
@@ -49,7 +52,7 @@ def in_run(recording: Lanes) -> Calibration:
 
 
 def pairs_of(recording: Lanes) -> Pairs:
-    """All pairs of neighbouring blocks of all lanes, one recorded and one silent, by their outermost operations."""
+    """Return the pairs of a recorded and a neighbouring disabled block, over all threads."""
     lanes = [_blocks(lane, len(recording.names)) for lane in recording.lanes]
     rows: list[tuple[int, Array, Array, Array, float]] = []
     for silent, cpu, counts, tallies in lanes:
@@ -70,13 +73,18 @@ def pairs_of(recording: Lanes) -> Pairs:
 
 
 def _stand_for(silent: Array, count: int) -> Array:
-    """By silent block, how many of all are nearest to it."""
+    """Return, for each disabled block, the number of blocks closest to it."""
     middles = (silent[1:] + silent[:-1]) / 2
     return np.diff(middles, prepend=-0.5, append=count - 0.5)[: len(silent)]
 
 
 def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
-    """Of each block of a lane: whether it is silent, its CPU time, its calls and annotations, and its tallies by name."""
+    """Return the complete blocks of a timeline.
+
+    Returns:
+        For each block: whether it is disabled, its CPU time, its calls and annotations, and its
+        operations by name.
+    """
     edges = lane.edges
     kind, top = edges["kind"], edges["top"]
     first, last = (np.flatnonzero(kind == one) for one in (Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))

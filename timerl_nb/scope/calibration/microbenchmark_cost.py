@@ -1,7 +1,8 @@
-"""What recording costs in a tight loop, at run time: the least there is; and what a silent tap costs between other work.
+"""Measurement of recording in a tight loop (a lower bound), and of disabled wrappers.
 
-In place both cost more, since what they need is not in the nearer caches. Blocks say by how much where something is
-recorded (`calibration`), and cannot where nothing is: what is silent is timed as it is met, behind other work.
+In a program both cost more, because of cache misses. The calibration finds the extra cost of
+enabled wrappers from blocks. For disabled ones there is no comparison, so they are measured here
+between calls of other code.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ from timerl_nb.scope.wrappers.function_wrappers import Taps
 _TIMES: Final = 200
 _ROUNDS: Final = 3
 _BETWEEN: Final = 40
-_KEPT: Final = 0.95  # of times between other work; the rest is of whoever came between
+# used fraction of the measurements; the slowest ones are interrupted by other processes
+_KEPT: Final = 0.95
 _TEXT: Final = json.dumps({"seed": 1, "rates": [0.1, 0.25, 1e-3], "names": ["a", "bc", "def"]})
 
 
 def measure_call_costs(lane: ThreadLane) -> None:
-    """Say what a call and an operation cost a thread, of which nothing is open, in nanoseconds.
+    """Measure the costs of a call and of an annotation, and write them to the name table.
 
-    By kind (`call`, `annotation`) what it costs, between other work, where the thread is `silent`; with what it costs
-    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both. It takes some milliseconds,
-    and is done now and then: a machine's speed changes.
+    For each kind (`call`, `annotation`) there are three values in nanoseconds. "silent": a disabled
+    wrapper between other code. The plain kind: the former, plus the extra cost of recording in a
+    tight loop. "inside": the part of it between the begin and end event. Counting operations for
+    blocks is included. The measurement takes some milliseconds and is repeated, because the speed
+    of the machine changes.
+
+    Args:
+        lane: timeline of the current thread, without open operations.
     """
     tap = Taps().get_or_make(operator.index, "", Library.BACKEND)
     annotated = operation("")
@@ -57,7 +64,8 @@ def measure_call_costs(lane: ThreadLane) -> None:
                 lane.silence(True)
                 spent.append((_each(bare), recorded, _each(function)))
             between = max(0.0, _more_between(function, bare))
-        edges = np.frombuffer(written[0], EDGE)[1 : 2 * _TIMES + 1]  # behind that of `silence`
+        # the first event is the one of `silence`
+        edges = np.frombuffer(written[0], EDGE)[1 : 2 * _TIMES + 1]
         least, recorded, still = (min(each) for each in zip(*spent, strict=True))
         within = float(np.median(edges["ts"][1::2] - edges["ts"][::2])) - least
         costs[f"silent {kind}"] = between
@@ -67,13 +75,13 @@ def measure_call_costs(lane: ThreadLane) -> None:
 
 
 def _allocate_segment(written: list[mmap.mmap]) -> mmap.mmap:
-    """Room for edges that nobody reads later."""
+    """Return memory for events without a file."""
     written.append(mmap.mmap(-1, SEGMENT))
     return written[-1]
 
 
 def _each(function: Callable[[int], Any]) -> float:
-    """CPU time of a call, in nanoseconds."""
+    """Return the CPU time of a call, in nanoseconds."""
     begun = thread_time_ns()
     for _ in range(_TIMES):
         function(1)
@@ -81,9 +89,9 @@ def _each(function: Callable[[int], Any]) -> float:
 
 
 def _more_between(function: Callable[[int], Any], other: Callable[[int], Any]) -> float:
-    """By how many nanoseconds a call behind other work takes longer than another, on average.
+    """Return the mean extra time (ns) of a function over another one, between other code.
 
-    A median says less, by a tenth and more: some of them meet colder caches.
+    A median would be at least 10 % lower, because it ignores calls with colder caches.
     """
     took = np.zeros((_BETWEEN, 2))
     for k in range(_BETWEEN):
@@ -97,5 +105,5 @@ def _more_between(function: Callable[[int], Any], other: Callable[[int], Any]) -
 
 
 def _work() -> None:
-    """Some microseconds of what programs do: objects are made, and code of Python's and C's runs."""
+    """Run some microseconds of typical code: allocation, Python and C."""
     json.dumps(sorted(json.loads(_TEXT).items()))

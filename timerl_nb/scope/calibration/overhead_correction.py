@@ -1,8 +1,8 @@
-"""A recording's times without what recording has added to them.
+"""Subtraction of the overhead of recording from a time breakdown.
 
-`corrected[cell] = measured - sum over kinds counts[cell, kind] * cost[kind]` (RL-Scope, paper 002, section 3.4 and
-appendix C). What a call costs inside of its edges leaves the callee's cell, what it costs outside the caller's: the
-very place where it was added.
+`corrected[cell] = measured - sum over kinds counts[cell, kind] * cost[kind]` (RL-Scope, paper 002,
+section 3.4 and appendix C). The cost between begin and end event is subtracted from the cell of the
+callee, the rest from the cell of the caller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Place = tuple[str, str, str]  # phase, operation, library
 
 @dataclass(frozen=True)
 class Figure:
-    """Nanoseconds, as they were measured and without what recording has added, and an interval of the latter."""
+    """Measured and corrected nanoseconds, with a 95 % confidence interval of the corrected value."""
 
     measured: int
     corrected: int
@@ -47,14 +47,25 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """Nanoseconds by kind of time without what recording has added.
+    """Time breakdown without the overhead of recording; `str` returns a table.
 
     Attributes:
-        measured: what was recorded.
-        breakdown: without what was added; nothing is below 0.
-        unplaced: nanoseconds of book-keeping that are more than there was where they were to be taken off.
-        calibration: what a call and an annotation cost.
-        draws: for each cell of `breakdown`, in its order, what other samples of the same calibration say.
+        measured: breakdown as measured.
+        breakdown: breakdown after correction, not below 0.
+        unplaced: nanoseconds of overhead in excess of the measured time of their cells.
+        calibration: costs of recording.
+        draws: corrected nanoseconds for each cell of `breakdown` and each bootstrap sample of the
+            calibration.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> cost = trl.scope.Cost(inside=300.0, outside=200.0)
+        >>> calibration = trl.scope.Calibration("by hand", {"call": cost, "annotation": cost})
+        >>> corrected = recording.corrected(calibration)
+        >>> corrected.total.corrected < corrected.total.measured
+        True
     """
 
     measured: Breakdown
@@ -65,17 +76,19 @@ class Corrected:
 
     @property
     def total(self) -> Figure:
-        """All nanoseconds."""
+        """Sum of all cells."""
         return self.by().get((), Figure(0, 0, 0, 0))
 
     def by(self, *columns: Column) -> dict[tuple[str | Used, ...], Figure]:
-        """Figures by some columns, the largest uncorrected ones first.
+        """Return measured and corrected time by the values of some columns.
+
+        The order is descending in measured time.
 
         Args:
             columns: "phase", "operation", "library" or "used".
 
         Raises:
-            OptionError: there is no such column.
+            OptionError: a column does not exist.
         """
         check_columns(columns, threads=False)
         keys = [tuple(getattr(cell, column) for column in columns) for cell in self.breakdown.cells]
@@ -89,12 +102,16 @@ class Corrected:
         return found
 
     def largest(self, *columns: Column) -> tuple[tuple[str | Used, ...], tuple[str | Used, ...]]:
-        """What contributes most of what was observed, as measured and as corrected; () where there is nothing.
+        """Return the entries with the most observed time, as measured and after correction.
 
-        Where they differ, recording moved the bottleneck (RL-Scope, paper 002, appendix C.4).
+        If they differ, the overhead of recording changes the bottleneck (RL-Scope, paper 002,
+        appendix C.4). An empty breakdown returns ().
+
+        Args:
+            columns: "phase", "operation", "library" or "used".
 
         Raises:
-            OptionError: there is no such column.
+            OptionError: a column does not exist.
         """
         check_columns(columns, threads=False)
         found: list[tuple[str | Used, ...]] = []
@@ -115,10 +132,10 @@ class Corrected:
             str(self.calibration),
         ]
         if self.unplaced:
-            lines.append(f"{format_ns_as_ms(self.unplaced)} ms of book-keeping found no place")
+            lines.append(f"{format_ns_as_ms(self.unplaced)} ms of overhead could not be subtracted")
         if before != after:
             names = (" / ".join(str(x) or "-" for x in key) for key in (before, after))
-            lines.append("without correction most is {}, with it {}".format(*names))
+            lines.append("bottleneck: {} as measured, {} after correction".format(*names))
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -131,14 +148,17 @@ def _span(one: Figure) -> str:
 def correct_overhead(
     recording: Lanes, calibration: Calibration, measured: Breakdown | None = None
 ) -> Corrected:
-    """Take off what recording has added.
+    """Subtract the overhead of recording from a time breakdown.
 
     Args:
-        measured: the recording's times; by default `overlap_of` it. Of a place's times with and without devices each
-            loses its share: nobody knows which of them was longer.
+        recording: the recording.
+        calibration: costs of recording.
+        measured: time breakdown; default: `overlap_of(recording)`. Overhead is distributed over the
+            device states of a cell in proportion to their time.
 
     Raises:
-        ExecutionError: the calibration is of another program, recorder, machine or other versions.
+        ExecutionError: the calibration belongs to another program, recorder, machine or library
+            version.
     """
     calibration.check(recording)
     measured = overlap_of(recording) if measured is None else measured
@@ -147,7 +167,7 @@ def correct_overhead(
         spent[cell.phase, cell.operation, cell.library] += ns
     costs = [calibration.costs[kind] for kind in calibration.costs]
     number = max((len(cost.draws) for cost in costs), default=0)
-    # nanoseconds of each count: an edge has half of a part, and what blocks took is nanoseconds already
+    # nanoseconds per count: an event has half of a part; block changes are counted in nanoseconds
     halves = [x / 2 for one in costs for x in (one.inside, one.outside)]
     each = np.array([*halves, *(calibration.silent.get(kind, 0.0) for kind in KINDS), 1.0])
     drawn = each[:, None] * np.ones(number)
@@ -176,7 +196,7 @@ def correct_overhead(
 def _distribute_to_cells(
     measured: Breakdown, spent: Mapping[Place, int], left: Mapping[Place, int]
 ) -> Iterator[tuple[Cell, int]]:
-    """What is left of each cell, as much of it as of its place, whose sum it keeps."""
+    """Yield the cells with the corrected time of their place, in proportion; sums are exact."""
     before, given = Counter[Place](), Counter[Place]()
     for cell, ns in measured.cells.items():
         place = cell.phase, cell.operation, cell.library
@@ -187,17 +207,20 @@ def _distribute_to_cells(
 
 
 def count_overhead(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
-    """By place, how often what was added lies there: of each kind, in order, halves of its part inside and of that
-    outside; what has passed, of `KINDS`; and last the nanoseconds of CPU time that blocks took to begin and end.
+    """Count the events of overhead by place (phase, operation, library).
 
-    An edge that enters has half of its kind's outside ahead of it and half of its inside behind it; one that leaves
-    has them the other way round.
+    An entry event has half of its `outside` cost before it and half of its `inside` cost after it;
+    an exit event the other way round.
+
+    Returns:
+        By place, for each kind, halves of the inside and outside part; then unwritten calls and
+        operations (`KINDS`); then the CPU time of block changes in nanoseconds.
     """
     found, names = dict[Place, Array](), recording.names
     for recorded in recording.lanes:
         lane = with_waits(recorded, names)
         columns = zip(*((one.phase, one.operation, one.on) for one in pieces(lane)), strict=True)
-        # ahead of each edge, and behind the last one
+        # before each event, and after the last one
         code, rows = without_gaps(*(np.concatenate([[0], *parts]) for parts in columns))
         columns = list[Array]()
         for enters, leaves in _edges(lane, calibration, names):
@@ -217,13 +240,13 @@ def count_overhead(recording: Lanes, calibration: Calibration) -> dict[Place, Ar
 def _edges(
     lane: Lane, calibration: Calibration, names: Sequence[str]
 ) -> Iterator[tuple[Array, Array]]:
-    """Of each kind of costs the edges that enter, and those that leave."""
+    """Yield the indices of entry and exit events for each kind of cost."""
     kind, traced = lane.edges["kind"].copy(), lane.traced
-    # calls that a tracer saw, entered and left: neighbours at their depth
+    # traced calls: entry and exit are neighbours at their depth
     depth = lane.edges["depth"][traced].astype(np.int64) + (kind[traced] == Kind.CALL_EXIT)
     enters, leaves = traced[np.argsort(depth, kind="stable")].reshape(-1, 2).T
     called = lane.edges["top"][enters] & NAME_MASK
-    kind[traced] = Kind.MARK  # no tap's
+    kind[traced] = Kind.MARK  # not recorded by a wrapper
     numbers = {name: k for k, name in enumerate(names)}
     for cost in calibration.costs:
         if cost in _ENTERS:
@@ -234,7 +257,7 @@ def _edges(
             yield enters[here], leaves[here]
 
 
-# By what enters; what leaves is the next kind.
+# By entry kind; the exit kind is the next number.
 _ENTERS: Final = {
     CALL: (Kind.CALL_ENTER,),
     ANNOTATION: (Kind.OPERATION_ENTER, Kind.PHASE_ENTER),

@@ -1,8 +1,8 @@
-"""Whole-run delta calibration: what recording costs, from runs of a script with it and without (RL-Scope, paper 002,
-appendix C.1).
+"""Calibration from whole runs of a script, with and without recording.
 
-Runs take turns, and their CPU time is compared, of all processes: no machine's load is in it but by its caches. Both
-runs of a pair import the recorder as they start, so that its import is no cost of a call.
+Runs alternate, and the CPU time of all processes is compared; the load of the machine has an
+influence only through caches. Both runs import the recorder, so its import is not counted as
+overhead. Source: RL-Scope (paper 002), appendix C.1.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Run:
     """A run of a script.
 
     Attributes:
-        cpu: nanoseconds of CPU time of its processes, as far as they were waited for.
-        counts: calls and annotations that were recorded in it; none where nothing was.
-        passed: those that were not.
-        process: the script's own, where it was recorded.
+        cpu: CPU time of its processes in nanoseconds.
+        counts: recorded calls and annotations; zero without a recording.
+        passed: unrecorded calls and annotations.
+        process: the script's process; None without a recording.
     """
 
     cpu: int
@@ -51,19 +51,20 @@ class Run:
 def whole_delta(
     script: Sequence[str], pairs: int = 5, *, told: Callable[[str], None] = lambda _: None
 ) -> Calibration:
-    """What recording costs a script: pairs of runs, one recorded: see `in_turns`.
+    """Measure the costs of recording a script with pairs of runs, one of them recorded.
 
-    Setting taps, as libraries are imported, is in the cost: runs should take some seconds.
+    The number of pairs depends on the accuracy; see `in_turns`. The installation of wrappers at
+    imports is included. Runs should take some seconds.
 
     Args:
-        script: a script's file, or `-m` and a module, and their arguments.
-        pairs: the most of them.
-        told: hears of each pair.
+        script: a script file, or `-m` and a module, followed by arguments.
+        pairs: maximum number of pairs.
+        told: called with a progress message after each pair.
 
     Raises:
-        OptionError: there are too few pairs.
-        ExecutionError: the script failed, with its last lines; runs of it differ in what they call; nothing
-            was recorded; or they contradict each other, and how.
+        OptionError: `pairs` is too small.
+        ExecutionError: the script fails, its runs differ in their calls, there are no recorded
+            calls, or the measurements are contradictory.
     """
     loop = tight_loop()
 
@@ -81,9 +82,10 @@ def whole_delta(
 
 
 def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calibration:
-    """What recording costs by pairs of runs, the recorded one first.
+    """Compute the calibration from pairs of runs, the recorded run first.
 
     Args:
+        both: pairs of runs.
         loop: nanoseconds in a tight loop.
 
     Raises:
@@ -94,8 +96,8 @@ def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calib
     process = both[0][0].process
     if process is None or not total.any():
         raise ExecutionError(
-            "the script's runs called nothing that is tapped, and were in no operation.",
-            hint="there is nothing to correct; annotate it, or tap what it calls: `timerl scope check script.py ...`.",
+            "the recording of the script has no wrapped calls and no operations.",
+            hint="add operations to the script, or wrap the libraries listed by `timerl scope check script.py ...`.",
         )
     check_alike(total)
     passed = np.array([run.passed for run, _ in both]) @ [loop[f"silent {kind}"] for kind in KINDS]
@@ -106,7 +108,7 @@ def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calib
 
 
 def one_run(script: Sequence[str], *, recorded: bool) -> Run:
-    """Run a script once; what blocks take to begin and end is known, and no part of its CPU time."""
+    """Run a script once; the CPU time of block changes is subtracted."""
     if not recorded:
         return Run(ran(script, None))
     with TemporaryDirectory(prefix="timerl-scope-") as made:
@@ -120,7 +122,7 @@ def one_run(script: Sequence[str], *, recorded: bool) -> Run:
 
 
 def tight_loop() -> Mapping[str, float]:
-    """What recording costs in a tight loop here, in nanoseconds: see `tight_loop.timed`."""
+    """Return the costs of recording in a tight loop, in ns; see `measure_call_costs`."""
     with record(taps=False, calibrated=True) as rec, operation("timed"):
         pass
     return rec.read().processes[0].costs

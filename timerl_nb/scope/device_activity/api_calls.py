@@ -1,7 +1,7 @@
-"""Calls of devices' interfaces, put into the lanes of the threads that made them.
+"""Insertion of traced calls of a device's interface into the timelines of the calling threads.
 
-A call lies in one stretch of its lane between two edges of calls, on top of what is there. What does not, by more
-than clocks are known, contradicts what the thread recorded, and is left out and counted.
+Each call must lie between two call events of the timeline. A call across an event, by more than the
+accuracy of the clocks, contradicts the timeline; it is left out and counted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _FAR: Final = 1 << 61
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """A lane with calls in it that a tracer saw.
+    """Timeline with inserted calls.
 
     Attributes:
-        lane: the lane.
-        begin: of each call when it begins there: of one inside of another when that does.
-        nested: how many calls are inside of another one.
-        misfits: how many contradict the lane, or each other.
-        outside: how many lie where the lane was not recorded.
+        lane: the timeline.
+        begin: start of each call in the timeline; for a nested call, the start of the enclosing
+            one.
+        nested: number of calls inside of another inserted call.
+        misfits: number of calls in contradiction to the timeline or to each other.
+        outside: number of calls in unrecorded time.
     """
 
     lane: Lane
@@ -38,12 +39,13 @@ class Merged:
 
 
 def merge_calls(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merged:
-    """Put calls into a lane; those that are in it already change nothing.
+    """Insert calls into a timeline; calls with a wrapper are already there and are skipped.
 
     Args:
+        lane: the timeline.
         begin, end: nanoseconds of CLOCK_MONOTONIC.
-        top: what is on top meanwhile, as an edge says it.
-        width: nanoseconds by which a call may reach over an edge of its lane; it is cut there.
+        top: `top` field of the events.
+        width: maximum overlap with a call event in nanoseconds; the call is cut there.
     """
     order = np.lexsort((-end, begin))
     begin, end, top = begin[order], end[order], top[order].astype(np.int64)
@@ -62,14 +64,14 @@ def merge_calls(lane: Lane, begin: Array, end: Array, top: Array, width: int) ->
 
     edges, ts = lane.edges, lane.edges["ts"].astype(np.int64)
     offs = np.flatnonzero((edges["kind"] == Kind.OFF) | (edges["kind"] == Kind.ON))
-    offs = np.concatenate([[-1], offs])  # before any, the lane is observed
+    offs = np.concatenate([[-1], offs])  # a timeline begins observed
     at = offs[np.searchsorted(ts[offs[1:]], begin, side="right")]
     hidden = (at >= 0) & (edges["kind"][at] == Kind.OFF)
     outside = hidden | (begin < ts[0]) | (begin > end)
     misfits = ~outside & (cut > width)
     below = np.where(k < 0, 0, edges["top"][k]).astype(np.int64)
     depth = np.where(k < 0, 0, edges["depth"][k]).astype(np.int64)
-    # A library that calls itself is not recorded; so what is in the lane already is on top of itself.
+    # Calls within the same library are not recorded, so an existing call has itself below.
     known = (below >> NAME_BITS == top >> NAME_BITS) | _there(edges, begin, top)
     new = ~outside & ~misfits & ~known
 
@@ -96,14 +98,19 @@ def merge_calls(lane: Lane, begin: Array, end: Array, top: Array, width: int) ->
 
 
 def _locate_calls(lane: Lane, begin: Array, end: Array) -> tuple[Array, Array, Array, Array]:
-    """Where calls lie: behind which edge of calls (-1: none), by how much they are cut for it, and from when to when."""
+    """Find the position of calls in a timeline.
+
+    Returns:
+        For each call: the index of the call event before it (-1 for none), the cut in nanoseconds,
+        and its start and end after the cut.
+    """
     ts = lane.edges["ts"].astype(np.int64)
     calls = np.concatenate([[-1], np.flatnonzero(lane.edges["kind"] <= Kind.CALL_EXIT)])
     since = np.where(calls < 0, -_FAR, ts[calls])
     until = np.append(since[1:], lane.end)
-    here = np.searchsorted(since, begin, side="right") - 1  # the last one at that moment
+    here = np.searchsorted(since, begin, side="right") - 1  # last call event at that time
     cut = np.maximum(end - until[here], 0)
-    # A call that begins a little ahead of an edge lies behind it, where less is cut off so.
+    # A call with a start slightly before an event is moved after the event if less has to be cut.
     ahead = np.searchsorted(since, until[here], side="right") - 1
     early = since[ahead] - begin
     cut_ahead = np.maximum(early, end - until[ahead])
@@ -113,7 +120,7 @@ def _locate_calls(lane: Lane, begin: Array, end: Array) -> tuple[Array, Array, A
 
 
 def _there(edges: Array, begin: Array, top: Array) -> Array:
-    """Whether calls are entered in a lane at the very moments at which they begin."""
+    """Return whether the timeline has an entry event of the same call at its start."""
     entered = edges[edges["kind"] == Kind.CALL_ENTER]
     first = np.searchsorted(entered["ts"], begin.astype(np.uint64), side="left")
     last = np.searchsorted(entered["ts"], begin.astype(np.uint64), side="right")

@@ -1,4 +1,4 @@
-"""Stretches of time: when devices were busy, when they were looked at, and which kernel each nanosecond is of."""
+"""Sets of time intervals, such as busy time of devices or traced time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from timerl_nb.base.array_conversion import Array
 
 @dataclass(frozen=True, eq=False)
 class Busy:
-    """When devices run something: disjoint, sorted stretches of nanoseconds.
+    """Disjoint, sorted time intervals in nanoseconds.
 
     Attributes:
-        begin, end: of each.
-        of_which: of each the interval that it is a part of, by its number among those that were given.
+        begin, end: bounds of each interval.
+        of_which: index of the input interval of each part.
+
+    Example:
+        >>> busy = trl.scope.Busy.from_intervals(np.array([0, 2, 10]), np.array([5, 6, 12]))
+        >>> busy.busy_before(np.array([20])).tolist()
+        [8]
     """
 
     begin: Array
@@ -26,7 +31,11 @@ class Busy:
 
     @classmethod
     def from_intervals(cls, begin: Array, end: Array) -> Busy:
-        """The union of intervals [begin, end), in any order, of any streams and devices; empty ones are nothing."""
+        """Return the union of intervals [begin, end) in any order; empty intervals are ignored.
+
+        Args:
+            begin, end: bounds of each interval, in nanoseconds.
+        """
         parts = cls.from_intervals_in_parts(begin, end)
         if not len(parts.begin):
             return parts
@@ -37,19 +46,28 @@ class Busy:
 
     @classmethod
     def from_intervals_in_parts(cls, begin: Array, end: Array) -> Busy:
-        """The same union, in parts that each belong to one interval: the one that began first, of these the first."""
+        """Return the union in parts; an overlap belongs to the interval with the earliest start.
+
+        Args:
+            begin, end: bounds of each interval, in nanoseconds.
+        """
         begin, end = (np.asarray(x, np.int64) for x in (begin, end))
         order = np.argsort(begin, kind="stable")
         begin, reach = begin[order], np.maximum.accumulate(end[order])
-        free = np.maximum(begin, np.concatenate([begin[:1], reach[:-1]]))  # of all before it
+        # start of the part after all earlier intervals
+        free = np.maximum(begin, np.concatenate([begin[:1], reach[:-1]]))
         some = reach > free
         return cls(free[some], reach[some], order[some])
 
     def intersect(self, other: Busy) -> Busy:
-        """What of it lies in stretches of another."""
+        """Return the intersection with other intervals.
+
+        Args:
+            other: the other intervals.
+        """
         moments = np.concatenate([self.end, other.end, self.begin, other.begin])
         step = np.repeat([-1, 1], len(moments) // 2)
-        order = np.argsort(moments, kind="stable")  # at one moment ends are ahead of begins
+        order = np.argsort(moments, kind="stable")  # at equal times, ends come before begins
         moments, depth = moments[order], np.cumsum(step[order])
         both = np.flatnonzero(depth[:-1] == 2)
         begin, end = moments[both], moments[both + 1]
@@ -59,11 +77,15 @@ class Busy:
 
     @cached_property
     def _busy_before(self) -> Array:
-        """The busy nanoseconds before each stretch."""
+        """Busy nanoseconds before each interval."""
         return np.concatenate([[0], np.cumsum(self.end - self.begin)])
 
     def busy_before(self, moments: Array) -> Array:
-        """The busy nanoseconds before each of some moments."""
+        """Return the busy nanoseconds before each moment.
+
+        Args:
+            moments: times in nanoseconds.
+        """
         if not len(self.begin):
             return np.zeros(len(moments), np.int64)
         k = np.searchsorted(self.begin, moments, side="right") - 1

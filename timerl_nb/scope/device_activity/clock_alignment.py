@@ -1,4 +1,4 @@
-"""Clocks joined: moments by a tracer's clock as nanoseconds of CLOCK_MONOTONIC."""
+"""Conversion of a tracer's clock to CLOCK_MONOTONIC."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from timerl_nb.base.array_conversion import Array
 
 @dataclass(frozen=True)
 class Anchor:
-    """One moment by two clocks.
+    """Simultaneous reading of two clocks.
 
     Args:
-        theirs: nanoseconds of the tracer's.
+        theirs: nanoseconds of the tracer's clock.
         ours: nanoseconds of CLOCK_MONOTONIC.
-        width: within so many nanoseconds.
+        width: accuracy in nanoseconds.
     """
 
     theirs: int
@@ -25,18 +25,24 @@ class Anchor:
 
     @classmethod
     def from_readings(cls, before: int, theirs: int, after: int, took: int = 0) -> Anchor:
-        """Theirs was read between two readings of ours; `took` nanoseconds of that are known to be theirs alone."""
+        """Return the anchor of a tracer reading between two readings of CLOCK_MONOTONIC.
+
+        Args:
+            before, after: readings of CLOCK_MONOTONIC.
+            theirs: reading of the tracer's clock.
+            took: known duration of the tracer's reading, in nanoseconds.
+        """
         width = max(0, after - before - took)
         return cls(theirs, before + width // 2, (width + 1) // 2)
 
 
 @dataclass(frozen=True)
 class Joint:
-    """Two clocks that were compared at one end, or at both.
+    """Relation of two clocks with anchors at one or both ends of a trace.
 
     Args:
-        first: the tracer's clock as it began.
-        last: as it ended; None where that is not known.
+        first: anchor at the start.
+        last: anchor at the end; None if unknown.
     """
 
     first: Anchor
@@ -44,18 +50,18 @@ class Joint:
 
     @property
     def drift(self) -> int | None:
-        """Nanoseconds by which their clock went ahead of ours from one end to the other."""
+        """Nanoseconds gained by the tracer's clock between both anchors; None with one anchor."""
         if self.last is None:
             return None
         return (self.last.theirs - self.first.theirs) - (self.last.ours - self.first.ours)
 
     @property
     def width(self) -> int:
-        """Nanoseconds within which a moment is known."""
+        """Accuracy of a converted time, in nanoseconds."""
         return max(one.width for one in (self.first, self.last) if one is not None)
 
     def to_our_clock(self, moments: Array) -> Array:
-        """Moments of their clock by ours; the drift is taken off in proportion to the time."""
+        """Convert times of the tracer to CLOCK_MONOTONIC; drift is corrected linearly."""
         since = moments.astype(np.int64) - self.first.theirs
         if self.last is None or not self.drift or self.last.theirs == self.first.theirs:
             return since + self.first.ours

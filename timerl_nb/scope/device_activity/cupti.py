@@ -1,7 +1,6 @@
-"""CUPTI itself, by NVIDIA's `cupti-python`: where a program uses neither PyTorch nor JAX.
+"""Device tracer with CUPTI (`cupti-python`), for programs without PyTorch and JAX.
 
-Written after the interface of cupti-python 13.0 and 13.4, and tested against an imitation of that: there was no
-GPU to try it on.
+Written for cupti-python 13.0 and 13.4, and tested against an imitation of it, not on a GPU.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from timerl_nb.scope.device_activity.device_operations import Sort
 from timerl_nb.scope.device_activity.trace_data import Rows, Trace
 
 TRACER: Final = "CUPTI"
-_BUFFER: Final = 8 << 20  # bytes that CUPTI fills before it hands them over
+_BUFFER: Final = 8 << 20  # size of CUPTI's buffers in bytes
 _KINDS: Final = ("DEVICE", "CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "RUNTIME", "DRIVER")
-_COPIES: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # of CUpti_ActivityMemcpyKind
+_COPIES: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # values of CUpti_ActivityMemcpyKind
 
 
 def absent() -> str:
-    """Why CUPTI cannot look at anything here, or ""."""
+    """Return the reason why CUPTI is unavailable, or ""."""
     try:
         importlib.import_module("cupti.cupti").get_timestamp()
     except ImportError:
-        return "nothing that uses a GPU is imported, and cupti-python is not installed"
-    except Exception as error:  # its errors have no class in common
+        return "neither PyTorch nor JAX is imported, and cupti-python is not installed"
+    except Exception as error:  # the errors of cupti-python have no common class
         return f"CUPTI sees no GPU: {error}"
     return ""
 
 
 class CuptiTracer:
-    """Looks at devices from `start` to `stop`; its clock is CUPTI's.
+    """Device tracer with CUPTI and CUPTI's clock.
 
     Args:
-        held: makes the error of somebody else who looks, by a name.
+        held: returns the error for another active tracer, from its name.
     """
 
     name = TRACER
@@ -58,16 +57,17 @@ class CuptiTracer:
         except api.cuptiError as error:
             if error.status == api.Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
                 raise self._held(asked.old_subscriber_name or "another user of CUPTI") from error
-            return f"CUPTI does not begin: {api.Result(error.status).name}"
+            return f"CUPTI does not start: {api.Result(error.status).name}"
         try:
-            api.set_thread_id_type(api.ActivityThreadIdType.SYSTEM)  # as lanes are numbered
+            # thread ids as in the timelines
+            api.set_thread_id_type(api.ActivityThreadIdType.SYSTEM)
             api.activity_register_callbacks(lambda: (_BUFFER, 0), self._collect_activities)
             for kind in _KINDS:
                 api.activity_enable(getattr(api.ActivityKind, kind))
                 self._kinds.append(getattr(api.ActivityKind, kind))
         except api.cuptiError as error:
             self._end()
-            return f"CUPTI does not begin: {api.Result(error.status).name}"
+            return f"CUPTI does not start: {api.Result(error.status).name}"
         self._began = api.get_timestamp()
         return ""
 
@@ -75,11 +75,11 @@ class CuptiTracer:
         return int(self._cupti.get_timestamp())
 
     def stop(self) -> Trace:
-        self._cupti.activity_flush_all(1)  # also what has not been handed over yet
+        self._cupti.activity_flush_all(1)  # also flush incomplete buffers
         end = int(self._cupti.get_timestamp())
         self._end()
         return self._rows.trace(
-            os.getpid(), self.name, self._began, end, self._devices, "it saw no device"
+            os.getpid(), self.name, self._began, end, self._devices, "the trace has no device"
         )
 
     def _end(self) -> None:
@@ -89,7 +89,7 @@ class CuptiTracer:
         self._cupti.unsubscribe(self._subscriber)
 
     def _collect_activities(self, activities: Sequence[Any]) -> None:
-        """Records that CUPTI hands over; they are its own again as this returns."""
+        """Copy the records of a CUPTI buffer; CUPTI reuses the buffer after this call."""
         api, rows = self._cupti, self._rows
         kinds = api.ActivityKind
         apis = {

@@ -1,6 +1,7 @@
-"""What devices ran while a process was recorded, and the calls by which its threads had them run it.
+"""Device operations (kernels, copies, memory sets) of a recording, and their launches.
 
-Tracers see it in windows alone, since they inflate what they look at: outside of these nobody knows what devices did.
+Tracers slow down the traced code, so devices are traced in time windows only. Outside of windows
+nothing is known about devices.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.text_formatting import format_ns_as_ms
 from timerl_nb.scope.storage.event_format import Library
 
-# What ran on a device, and a call of its programming interface: nanoseconds of CLOCK_MONOTONIC once joined; a
-# correlation of 0 says that the tracer knew of none, a thread of 0 that it did not say which.
+# A device operation, and a call of a device's interface. Times are in nanoseconds, after alignment
+# of CLOCK_MONOTONIC. A correlation or thread of 0 is unknown.
 _MOMENTS: Final = [("begin", "<i8"), ("end", "<i8"), ("correlation", "<i8")]
 RAN: Final = np.dtype(
     [*_MOMENTS, ("stream", "<i8"), ("name", "<u4"), ("device", "<u2"), ("sort", "<u2")]
@@ -25,31 +26,30 @@ CALLED: Final = np.dtype([*_MOMENTS, ("thread", "<u4"), ("name", "<u4")])
 
 
 class Sort(IntEnum):
-    """What ran."""
+    """Kind of a device operation."""
 
     KERNEL = 0
     COPY = 1
-    SET = 2  # memory was set to a value
+    SET = 2  # memory set
 
 
 @dataclass(frozen=True)
 class TracedWindow:
-    """A time in which a tracer looked at the devices of one process, and how well its clock was joined.
+    """Time window with a trace of one process's devices, and the accuracy of its clock.
 
     Args:
-        process: its id.
-        tracer: what it is called.
+        process: id of the process.
+        tracer: name of the tracer.
         begin, end: nanoseconds of CLOCK_MONOTONIC.
-        devices: their names, by number; none where there were none.
-        absent: why there are none, or "".
-        drift: nanoseconds by which the tracer's clock went ahead of ours from one end to the other, which is
-            taken off; None where it was compared at one end alone.
-        width: nanoseconds within which the clocks were compared; a moment is known no better.
-        early, earliest: how many kernels and copies begin before their launch all the same, and the most
-            nanoseconds by which one does.
-        nested: calls inside of another such call, which are that one's.
-        misfits: calls left out because they contradict what their thread recorded.
-        elsewhere: calls of threads that were not recorded, or at times at which they were not.
+        devices: names by number; empty without devices.
+        absent: reason for a window without devices, or "".
+        drift: corrected drift of the tracer's clock in nanoseconds; None if unknown.
+        width: accuracy of the clock comparison in nanoseconds.
+        early, earliest: number of operations with a start before their launch, and the largest such
+            difference in nanoseconds.
+        nested: calls inside of another interface call.
+        misfits: calls left out because of a contradiction to their thread's timeline.
+        elsewhere: calls of unrecorded threads, or in unrecorded time.
     """
 
     process: int
@@ -70,40 +70,37 @@ class TracedWindow:
         where = f"process {self.process}, {self.tracer}"
         if not self.devices:
             return f"{where}: {self.absent or 'no device'}"
-        clock = (
-            "of which nobody knows the drift"
-            if self.drift is None
-            else f"drifted {self.drift:,} ns"
-        )
+        clock = "of unknown drift" if self.drift is None else f"drifted {self.drift:,} ns"
         parts = [
             f"{format_ns_as_ms(self.end - self.begin)} ms of {', '.join(self.devices)}",
-            f"clocks joined within {self.width:,} ns, {clock}",
+            f"clock accurate to {self.width:,} ns, {clock}",
         ]
         if self.early:
             parts.append(
                 f"began before their launch: {self.early:,}, by up to {self.earliest:,} ns"
             )
         if self.misfits:
-            parts.append(f"calls left out that contradict their thread: {self.misfits:,}")
+            parts.append(f"contradictory calls left out: {self.misfits:,}")
         if self.elsewhere:
-            parts.append(f"calls of threads or times that were not recorded: {self.elsewhere:,}")
+            parts.append(f"calls in unrecorded threads or times: {self.elsewhere:,}")
         return f"{where}: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """What devices ran in a recording: a row for each kernel or copy, in order of `begin`.
+    """Device operations of a recording; one row per operation in order of `begin`.
 
     Attributes:
         begin, end: nanoseconds of CLOCK_MONOTONIC.
-        name: a number in the recording's names.
-        device, stream: as the tracer numbers them, within a process.
-        sort: of `Sort`.
-        process: whose it is.
-        correlation: what the tracer calls its launch, within a window; 0 for none.
-        window: in which it was seen.
-        lane: a number in the recording's lanes, of the thread that launched it; -1 where that is not known.
-        launched: when the call that launched it began; -1 where that is not known.
+        name: number in the recording's name table.
+        device, stream: numbers from the tracer, per process.
+        sort: kind of the operation; see `Sort`.
+        process: id of the process.
+        correlation: the tracer's id of the launch, per window; 0 for none.
+        window: index of the traced window.
+        lane: index of the launching thread's timeline; -1 if unknown.
+        launched: start of the launching call; -1 if unknown.
+        windows: traced windows, including windows without devices.
     """
 
     begin: Array
@@ -121,7 +118,7 @@ class Devices:
 
     @classmethod
     def empty(cls, windows: tuple[TracedWindow, ...] = ()) -> Devices:
-        """Nothing, seen in some windows or in none."""
+        """Return no operations, with some traced windows."""
         none = np.zeros(0, np.int64)
         columns = {one.name: none for one in fields(cls) if one.name != "windows"}
         return cls(**columns, windows=windows)
@@ -131,13 +128,13 @@ class Devices:
 
     @property
     def traced_windows(self) -> tuple[TracedWindow, ...]:
-        """The windows in which there were devices."""
+        """Windows with at least one device."""
         return tuple(one for one in self.windows if one.devices)
 
     def __str__(self) -> str:
         if not self.traced_windows:
-            said = [str(one) for one in self.windows] or ["nobody looked at devices"]
-            return "\n".join(["devices: absent, not zero", *(f"  {one}" for one in said)])
+            said = [str(one) for one in self.windows] or ["no device was traced"]
+            return "\n".join(["devices: no data", *(f"  {one}" for one in said)])
         lines = [
             f"devices: kernels and copies: {len(self):,}, windows: {len(self.traced_windows):,}"
         ]
@@ -145,5 +142,5 @@ class Devices:
 
 
 def library_of(name: str) -> Library:
-    """What a call of a device's interface is, by its name: calls that synchronise wait."""
+    """Return the category of an interface call by its name; synchronization counts as waiting."""
     return Library.WAITING if "Synchronize" in name else Library.API

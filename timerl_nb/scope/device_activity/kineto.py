@@ -1,7 +1,8 @@
-"""What PyTorch's profiler wrote of devices: Kineto's traces, `prof.export_chrome_trace(path)`.
+"""Reader of PyTorch profiler traces (Kineto), written by `prof.export_chrome_trace(path)`.
 
-They are Chrome's trace events, in microseconds with three decimals since `baseTimeNanoseconds`, wall clock. Kernels, copies and
-sets are of categories of their own, with `device`, `stream` and `correlation`; so are calls of CUDA, of the thread `tid`.
+The file has Chrome trace events in microseconds of the wall clock, with three decimals, since
+`baseTimeNanoseconds`. Device operations have categories of their own, with `device`, `stream` and
+`correlation`. CUDA calls do, too, with the thread as `tid`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ TRACER: Final = "PyTorch's profiler"
 MARK: Final = "timerl mark "
 _RAN: Final = {"kernel": Sort.KERNEL, "gpu_memcpy": Sort.COPY, "gpu_memset": Sort.SET}
 _CALLED: Final = ("cuda_runtime", "cuda_driver", "hip_runtime")
-_LONGEST: Final = 8 << 30  # bytes of an unpacked trace
+_LONGEST: Final = 8 << 30  # maximum size of an uncompressed trace in bytes
 _WRONG: Final = (
-    *(OSError, EOFError, zlib.error),  # of the file
+    *(OSError, EOFError, zlib.error),  # errors of the file
     *(
         ValueError,
         ArithmeticError,
@@ -32,16 +33,19 @@ _WRONG: Final = (
         TypeError,
         AttributeError,
         RecursionError,
-    ),  # of its contents
+    ),  # errors of its content
 )
 _ON_THREADS: Final = (*_CALLED, "cpu_op", "user_annotation")
 
 
 def kineto(path: Path) -> Trace:
-    """What a file of PyTorch's profiler says of devices, by the wall clock.
+    """Read a PyTorch profiler trace; times are in nanoseconds of the wall clock.
+
+    Args:
+        path: the file.
 
     Raises:
-        ExecutionError: it is no such file.
+        ExecutionError: the file is not a trace of PyTorch's profiler.
     """
     try:
         content = read_regular(path)
@@ -49,8 +53,8 @@ def kineto(path: Path) -> Trace:
         return _parse_trace(json.loads(text, parse_float=Decimal))
     except _WRONG as error:
         raise ExecutionError(
-            f"{path} is no trace of PyTorch's profiler: {cause(error)}.",
-            hint="give a file that `prof.export_chrome_trace(path)` wrote.",
+            f"{path} is not a trace of PyTorch's profiler: {cause(error)}.",
+            hint="pass a file written by `prof.export_chrome_trace(path)`.",
         ) from None
 
 
@@ -76,11 +80,11 @@ def _parse_trace(about: dict[str, Any]) -> Trace:
             processes.append(int(event["pid"]))
     every = [row[:2] for row in (*rows.ran, *rows.called)] + spans
     if not every:
-        raise ValueError("it has neither a span nor events of devices")
+        raise ValueError("it has no time span and no device events")
     begin, end = min(one[0] for one in every), max(one[1] for one in every)
     devices = {int(one["id"]): str(one["name"]) for one in about.get("deviceProperties", ())}
     process = max(set(processes), key=processes.count, default=0)
-    return rows.trace(process, TRACER, begin, end, devices, "it saw no device")
+    return rows.trace(process, TRACER, begin, end, devices, "the trace has no device")
 
 
 def _ns(microseconds: int | Decimal) -> int:

@@ -1,9 +1,10 @@
-"""What a tracer saw of devices in one process: as it says so, joined to our clock, and in a file beside the lanes.
+"""Device trace of one process: in memory, and as a file of the recording.
 
-10-0.devices    of process 10, the first window: a NumPy archive (`.npz`, no pickles) of
-                `ran`, rows of `devices.RAN`, and `called`, rows of `devices.CALLED`, both by CLOCK_MONOTONIC,
-                and `about`, the bytes of a JSON object: version, tracer, process, begin, end, devices, absent,
-                names (of both, by number), drift and width (as in `device_operations.TracedWindow`)
+The first trace of process 10 is the file `10-0.devices`, a NumPy archive (`.npz`, without pickles)
+with three arrays. `ran` has rows of `device_operations.RAN`, and `called` rows of
+`device_operations.CALLED`, both in CLOCK_MONOTONIC. `about` has the bytes of a JSON object:
+version, tracer, process, begin, end, devices, absent, names (by number), drift and width (see
+`device_operations.TracedWindow`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from timerl_nb.scope.device_activity.device_operations import CALLED, RAN, Sort,
 from timerl_nb.scope.storage.json_validation import cause, content_of, of_version
 
 VERSION: Final = 1
-# what `zipfile` raises of a damaged archive: the last where the way of packing is none that there is
-_LONGEST: Final = 8 << 30  # bytes of a trace
+# errors of `zipfile` for a damaged archive; the last one for an unknown compression method
+_LONGEST: Final = 8 << 30  # maximum size of a trace in bytes
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 _WINDOW: Final = {
     "process": int,
@@ -45,14 +46,14 @@ _WINDOW: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a tracer saw in a window.
+    """Device trace of a time window.
 
     Args:
-        window: its moments by the tracer's clock, until they are joined.
-        names: of what ran and what was called, by number.
-        ran: of `devices.RAN`.
-        called: of `devices.CALLED`.
-        marks: annotations that were set to compare clocks, by name: the thread (0 where it is not said), begin, end.
+        window: the window; times of the tracer's clock before the conversion.
+        names: names of operations and calls, by number.
+        ran: device operations, rows of `RAN`.
+        called: interface calls, rows of `CALLED`.
+        marks: annotations for the clock comparison, by name: thread (0 if unknown), begin, end.
     """
 
     window: TracedWindow
@@ -62,7 +63,7 @@ class Trace:
     marks: Mapping[str, tuple[int, int, int]]
 
     def to_our_clock(self, joint: Joint) -> Trace:
-        """The same by our clock."""
+        """Return the trace in CLOCK_MONOTONIC."""
         begin, end = joint.to_our_clock(np.array([self.window.begin, self.window.end])).tolist()
         window = replace(self.window, begin=begin, end=end, drift=joint.drift, width=joint.width)
         ran, called = self.ran.copy(), self.called.copy()
@@ -77,7 +78,7 @@ class Trace:
 
 
 class Rows:
-    """Collects what a tracer saw, in any order."""
+    """Builder of a trace; rows in any order."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -98,15 +99,15 @@ class Rows:
         stream: int,
         correlation: int,
     ) -> None:
-        """A kernel or copy ran."""
+        """Add a device operation."""
         self.ran.append((begin, end, correlation, stream, self._name(name), device, sort))
 
     def call(self, name: str, begin: int, end: int, thread: int, correlation: int) -> None:
-        """A thread called a device's interface."""
+        """Add an interface call of a thread."""
         self.called.append((begin, end, correlation, thread & 0xFFFFFFFF, self._name(name)))
 
     def shift(self, by: int) -> None:
-        """Have all moments be so many nanoseconds later."""
+        """Add an offset in nanoseconds to all times."""
         self.ran = [(row[0] + by, row[1] + by, *row[2:]) for row in self.ran]
         self.called = [(row[0] + by, row[1] + by, *row[2:]) for row in self.called]
         self.marks = {name: (of, a + by, b + by) for name, (of, a, b) in self.marks.items()}
@@ -120,7 +121,7 @@ class Rows:
         devices: Mapping[int, str],
         absent: str = "",
     ) -> Trace:
-        """All of it; devices are those that are named, and those on which something ran."""
+        """Return the trace; its devices are the named ones and those with operations."""
         ran, called = np.array(self.ran, RAN), np.array(self.called, CALLED)
         most = max([-1, *devices, *ran["device"].tolist()])
         names = tuple(devices.get(k, f"device {k}") for k in range(most + 1))
@@ -133,10 +134,14 @@ class Rows:
 
 
 def write_trace(folder: Path, trace: Trace) -> Path:
-    """Put a joined trace beside the lanes; returns its file.
+    """Write a converted trace to the folder of a recording, and return its path.
+
+    Args:
+        folder: folder of the recording.
+        trace: trace in CLOCK_MONOTONIC.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     window = trace.window
     about = {
@@ -154,10 +159,13 @@ def write_trace(folder: Path, trace: Trace) -> Path:
 
 
 def read_trace(path: Traversable) -> Trace:
-    """A trace that was put beside lanes.
+    """Read a trace from the folder of a recording.
+
+    Args:
+        path: the file.
 
     Raises:
-        ExecutionError: it is none, one of another version, or was changed.
+        ExecutionError: the file is damaged or has an unsupported version.
     """
     try:
         with np.load(io.BytesIO(content_of(path, _LONGEST)), allow_pickle=False) as found:
@@ -166,14 +174,14 @@ def read_trace(path: Traversable) -> Trace:
         window = of_version(about, (VERSION,), {**_WINDOW, "names": [str]}, path)
         names = window.pop("names")
         if ran.dtype != RAN or called.dtype != CALLED or not ran.ndim == called.ndim == 1:
-            raise ValueError("its rows are of another kind")
+            raise ValueError("its rows have another type")
         for rows in (ran, called):
             if (rows["name"] >= len(names)).any() or (rows["end"] < rows["begin"]).any():
-                raise ValueError("its rows have no names, or end before they begin")
+                raise ValueError("a row has no name, or ends before its start")
     except (*_DAMAGED, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise ExecutionError(
-            f"{path} holds no trace of devices: {cause(error)}.",
-            hint="record anew, or remove that file: the rest can be read without it.",
+            f"{path} is not a valid device trace: {cause(error)}.",
+            hint="record again, or remove this file; the recording can be read without it.",
         ) from None
     window["devices"] = tuple(window["devices"])
     return Trace(TracedWindow(**window), tuple(names), ran, called, {})

@@ -1,4 +1,4 @@
-"""Traces of PyTorch's and JAX's own profilers, added to a recording of the same run: `trl.scope.add_trace`."""
+"""Import of PyTorch and JAX profiler traces into a recording: `trl.scope.add_trace`."""
 
 from __future__ import annotations
 
@@ -17,39 +17,55 @@ from timerl_nb.scope.device_activity.xplane import xplane
 from timerl_nb.scope.storage.json_validation import cause
 from timerl_nb.scope.storage.recording_writer import MANIFEST
 
-_WIDTH: Final = 1_000  # nanoseconds: both clocks of a manifest are read one after the other
+# accuracy in nanoseconds: a manifest has both clocks, read one after the other
+_WIDTH: Final = 1_000
 
 
 def add_trace(
     folder: str | os.PathLike[str], path: str | os.PathLike[str], process: int | None = None
 ) -> TracedWindow:
-    """Add what a profiler wrote of devices to a recording that went on meanwhile.
+    """Add a device trace of PyTorch's or JAX's profiler to a recording of the same run.
 
-    Their times are by the wall clock, which the recording has at both of its ends: what this was set by between them
-    is the drift.
+    Trace times are converted from the wall clock. The recording has the wall clock at its start and
+    end, so an adjustment in between is corrected as drift.
 
     Args:
-        folder: the recorded folder.
-        path: a trace of PyTorch's profiler (`.json`, `.json.gz`), or of JAX's (`.xplane.pb`).
-        process: whose it is; by default what the trace says, or the only process that there is.
+        folder: folder of the recording.
+        path: trace of PyTorch's profiler (`.json`, `.json.gz`) or of JAX's profiler (`.xplane.pb`).
+        process: number of the process. Default: the one in the trace, or the only recorded one.
 
     Returns:
-        the window that it saw.
+        The traced time window.
 
     Raises:
-        OptionError: the name is that of neither; the recording knows no such process.
-        ExecutionError: it cannot be read, or not be put into the folder; nothing was recorded meanwhile.
+        OptionError: the suffix is unknown, or the process was not recorded.
+        ExecutionError: the trace cannot be read or added, or its time is outside of the recording.
+
+    Example:
+        >>> import json, time
+        >>> with trl.scope.record("run"):
+        ...     now = time.time_ns() / 1000
+        ...     time.sleep(0.01)
+        >>> launch = {"device": 0, "stream": 7, "correlation": 1}
+        >>> kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": now, "dur": 5, "args": launch}
+        >>> with open("trace.json", "w") as file:
+        ...     json.dump({"traceEvents": [kernel]}, file)
+        >>> window = trl.scope.add_trace("run", "trace.json")
+        >>> window.devices
+        ('device 0',)
+        >>> len(trl.scope.read("run").devices)
+        1
     """
     path, folder = user_path(path), user_path(folder)
     if not path.name.endswith((".json", ".json.gz", ".pb")):
         raise OptionError(
-            f"{path.name} is no trace that is known here.",
-            hint="give a .json or .json.gz of PyTorch's profiler, or a .xplane.pb of JAX's.",
+            f"{path.name} is not a known kind of trace.",
+            hint="pass a .json or .json.gz of PyTorch's profiler, or a .xplane.pb of JAX's.",
         )
     if not folder.is_dir():
         raise ExecutionError(
-            f"there is no recorded folder {folder}.",
-            hint="name a recorded folder; a zip of one is to be unpacked first.",
+            f"the folder {folder} does not exist.",
+            hint="pass the folder of a recording; unpack a zip file first.",
         )
     trace = (xplane if path.name.endswith(".pb") else kineto)(path)
     manifests = {one.stem: one for one in folder.iterdir() if MANIFEST.fullmatch(one.name)}
@@ -60,7 +76,7 @@ def add_trace(
         known = ", ".join(sorted(manifests)) or "none"
         raise OptionError(
             f"process {which} was not recorded in {folder}.",
-            hint=f"processes are there: {known}; name one of them, `process=`.",
+            hint=f"pass process= with a recorded one: {known}.",
         )
     try:
         about: Mapping[str, Any] = parse_json(read_regular(manifests[which], LONGEST_TEXT))
@@ -70,14 +86,14 @@ def add_trace(
         begin, end = about["begin"]["monotonic"], (about["end"] or {}).get("monotonic")
         if joined.window.end < begin or (end is not None and joined.window.begin > end):
             raise ExecutionError(
-                f"{path} was traced at another time than {folder} was recorded.",
-                hint="give the trace of the same run.",
+                f"the time of the trace {path} is outside of the recording {folder}.",
+                hint="pass a trace of the same run.",
             )
         write_trace(folder, joined)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(
             f"the trace cannot be added to {folder}: {cause(error)}.",
-            hint="name a recorded folder that can be written.",
+            hint="pass the writable folder of a recording.",
         ) from None
     return joined.window
 

@@ -1,4 +1,4 @@
-"""The windows in which tracers looked at devices, read into the lanes that were recorded beside them."""
+"""Merging of device traces with the timelines of a recording."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from timerl_nb.scope.storage.event_format import NAME_BITS, RENEWED
 def merge_traces(
     lanes: Sequence[Lane], traces: Sequence[Trace], table: dict[str, int]
 ) -> tuple[tuple[Lane, ...], Devices]:
-    """Lanes with the calls of devices' interfaces in them, and what devices ran.
+    """Insert traced calls into the timelines, and collect the device operations.
 
     Args:
-        traces: by CLOCK_MONOTONIC.
-        table: numbers for names, to which those of the traces are added.
+        lanes: timelines.
+        traces: traces in CLOCK_MONOTONIC.
+        table: name table; names of the traces are added.
+
+    Returns:
+        The timelines with inserted calls, and the device operations with their launches.
     """
     found, parts, windows = list(lanes), list[dict[str, Array]](), list[TracedWindow]()
     for number, trace in enumerate(traces):
@@ -35,7 +39,7 @@ def merge_traces(
         for at, one in enumerate(found):
             since = int(one.edges["ts"][0]) if one.thread >= RENEWED else 0
             is_mine = (called["thread"] == one.thread % RENEWED) & (called["begin"] >= since)
-            # another thread may have had the same number before
+            # an earlier thread may have had the same id
             mine = np.flatnonzero(is_mine & (lane < 0) & (called["begin"] <= _until(found, one)))
             if one.process != trace.window.process or not len(mine):
                 continue
@@ -43,7 +47,7 @@ def merge_traces(
             found[at], begin[mine], lane[mine] = made.lane, made.begin, at
             nested, misfits = nested + made.nested, misfits + made.misfits
             elsewhere += made.outside
-        # A launch is the outermost call of its correlation.
+        # The launch of an operation is the outermost call with its correlation.
         known = np.flatnonzero(called["correlation"] > 0)
         known = known[
             np.lexsort((-called["end"][known], begin[known], called["correlation"][known]))
@@ -80,7 +84,7 @@ def merge_traces(
 
 
 def _until(lanes: Sequence[Lane], lane: Lane) -> float:
-    """When the next thread of the same number begins."""
+    """Return the start of the next thread with the same id of the system."""
     later = [
         int(one.edges["ts"][0])
         for one in lanes

@@ -1,6 +1,7 @@
-"""What looks at devices in this process: PyTorch's profiler, JAX's, or CUPTI; each gives a `Trace` by its own clock.
+"""Device tracers: PyTorch's profiler, JAX's profiler and CUPTI.
 
-Only what the program has imported itself is asked, but for CUPTI, which `cupti-python` reaches where neither is there.
+Each returns a `Trace` in its own clock. A profiler is used only if the program has imported its
+library; CUPTI is used if neither is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from timerl_nb.scope.device_activity.trace_data import Trace
 from timerl_nb.scope.device_activity.xplane import TRACER as JAX
 from timerl_nb.scope.device_activity.xplane import xplane
 
-# What NVIDIA's own tools set in the environment of what they look at: they hold CUPTI all along.
+# Environment variables set by NVIDIA's tools; these tools hold CUPTI during the whole run.
 _INJECTED: Final = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "Nsight Compute",
@@ -34,40 +35,43 @@ _INJECTED: Final = {
 
 
 class Tracer(Protocol):
-    """Looks at devices from `start` to `stop`."""
+    """Interface of device tracers."""
 
     name: str
 
     def start(self) -> str:
-        """Begin; returns why there is no device after all, or "".
+        """Start tracing.
+
+        Returns:
+            The reason why there is no device, or "".
 
         Raises:
-            ExecutionError: somebody else looks at them, who is named.
+            ExecutionError: another tracer is active.
         """
         ...
 
     def read_clock(self, number: int) -> int | None:
-        """Its clock, or None where the mark of that number tells, which it sets now."""
+        """Return the tracer's clock, or None after writing a mark with this number into the trace."""
         ...
 
     def stop(self) -> Trace:
-        """End, when devices have done what they were given; what was seen."""
+        """Wait for the devices, stop tracing and return the trace."""
         ...
 
 
 def tracer_busy_error(by: str) -> ExecutionError:
-    """The error of a tracer that cannot begin."""
+    """Return the error for another active tracer."""
     return ExecutionError(
-        f"devices cannot be traced: {by} looks at them already, and one alone can.",
-        hint="end that, or record without devices; its trace can be added: trl.scope.add_trace.",
+        f"devices cannot be traced: {by} traces them already.",
+        hint="stop it, or record without devices and add its trace by trl.scope.add_trace.",
     )
 
 
 def find_tracer() -> tuple[Tracer | None, str]:
-    """What can look at the devices that there are; or why there is nothing to look at.
+    """Return a tracer for the available devices; or None, with the reason.
 
     Raises:
-        ExecutionError: one of NVIDIA's tools looks at them already.
+        ExecutionError: a tool of NVIDIA traces the devices already.
     """
     why: list[str] = []
     for module, look in (("torch", _torch), ("jax", _jax)):
@@ -105,9 +109,10 @@ def _jax(jax: Any) -> tuple[Tracer | None, str]:
 
 
 class TorchTracer:
-    """PyTorch's profiler, of devices and calls of CUDA alone: of operators it would take 1 to 7 µs each.
+    """PyTorch's profiler, limited to devices and CUDA calls.
 
-    Its clock is the wall clock; on a CPU it was found within 2 µs of that.
+    A traced operator would cost 1 to 7 µs. The profiler's clock is the wall clock; on a CPU, the
+    difference was below 2 µs.
     """
 
     name = TORCH
@@ -117,7 +122,8 @@ class TorchTracer:
         self._profile: Any = None
 
     def start(self) -> str:
-        if self._torch.autograd._profiler_enabled():  # it would begin all the same, and see nothing
+        # a second profiler would start without an error, but see nothing
+        if self._torch.autograd._profiler_enabled():
             raise tracer_busy_error(self.name)
         module = self._torch.profiler
         which = [getattr(module.ProfilerActivity, self._activity)]
@@ -139,10 +145,10 @@ class TorchTracer:
 
 
 def _by_native(trace: Trace) -> Trace:
-    """With threads as the system counts them.
+    """Return the trace with thread ids of the system.
 
-    Where it looks at devices alone PyTorch's profiler counts them as CUPTI does: by the lower half of what pthreads
-    calls them, which is Python's name for them, too.
+    In a trace of devices alone, the profiler uses CUPTI's thread ids: the lower half of the pthread
+    id, which is also Python's `Thread.ident`.
     """
     called = trace.called.copy()
     for one in threading.enumerate():
@@ -152,7 +158,7 @@ def _by_native(trace: Trace) -> Trace:
 
 
 class JaxTracer:
-    """JAX's profiler; its clock is told by marks, of the thread that sets them."""
+    """JAX's profiler; its clock is read from marks in the trace."""
 
     name = JAX
 
@@ -179,7 +185,7 @@ class JaxTracer:
 
     def stop(self) -> Trace:
         for device in self._jax.local_devices():
-            with suppress(AttributeError):  # of devices that cannot be waited for, such as CPUs
+            with suppress(AttributeError):  # devices without this method, such as CPUs
                 device.synchronize_all_activity()
         self._jax.profiler.stop_trace()
         try:

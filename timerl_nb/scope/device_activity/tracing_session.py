@@ -1,7 +1,7 @@
-"""Looking at devices for a while, and writing down what was seen: `with trl.scope.devices():`, `record(folder, devices=3)`.
+"""Device tracing in time windows: `trl.scope.devices`, and `trl.scope.record(devices=3)`.
 
-It inflates what it looks at; so it is done in windows. What beginning and ending one takes is nobody's time:
-the lane of the thread that does it is not observed meanwhile.
+Tracing slows down the program, so it is limited to windows. The time to start and stop a tracer
+counts as unobserved time of the thread.
 """
 
 from __future__ import annotations
@@ -22,17 +22,25 @@ from timerl_nb.scope.device_activity.tracer_backends import Tracer, find_tracer,
 from timerl_nb.scope.recording.recorder import ThreadLane, each_step, own_process, this_lane
 from timerl_nb.scope.storage.event_format import Kind
 
-_ANCHORS: Final = 5  # are taken at each end, and the closest is kept
+_ANCHORS: Final = 5  # clock comparisons at each end; the most accurate one is used
 
 
 class devices:
-    """Trace what devices run while it is open, as a context manager, inside of a recording.
+    """Trace of device operations during a recording, as a context manager.
 
-    PyTorch's profiler does, where PyTorch is imported and sees a GPU; else JAX's, likewise; else CUPTI, by
-    `cupti-python`. Where there is no device the recording says why; where nothing is recorded, nothing is done.
+    The tracer is PyTorch's profiler if PyTorch is imported and sees a GPU, else JAX's profiler
+    under the same condition, else CUPTI (`cupti-python`). Without a device, the recording contains
+    the reason. Without a recording, it has no effect.
 
     Raises:
-        ExecutionError: as it is entered: somebody else traces devices, who is named.
+        ExecutionError: on entry: another tracer is active.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.devices():
+        ...         total = sum(range(100))
+        >>> len(recording.read().devices.windows)
+        1
     """
 
     def __init__(self) -> None:
@@ -69,7 +77,7 @@ class devices:
     def __exit__(self, *_: object) -> None:
         global _now
         lane, self._lane = self._lane, None
-        if lane is None or _now is not self:  # nothing was recorded, or this is a forked child
+        if lane is None or _now is not self:  # without a recording, or in a forked child
             return
         end = monotonic_ns()
         try:
@@ -84,7 +92,7 @@ class devices:
             _now = None
 
     def _compare(self, first: int) -> None:
-        """Read both clocks, some times."""
+        """Read both clocks several times."""
         tracer = self._tracer
         if tracer is None:
             return
@@ -94,7 +102,7 @@ class devices:
             self._anchors.append((number, before, theirs, monotonic_ns()))
 
     def _trace(self, end: int) -> Trace:
-        """What was seen, by our clock."""
+        """Return the trace in CLOCK_MONOTONIC."""
         if self._tracer is None:
             nobody = "no tracer"
             trace = Rows().trace(own_process(), nobody, self._begin, end, {}, self._absent)
@@ -118,7 +126,7 @@ class devices:
 
 @contextmanager
 def _mark_unobserved(lane: ThreadLane | None) -> Iterator[None]:
-    """Say that what a thread does meanwhile is none of the program's."""
+    """Mark the time inside of this context as unobserved."""
     if lane is None or lane.silent:
         yield
         return
@@ -130,20 +138,23 @@ def _mark_unobserved(lane: ThreadLane | None) -> Iterator[None]:
 
 
 class Steps:
-    """Traces devices in some steps of the first thread that makes any, behind its first one, in which things are compiled.
+    """Device tracing of the first steps of a thread.
+
+    It begins after the first step, because compilation happens there. The thread is the first one
+    to end a step.
 
     Args:
-        count: of steps: outermost phases, and as long as there was none, outermost operations.
+        count: number of steps: outermost phases, or outermost operations before the first phase.
 
     Raises:
-        OptionError: the count is no number of steps.
+        OptionError: `count` is not a number of steps.
     """
 
     def __init__(self, count: int) -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise OptionError(
-                f"devices={count!r} is not possible.",
-                hint="give the number of steps in which devices are traced, 0 for none.",
+                f"devices={count!r} is not a number of steps.",
+                hint="pass the number of steps to trace, 0 for none.",
             )
         self.count = self._left = count
         self._thread: int | None = None
@@ -151,7 +162,7 @@ class Steps:
         self._devices: devices | None = None
 
     def begin(self) -> None:
-        """Be told of steps of the recording that goes on."""
+        """Observe the steps of the current recording."""
         if self._left:
             each_step(self._handle_step_end)
 
@@ -171,7 +182,7 @@ class Steps:
             self.end()
 
     def end(self) -> None:
-        """No more steps come."""
+        """Stop tracing."""
         self._left = 0
         if self._devices is not None:
             self._switch_safely(self._devices.__exit__)
@@ -179,9 +190,13 @@ class Steps:
     def _switch_safely(self, switch: Callable[[], object]) -> None:
         try:
             switch()
-        except Exception as error:  # the program goes on, whatever a library's profiler says
+        except Exception as error:  # an error of a profiler must not end the program
             self._left = 0
-            warn(error.what if isinstance(error, TimeRLError) else f"devices are lost: {error!r}")
+            warn(
+                error.what
+                if isinstance(error, TimeRLError)
+                else f"device tracing failed: {error!r}"
+            )
 
 
 def _reset_after_fork() -> None:

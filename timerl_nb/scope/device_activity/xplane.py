@@ -1,8 +1,8 @@
-"""What JAX's profiler wrote of devices: XLA's `.xplane.pb`, read by `jax.profiler.ProfileData`.
+"""Reader of JAX profiler traces (XLA's `.xplane.pb`), with `jax.profiler.ProfileData`.
 
-Devices are planes `/device:GPU:0`, with a line for each stream; calls of CUDA lie among what host threads did, and are told
-by their correlation. Times are nanoseconds since `profile_start_time`, wall clock. Of a thread the file has no number: it is that of
-a mark on its line, where there is one.
+Devices are planes `/device:GPU:0` with one line per stream. CUDA calls are on the lines of host
+threads and have a correlation id. Times are nanoseconds of the wall clock since
+`profile_start_time`. The file has no thread ids; a mark on a line contains the id.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ from timerl_nb.scope.storage.json_validation import cause
 TRACER: Final = "JAX's profiler"
 MARK: Final = re.compile(r"timerl mark \d+ of thread (\d+)")
 _DEVICE: Final = re.compile(r"/device:GPU:(\d+)")
-_STREAM: Final = re.compile(r"Stream #(\d+)")  # other lines sum up what is on these
+_STREAM: Final = re.compile(r"Stream #(\d+)")  # other lines are sums over these
 _HOST: Final = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER")
 
 
 def xplane(path: Path) -> Trace:
-    """What a file of JAX's profiler says of devices, by the wall clock.
+    """Read a JAX profiler trace; times are in nanoseconds of the wall clock.
+
+    Args:
+        path: the file.
 
     Raises:
-        ExecutionError: it is no such file, or JAX is not there to read it.
+        ExecutionError: the file is not a trace of JAX's profiler, or JAX is not installed.
     """
     try:
         profile: Any = importlib.import_module("jax.profiler").ProfileData
         return read_profile(profile.from_file(str(path)))
-    except Exception as error:  # what is no protocol buffer ends in many ways
+    except Exception as error:  # invalid protocol buffers raise various errors
         raise ExecutionError(
-            f"{path} is no trace of JAX's profiler: {cause(error)}.",
-            hint="give the .xplane.pb below plugins/profile that `jax.profiler.stop_trace` wrote.",
+            f"{path} is not a trace of JAX's profiler: {cause(error)}.",
+            hint="pass the .xplane.pb below plugins/profile, written by `jax.profiler.stop_trace`.",
         ) from None
 
 
 def read_profile(profile: Any) -> Trace:
-    """The same of a `ProfileData`.
+    """Read a `ProfileData` object.
 
     Raises:
-        ValueError: it does not say when it began.
+        ValueError: it has no start time.
     """
     rows, devices = Rows(), dict[int, str]()
     start = stop = process = 0
@@ -61,9 +64,9 @@ def read_profile(profile: Any) -> Trace:
             for line in plane.lines:
                 _thread(rows, line)
     if not start:
-        raise ValueError("it does not say when it began")
+        raise ValueError("it has no start time")
     rows.shift(start)
-    return rows.trace(process, TRACER, start, max(start, stop), devices, "it saw no GPU")
+    return rows.trace(process, TRACER, start, max(start, stop), devices, "the trace has no GPU")
 
 
 def _device(rows: Rows, plane: Any, device: int) -> None:
@@ -82,7 +85,7 @@ def _device(rows: Rows, plane: Any, device: int) -> None:
 
 
 def _thread(rows: Rows, line: Any) -> None:
-    """Calls and marks of a host thread."""
+    """Read calls and marks of a host thread."""
     thread, calls = 0, list[tuple[str, int, int, int]]()
     for event in line.events:
         if found := MARK.fullmatch(event.name):

@@ -1,4 +1,4 @@
-"""A recording as a Chrome trace, to be looked at in Perfetto: stacks as slices, counters, and flows from launch to kernel."""
+"""Export to Perfetto as a Chrome trace: slices, counters, and arrows from launches to kernels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from timerl_nb.scope.device_activity.busy_time import NEVER, Busy
 from timerl_nb.scope.device_activity.device_operations import Sort
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK
 
-MOST: Final = 200_000  # slices
-_PARTS: Final = 1_000  # that counters are told in
+MOST: Final = 200_000  # default maximum number of slices
+_PARTS: Final = 1_000  # number of samples per counter
 _SORTS: Final = tuple(one.name.lower() for one in Sort)
 _CATEGORIES: Final = ("phase", "operation", *WORDS, *_SORTS, "traced")
 _CALLS: Final = _CATEGORIES.index(WORDS[0])
@@ -33,8 +33,8 @@ _HIDDEN: Final = _CATEGORIES.index(HIDDEN)
 _RAN: Final = _CATEGORIES.index(_SORTS[0])
 
 
-# Of a slice: a number among the recording's names; one among `_CATEGORIES`; the lane that launched it, and when, -1 where
-# that is not known.
+# A slice: name (index into the names), category (index into `_CATEGORIES`), and the launching
+# timeline with the launch time, -1 if unknown.
 _SLICE: Final = np.dtype(
     [(one, np.int64) for one in ("begin", "end", "name", "category", "launched_by", "launched")]
 )
@@ -42,11 +42,13 @@ _SLICE: Final = np.dtype(
 
 @dataclass(frozen=True, eq=False)
 class _Track:
-    """Slices of a thread or a stream, those that began first, then the longest ahead.
+    """Slices of a thread or a stream, sorted by start time, then longest first.
 
     Args:
-        lane: of a thread, which it is among the recording's; else -1.
-        slices: of `_SLICE`.
+        process: number of the process.
+        title: label of the track.
+        lane: index of the thread's timeline; -1 for a stream.
+        slices: rows of `_SLICE`.
     """
 
     process: int
@@ -55,7 +57,7 @@ class _Track:
     slices: Array
 
     def restrict(self, begin: int, end: int) -> _Track:
-        """What of it lies in a stretch, in order."""
+        """Return the slices in a time window, cut and sorted."""
         first, last = self.slices["begin"], self.slices["end"]
         some = self.slices[(first < end) & ((last > begin) | (first >= begin))]
         some["begin"] = np.maximum(some["begin"], begin)
@@ -64,7 +66,7 @@ class _Track:
 
 
 def _slices(*columns: Array | int) -> Array:
-    """Of `_SLICE`, by its columns, of which the last ones may be left out."""
+    """Return slices from columns; missing last columns are -1."""
     made = np.full(len(np.atleast_1d(columns[0])), -1, _SLICE)
     for name, column in zip(_SLICE.names or (), columns, strict=False):
         made[name] = column
@@ -73,7 +75,7 @@ def _slices(*columns: Array | int) -> Array:
 
 @dataclass(frozen=True)
 class _Counter:
-    """What a counter of a process says from each of some moments on."""
+    """Values of a process's counter over time."""
 
     process: int
     name: str
@@ -88,12 +90,12 @@ def perfetto(
     end: float | None = None,
     most: int = MOST,
 ) -> Path:
-    """Write a recording as a Chrome trace; returns the file: see `Recorded.perfetto`."""
+    """Write a recording as a Chrome trace and return its path; see `Recorded.perfetto`."""
     path = user_path(path)
     if not path.name.lower().endswith((".json", ".json.gz")):
         raise OptionError(
-            f"a Chrome trace is JSON, not {path.name!r}.",
-            hint=f"write it as {path.with_suffix('.json.gz').name!r}, or .json.",
+            f"{path.name!r} does not end in .json or .json.gz.",
+            hint=f"write to {path.with_suffix('.json.gz').name!r}.",
         )
     lanes = [with_waits(lane, recording.names) for lane in recording.lanes]
     devices = recording.devices
@@ -104,12 +106,12 @@ def perfetto(
     since = origin if begin is None else origin + _ns(begin)
     until = int(last) if end is None else origin + _ns(end)
     if most < 1:
-        raise OptionError(f"most={most} slices say nothing.", hint="give 1 or more.")
+        raise OptionError(f"most={most} is not positive.", hint="pass 1 or more.")
     if not origin <= since < until:
         raise OptionError(
-            f"there is no stretch from {0 if begin is None else begin} to {'the end' if end is None else end} in a recording of "
+            f"the time window from {0 if begin is None else begin} to {'the end' if end is None else end} is not in the recording of "
             f"{(last - origin) / 1e9:,.3f} seconds.",
-            hint="begin with 0 or later, and end after that, both in seconds.",
+            hint="pass 0 <= begin < end, in seconds.",
         )
     rows, counters = list[_Track](), list[_Counter]()
     moments = np.linspace(since, until, min(_PARTS, until - since) + 1).astype(np.int64)
@@ -138,7 +140,7 @@ def perfetto(
     if left:
         warn(
             f"the {left:,} shortest slices are left out of {path.name}.",
-            hint="write a shorter stretch, by `begin` and `end` in seconds, or more of them: `most`.",
+            hint="write a shorter time window (`begin`, `end` in seconds), or increase `most`.",
         )
     return written
 
@@ -148,7 +150,7 @@ def _ns(seconds: float) -> int:
 
 
 def _thread(lane: Lane, number: int, names: int) -> tuple[_Track, Busy]:
-    """Its slices, and when some call was open."""
+    """Return the slices of a thread, and the time with open calls."""
     calls, hidden = frames(lane, "call"), unobserved_intervals(lane)
     parts = list[Array]()
     for category, stack in enumerate(("phase", "operation")):
@@ -164,7 +166,10 @@ def _thread(lane: Lane, number: int, names: int) -> tuple[_Track, Busy]:
 
 
 def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Track], Busy]]:
-    """Of each device of a process: a number as if it were a process, what it is called, its rows, and when it was busy."""
+    """Yield the devices of each process.
+
+    Each has a process number (Perfetto shows it as a process), a label, tracks and its busy time.
+    """
     devices = recording.devices
     known = [lane.process for lane in recording.lanes]
     number = max([0, *known, *(one.number for one in recording.processes)])
@@ -193,7 +198,7 @@ def _shares(busy: Busy, moments: Array) -> Array:
 
 
 def _longest(rows: Sequence[_Track], most: int) -> tuple[list[_Track], int]:
-    """The longest slices, of as long ones the outer, and how many others there are."""
+    """Return the `most` longest slices (the outer ones first) and the number of others."""
     ns = np.concatenate(
         [np.zeros(0, np.int64), *(x.slices["end"] - x.slices["begin"] for x in rows)]
     )
@@ -218,15 +223,13 @@ def _events(
         title = titles.get(process, f"process {process}")
         yield event("M", "process_name", (process, 0), args={"name": title})
     tracks, flows = count(1), count(1)
-    calls: dict[
-        tuple[int, int], tuple[int, int]
-    ] = {}  # what began when in a lane: where it is drawn
+    calls: dict[tuple[int, int], tuple[int, int]] = {}  # by timeline and begin: the track of a call
     for row in rows:
         slices: list[tuple[int, ...]] = row.slices.tolist()
         levels = _levels(slices)
         places = [(row.process, next(tracks)) for _ in range(max(levels, default=0) + 1)]
         for k, place in enumerate(places):
-            title = row.title if k == 0 else f"{row.title}, beside it"
+            title = row.title if k == 0 else f"{row.title}, overlapping"
             yield event("M", "thread_name", place, args={"name": title})
         for level, (begin, end, name, category, lane, launched) in zip(levels, slices, strict=True):
             place, said = places[level], names[name]
@@ -248,7 +251,7 @@ def _events(
 
 
 def _levels(slices: Sequence[tuple[int, ...]]) -> list[int]:
-    """Of each slice, in order, the first track in which it lies within what is open there, or beside it."""
+    """Return, for each slice, the first track level on which it nests properly."""
     opened, found = list[list[int]](), list[int]()
     for begin, end, *_ in slices:
         level = next((k for k, ends in enumerate(opened) if _fits(ends, begin, end)), len(opened))
@@ -260,7 +263,7 @@ def _levels(slices: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def _fits(ends: list[int], begin: int, end: int) -> bool:
-    """Whether a slice lies within what is open of a track behind what has ended, which is forgotten."""
+    """Remove ended slices from a track's open ones; return whether a slice nests in the rest."""
     while ends and ends[-1] <= begin:
         ends.pop()
     return not ends or ends[-1] >= end

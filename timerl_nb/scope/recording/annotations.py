@@ -1,6 +1,7 @@
-"""What a user says of a program: `with operation(name):`, `with phase(name):`, or the same as decorators.
+"""Annotations of user code: operations and training phases, as context managers or decorators.
 
-They are written by the recorder (`_tap.c` or `pure.py`), of which they are; nothing is done where nothing is recorded.
+The recorder (`_tap.c`, or `python_recorder` as its fallback) writes their start and end events.
+Without a recording, they have no effect.
 """
 
 from __future__ import annotations
@@ -21,25 +22,30 @@ else:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-GUESSED: Final = " (guessed)"  # behind the name of an operation that nobody annotated
+GUESSED: Final = " (guessed)"  # suffix of operations opened by a wrapper outside of all annotations
 
 
 class _Decorator:
-    """What is entered at each call of a function, and left with it."""
+    """Decorator form of an annotation: every call of the function enters and exits it."""
 
     __slots__ = ()
     name: str
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, which is in it while it runs; a generator or a coroutine while that is open.
+        """Return the function, annotated.
+
+        A generator or a coroutine is annotated from its first step until it ends.
+
+        Args:
+            function: a function, generator function or coroutine function.
 
         Raises:
-            OptionError: it is an asynchronous generator.
+            OptionError: `function` is an asynchronous generator.
         """
         cls, name = cast("type[operation]", type(self)), self.name
         if inspect.isasyncgenfunction(function):
             raise OptionError(
-                f"{function.__qualname__} is an asynchronous generator, which cannot be decorated.",
+                f"{function.__qualname__} is an asynchronous generator and cannot be decorated.",
                 hint=f"write `with trl.scope.{cls.__name__}({name!r}):` inside of it.",
             )
         if inspect.iscoroutinefunction(function):
@@ -66,35 +72,63 @@ class _Decorator:
 
 
 class operation(_Decorator, Operation):
-    """What the program does, in its user's words: `with operation("inference"):`, or a decorator.
+    """An operation of the program, such as inference or a gradient step.
 
-    Operations nest, also in themselves; nothing is done where nothing is recorded (RL-Scope, paper 002,
-    section 3.1).
+    Use it as a context manager or as a decorator. Operations nest, also inside an operation of the
+    same name. Without a recording, it has no effect. Source: RL-Scope (paper 002), section 3.1.
+
+    Args:
+        name: any text; the breakdown sums up time by this name.
 
     Raises:
-        OptionError: it has no name, or decorates an asynchronous generator.
+        OptionError: the name is not a string, or the decorated function is an asynchronous
+            generator.
+
+    Example:
+        >>> @trl.scope.operation("inference")
+        ... def act(observation):
+        ...     return observation + 1
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.operation("simulation"):
+        ...         action = act(0)
+        >>> sorted(name for (name,) in recording.table().by("operation") if name)
+        ['inference', 'simulation']
     """
 
     __slots__ = ()
 
 
 class phase(_Decorator, Phase):
-    """A stage of training, around operations (RL-Scope, paper 002, section 3.1).
+    """A phase of training around operations, such as data collection or evaluation.
+
+    Use it as a context manager or as a decorator. A phase also includes the threads and thread-pool
+    tasks that are started in it. Source: RL-Scope (paper 002), section 3.1.
+
+    Args:
+        name: any text; the breakdown sums up time by this name.
 
     Raises:
-        OptionError: it has no name, or decorates an asynchronous generator.
+        OptionError: the name is not a string, or the decorated function is an asynchronous
+            generator.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.phase("collection"), trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> ("collection", "inference") in recording.table().by("phase", "operation")
+        True
     """
 
     __slots__ = ()
 
 
 def guess(name: str) -> operation:
-    """An operation that nobody annotated."""
+    """Return an operation for a call outside of all annotations."""
     return operation(f"{name}{GUESSED}")
 
 
 def written_by(module: Any) -> None:
-    """Have a recorder write them from now on, be it another one than they are of."""
+    """Let the annotations write through `module`, the recorder in C or in Python."""
     for cls, one in ((operation, module.Operation), (phase, module.Phase)):
         for name in ("__enter__", "__exit__"):
             if getattr(cls, name) is not getattr(one, name):

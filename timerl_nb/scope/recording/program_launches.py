@@ -1,4 +1,4 @@
-"""Runs of compiled programs in recordings: their turns and launches."""
+"""Recording of compiled programs: iterations of the outermost loop and kernel launches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ WAIT: Final = "wait for the device"
 
 
 class Launches:
-    """Writes the events of a run into its thread's lane: launches are calls.
+    """Observer of a program run: records each launch as a call on the timeline of the thread.
 
-    Where no phase is open a turn is one, and where no operation is open a launch is one.
+    If no phase is open, every iteration of the outermost loop is recorded as a phase. If no
+    operation is open, every launch is recorded as an operation.
     """
 
     def __init__(self, program: Compilation) -> None:
@@ -36,18 +37,20 @@ class Launches:
     def __call__(self, event: Event) -> None:
         lane = self._lane
         if lane is None or lane is not this_lane():
-            # the run begins; or the recording has ended, or begun anew, and knows nothing of what is open
+            # a run begins, or the recording has been replaced: drop open entries of the previous
+            # recording
             lane = self._lane = this_lane()
             self._turn, self._runs, self._is_called = None, None, False
         if lane is None:
             return
         if event.kind == "execute":
-            self._end(lane)  # what computes nothing has no end of its own
+            self._end(lane)  # an event without computation has no "done" event
             self._begin(lane, event.name, event.point)
         elif event.kind in ("launch", "done"):
             self._end(lane)
         elif event.kind == "wait" and not is_tap(sys.modules["jax"].block_until_ready):
-            # else that has told of it, and nothing may be written ahead of it any more
+            # a wrapped `block_until_ready` has recorded this wait, and an earlier time must not
+            # follow a later one
             begun = time.monotonic_ns() - round(event.seconds * 1e9)
             lane.called(lane.recorder.top_of_call(Library.WAITING, WAIT), begun)
             lane.returned()
@@ -55,7 +58,7 @@ class Launches:
             self.on_turn()
 
     def on_turn(self, count: int = 1) -> None:
-        """A turn has ended, or several of them, which were one launch."""
+        """End an iteration, or a block of `count` iterations in one launch."""
         if (lane := self._lane) is not None:
             self._end(lane)
             if self._turn is not None:
@@ -86,7 +89,7 @@ class Launches:
 
 
 class _LaunchObserver(ProgramObserver):
-    """Records the launches of every run."""
+    """Observer of all programs; creates a listener for every run."""
 
     def listener(self, compiled: Compilation) -> Launches:
         return Launches(compiled)
@@ -96,10 +99,10 @@ _OBSERVER: Final = _LaunchObserver()
 
 
 def record_launches() -> None:
-    """Record the launches of all runs from now on, while a recording goes on."""
+    """Record the launches of all runs during recordings."""
     add_observer(_OBSERVER)
 
 
 def stop_launches() -> None:
-    """Record no launches of later runs."""
+    """Stop recording launches of later runs."""
     remove_observer(_OBSERVER)

@@ -1,4 +1,4 @@
-"""A run of a compiled program, recorded: `program.scope()`."""
+"""Implementation of `Program.scope`: one recorded run of a compiled program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scope(
     folder: str | os.PathLike[str] | None = None,
     devices: int = 0,
 ) -> record:
-    """Run a program, and record where its time goes: see `Program.scope`."""
+    """Run a program under a recording and return the recording; see `Program.scope`."""
     a_program(program)
     with record(folder, taps=False, devices=devices) as rec:
         run_observed(program, seed, turns, waits=False)

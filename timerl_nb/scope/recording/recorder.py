@@ -1,7 +1,8 @@
-"""What is written while a recording goes on: who writes it, and where.
+"""Recorder of one process: owns the event timelines of its threads.
 
-Each thread writes a lane of its own. What is left out of order, by another task or another thread than
-entered it, cannot be drawn as one stretch: it is marked as *interleaved* and left where it stands in its stack.
+Each thread appends to its own timeline. If another thread or task exits an operation or phase out
+of order, the interval is invalid: the entry stays on its stack, and a mark named *interleaved* is
+written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from timerl_nb.scope.storage.recording_writer import (
 )
 from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 
-INTERLEAVED = "interleaved: "  # ahead of the name of what was
+INTERLEAVED = "interleaved: "  # prefix of the mark for an exit out of order
 
 
 Timed = Callable[["ThreadLane"], None]
@@ -54,30 +55,32 @@ def begin(
     at_once: bool = True,
     owner: object = None,
 ) -> None:
-    """Begin a recording into a folder; one at a time in a process.
+    """Start recording this process into a folder.
 
     Args:
-        parent: the process whose recording this one joins; None where it begins one.
-        timed: times what is recorded in a tight loop, now and then; with it, blocks are silent at random, so
-            that a calibration can be made.
-        drawn: whether they are, or are all recorded.
-        at_once: what is known of this thread begins now, and not by `begin_lane`.
-        owner: the object that ends the recording; see `end`.
+        folder: folder of the recording.
+        parent: number of the parent, to join its recording; None to start a new recording.
+        timed: called now and then to measure the cost of recording in a tight loop. With it, random
+            blocks are disabled, to calibrate the overhead.
+        drawn: False to record all blocks even with `timed`.
+        at_once: whether the timeline of this thread begins now; otherwise, call `begin_lane`.
+        owner: owner of the recording; see `end`.
 
     Raises:
-        ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
+        ExecutionError: the folder cannot be written or holds a recording, or this process is
+            already recorded.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise ExecutionError(
-            "Python without its global lock cannot be recorded: what is on top of a thread is kept under it.",
-            hint="set PYTHON_GIL=1, or use the usual Python.",
+            "Python without its global interpreter lock cannot be recorded: the recorder relies on the lock.",
+            hint="set PYTHON_GIL=1, or use a Python build with the lock.",
         )
     with _SWITCH:
         if _now is not None:
             raise ExecutionError(
-                f"a recording into {_now.folder} goes on.",
-                hint="end it first: leave its `with` block, or call its __exit__(None, None, None) after an "
-                "interrupt. Operations and phases may be nested, recordings may not.",
+                f"a recording into {_now.folder} is still open.",
+                hint="leave its `with` block first; after an interrupt, call its __exit__(None, None, None). "
+                "Operations and phases may be nested, recordings may not.",
             )
         _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn, owner=owner))
         if at_once:
@@ -85,30 +88,31 @@ def begin(
 
 
 def make_fresh(folder: Path) -> None:
-    """Make a folder to record into, if need be.
+    """Create a folder for a recording, or check an existing one.
 
     Raises:
-        ExecutionError: it cannot be made, or holds a recording.
+        ExecutionError: the folder cannot be created, or it holds a recording.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a zero byte in its name
+    except (OSError, ValueError) as error:  # ValueError: the name has a zero byte
         raise _not_written(folder, error) from error
     if any(MANIFEST.fullmatch(path.name) for path in folder.iterdir()):
         raise ExecutionError(
-            f"{folder} holds a recording.", hint="name another folder, or remove it."
+            f"{folder} already holds a recording.",
+            hint="choose another folder, or remove this one.",
         )
 
 
 def _not_written(folder: Path, error: OSError | ValueError) -> ExecutionError:
     return ExecutionError(
-        f"nothing can be recorded into {folder}: {cause(error)}.",
-        hint="name a folder that can be written.",
+        f"the recording folder {folder} cannot be written: {cause(error)}.",
+        hint="choose a writable folder.",
     )
 
 
 def each_step(told: Stepped) -> None:
-    """Have somebody be told where a thread's outermost phase (true) or operation ends."""
+    """Call `told(lane, is_phase)` at the end of each thread's outermost phases and operations."""
 
     def on_end(is_phase: bool) -> None:
         lane = this_lane()
@@ -120,15 +124,16 @@ def each_step(told: Stepped) -> None:
 
 
 def is_owned_by(owner: object) -> bool:
-    """Whether an object began the current recording."""
+    """Return whether `owner` began the current recording."""
     return _now is not None and _now.owner is owner
 
 
 def end(at: Clocks | None = None, owner: object = None) -> None:
-    """End the current recording; code that has run since some moment, by default now, is no part of it.
+    """End the current recording.
 
     Args:
-        owner: the recording is ended only if this object has begun it; None ends any.
+        at: end time; code after it is left out. Default: now.
+        owner: end the recording only if this object began it. None ends any recording.
     """
     global _now
     recorder = _now
@@ -137,7 +142,7 @@ def end(at: Clocks | None = None, owner: object = None) -> None:
     ended = at or clocks()
     try:
         _stop(recorder, ended)
-    except BaseException:  # an interrupt must not leave an unreadable folder
+    except BaseException:  # an interrupt must not leave an unreadable folder behind
         _stop(recorder, ended)
         raise
 
@@ -151,7 +156,7 @@ def _stop(recorder: _Recorder, at: Clocks) -> None:
 
 
 def _go_on(recorder: _Recorder) -> None:
-    """From here on a recorder is that of this process."""
+    """Make `recorder` the recorder of this process."""
     global _now
     _now = recorder
     written_by(c_or_python_recorder.module)
@@ -161,16 +166,17 @@ def _go_on(recorder: _Recorder) -> None:
 
 
 def begin_lane() -> None:
-    """What is known of the thread begins now."""
+    """Begin the timeline of this thread, with an empty mark."""
     if (lane := this_lane()) is not None:
         lane.put(0, Kind.MARK, 0)
 
 
 def begin_thread(name: str, taken: int) -> None:
-    """Begin the lane of a new thread.
+    """Begin the timeline of a new thread.
 
     Args:
-        taken: see `hand`.
+        name: name of the thread.
+        taken: number from `hand`, called in the parent thread.
     """
     recorder = _now
     if recorder is not None and not recorder.failed:
@@ -178,9 +184,11 @@ def begin_thread(name: str, taken: int) -> None:
 
 
 def hand() -> int:
-    """Say that this thread starts a thread or submits a task, and return its number; 0 without a recording.
+    """Record the start of a thread or the submission of a task by this thread.
 
-    The number goes to `begin_thread`, or to `ThreadLane.take` as the task begins: phases that are open here then cover it.
+    Returns:
+        A number for `begin_thread` or `ThreadLane.take`, 0 without a recording. The open phases of
+        this thread extend to the thread or task with this number.
     """
     lane = this_lane()
     if lane is None:
@@ -191,19 +199,19 @@ def hand() -> int:
 
 
 def own_process() -> int:
-    """The number of this process in the current recording; else the system's."""
+    """Return the number of this process in the recording, or its system id without a recording."""
     return os.getpid() if _now is None else _now.process
 
 
 def _install_lane() -> None:
-    """What is tapped or annotated asks for this thread's lane."""
+    """Create the timeline of this thread, at its first wrapped call or annotation."""
     lane = this_lane()
     if lane is not None:
         lane.install()
 
 
 def _astray(left: Any) -> None:
-    """An operation or a phase is left that is not on top of its stack here, or that no recording knows of."""
+    """Handle the exit of an operation or phase below the top of this thread's stack."""
     recorder, here = _now, this_lane()
     if recorder is None or here is None:
         return
@@ -221,7 +229,7 @@ def _astray(left: Any) -> None:
 
 
 def this_lane() -> ThreadLane | None:
-    """That of the thread that asks; None where nothing is recorded."""
+    """Return the timeline of the current thread; None without a recording."""
     recorder = _now
     if recorder is None or recorder.failed:
         return None
@@ -232,17 +240,20 @@ def this_lane() -> ThreadLane | None:
 
 
 def known_thread() -> threading.Thread | None:
-    """The thread that asks, as Python knows it; `current_thread` would make one of those that it does not know yet."""
+    """Return the current thread if Python has a `Thread` object for it.
+
+    `threading.current_thread` would create an object for a foreign thread.
+    """
     return threading._active.get(get_ident())  # type: ignore[attr-defined]
 
 
 class ThreadLane:
-    """Where a thread's edges go.
+    """Timeline of one thread: writes its begin and end events.
 
     Attributes:
-        is_aside: what it does is not of the program.
-        number: of the thread in the recording.
-        taken: the thread or task that it runs; see `hand`.
+        is_aside: whether the events go to another place for now; see `redirected`.
+        number: number of the thread in the recording.
+        taken: number of the running thread or task; see `hand`.
     """
 
     def __init__(self, recorder: _Recorder, name: str = "") -> None:
@@ -263,18 +274,18 @@ class ThreadLane:
 
     @property
     def silent(self) -> bool:
-        """Whether calls and operations are not recorded now."""
+        """Whether calls and operations are not recorded in the current block."""
         return self.writer.silent
 
     def silence(self, silent: bool) -> None:
-        """Record no calls and operations from now on, or do so again, while none is open."""
+        """Disable or enable the recording of calls and operations. No operation may be open."""
         if not silent:
             self.tell_missed()
         self.put(0, Kind.OFF if silent else Kind.ON, 0)
         self.writer.silent = silent
 
     def tell_missed(self) -> None:
-        """Write the counts of unwritten edges."""
+        """Write the numbers of unrecorded calls and operations."""
         for name, which, count in self.writer.missed():
             left, entered = divmod(which, python_recorder.LIBRARIES)
             if which == python_recorder.ENTERED:
@@ -283,12 +294,12 @@ class ThreadLane:
             self.put(count, Kind.COUNT, 0)
 
     def take(self, number: int) -> None:
-        """Begin the thread or task with this number of `hand`."""
+        """Begin the thread or task with a number from `hand`."""
         self.taken = number
         self.put(number, Kind.TAKES, 0)
 
     def close(self) -> None:
-        """End the lane with its thread, which asks; and give back the rest of its last segment."""
+        """End the timeline of the current thread and free the unused rest of its last segment."""
         if self.silent:
             self.tell_missed()
         self.put(self.writer.edges, Kind.ENDED, 0)
@@ -297,10 +308,11 @@ class ThreadLane:
 
     @contextmanager
     def redirected(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
-        """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
+        """Write events to other segments inside of this context. No operation may be open."""
         writer, self.is_aside = self.writer, True
         self.writer = type(writer)(segments)
-        if writer.tallies is not None:  # they count, which costs, and no block ends
+        # count operations as usual, because counting costs time, but never end a block
+        if writer.tallies is not None:
             self.writer.tallies, self.writer.left = {}, sys.maxsize
         self.install()
         try:
@@ -310,37 +322,43 @@ class ThreadLane:
             self.install()
 
     def mark(self, name: str) -> None:
-        """Something happens now."""
+        """Write a named mark: an event at the current time."""
         self.put(self.recorder.number(name), Kind.MARK, 0)
 
     @property
     def operations(self) -> Sequence[Any]:
-        """Those that are open."""
+        """Open operations, outermost first."""
         return self.writer.operations
 
     @property
     def phases(self) -> Sequence[Any]:
-        """Those that are open."""
+        """Open phases, outermost first."""
         return self.writer.phases
 
     @property
     def library(self) -> int:
-        """The one on top of the calls."""
+        """Library of the innermost open call."""
         return self.writer.library
 
     def called(self, top: int, ts: int = 0) -> None:
-        """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
+        """Record the start of a call.
+
+        Args:
+            top: library (`top >> NAME_BITS`) and name of the call.
+            ts: time in nanoseconds, not before the last event; 0 for now.
+        """
         if not self.recorder.failed:
             self.writer.called(top, ts)
 
     def returned(self) -> None:
-        """What was called last has returned."""
+        """Record the end of the innermost call."""
         recorder = self.recorder
-        if recorder is _now and not recorder.failed:  # else it has ended, or is another process's
+        # otherwise the recording has ended, or it belongs to the parent of a forked child
+        if recorder is _now and not recorder.failed:
             self.writer.returned()
 
     def install(self) -> None:
-        """Have taps of this thread write here."""
+        """Let the wrappers write the calls of this thread here."""
         self.writer.install()
 
     def put(self, top: int, kind: Kind, depth: int) -> None:
@@ -349,7 +367,7 @@ class ThreadLane:
 
 
 class _Ends:
-    """Ends a thread's lane as the thread's local variables are released."""
+    """Thread-local object; its destructor ends the timeline together with the thread."""
 
     __slots__ = ("_lane",)
 
@@ -358,25 +376,26 @@ class _Ends:
 
     def __del__(self) -> None:
         lane: ThreadLane | None = getattr(self, "_lane", None)
-        if lane is None:  # an interrupt came as this was made
+        if lane is None:  # an interrupt came during construction
             return
         recorder = lane.recorder
-        # else the recording has ended, or this is a forked child
+        # otherwise the recording has ended, or this is a forked child
         if recorder is _now and not recorder.failed and lane.thread == get_ident():
             lane.close()
 
 
 class _Recorder:
-    """What is written while it goes on.
+    """State of the recording of one process.
 
     Args:
-        parent: the process whose recording this one joins; None where it begins one.
-        thread: the one of it that forked this process; 0 where it was made otherwise.
-        timed, drawn: see `begin`.
+        folder: folder of the recording.
+        parent: number of the parent, to join its recording; None to start a new recording.
+        thread: forking thread of the parent; 0 without a fork.
+        timed, drawn, owner: see `begin`.
 
     Attributes:
-        asked: what times tight loops.
-        lanes: of its threads, as long as they go on.
+        asked: the `timed` callback.
+        lanes: timelines of the live threads.
     """
 
     def __init__(
@@ -395,7 +414,7 @@ class _Recorder:
         self.own = threading.local()
         self.lanes: list[weakref.ref[ThreadLane]] = []
         self.handed = itertools.count(1)
-        self._threads = Counter[int]()  # lanes by the system's number
+        self._threads = Counter[int]()  # number of timelines per thread id of the system
         self._begin = clocks()
         if parent is None:
             make_fresh(folder)
@@ -404,7 +423,7 @@ class _Recorder:
             self.process = self.names.process
             if (
                 parent is None or parent == self.process
-            ):  # by `os.execv` the parent became this process
+            ):  # `os.execv` turned the parent into this process
                 parent = os.getppid()
             self._made_by = parent, thread
             try:
@@ -416,7 +435,7 @@ class _Recorder:
             raise _not_written(folder, error) from error
 
     def lane(self, name: str = "") -> ThreadLane:
-        """That of the thread that asks."""
+        """Return the timeline of the current thread; create it at the first call."""
         found: ThreadLane | None = getattr(self.own, "lane", None)
         if found is None:
             found = self.own.lane = ThreadLane(self, name)
@@ -425,13 +444,16 @@ class _Recorder:
         return found
 
     def new_thread(self, native: int) -> int:
-        """The number of a new lane of a thread, which the system gave a number."""
+        """Return a number for a thread, unique even if the system reuses its thread id."""
         earlier = self._threads[native]
         self._threads[native] += 1
         return native + earlier * RENEWED
 
     def segment(self, made: Segments) -> mmap.mmap:
-        """The next one of a thread; where there is no room, nothing is recorded any more, and what is being written is lost."""
+        """Return the next segment of a thread.
+
+        On a full disk, recording stops and the segment is discarded.
+        """
         try:
             return made()
         except OSError as error:
@@ -446,22 +468,25 @@ class _Recorder:
             return 0
 
     def top_of_call(self, library: Library, name: str) -> int:
-        """What an edge says of a call."""
+        """Return the `top` field of a call event: library and number of the name."""
         return library << NAME_BITS | self.number(name)
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Say something else of the process: see `NameTable.add_line`."""
+        """Write a JSON line about the process; see `NameTable.add_line`."""
         try:
             self.names.add_line(line)
         except OSError as error:
             self.fail(error)
 
     def fail(self, error: OSError) -> None:
-        """Record no more; the program goes on."""
+        """Stop recording after a write error; the program continues."""
         if not self.failed:
             self.failed = True
             c_or_python_recorder.module.stop()
-            warn(f"recording into {self.folder} has stopped: {error.strerror or error}.")
+            warn(
+                f"recording into {self.folder} has stopped: {error.strerror or error}.",
+                hint="free disk space, or record into another folder.",
+            )
 
     def end(self, at: Clocks) -> None:
         try:
@@ -473,13 +498,13 @@ class _Recorder:
             write_manifest(
                 self.folder, self.process, _kind(), self._made_by, self._begin, at, numbers
             )
-        except FileNotFoundError:  # it has been read, and thrown away: nobody asks
+        except FileNotFoundError:  # the folder has been read and deleted
             self.failed = True
         except OSError as error:
             self.fail(error)
 
     def _lanes_of_running_threads(self) -> list[ThreadLane]:
-        """The lanes of running threads."""
+        """Return the newest timeline of each running thread."""
         natives = {one.native_id for one in threading.enumerate()}
         newest: dict[int, ThreadLane] = {}
         for made in [*self.lanes]:
@@ -490,12 +515,13 @@ class _Recorder:
 
 
 def _last_of(lane: ThreadLane, now: int) -> dict[str, Any]:
-    """The end of a lane whose thread goes on after the recording; see `lane_files.Last`."""
+    """Return the final record (`thread_files.Last`) of a thread still running at the end."""
     cpu, ready, switches = python_recorder.schedule(f"/proc/self/task/{lane.native}")
     if lane.thread == get_ident():
         cpu = time.thread_time_ns()
     writer = lane.writer
-    blocked = writer.blocked(now, cpu, ready, switches) if cpu else 0  # else nobody knows
+    # 0: the system reports no CPU time
+    blocked = writer.blocked(now, cpu, ready, switches) if cpu else 0
     missed = [list(one) for one in writer.missed()] if lane.silent else []
     return {"edges": writer.edges, "blocked": blocked, "missed": missed}
 
@@ -505,7 +531,7 @@ def _kind() -> str:
 
 
 def _restart_after_fork() -> None:
-    """A child writes files of its own; what its parent had open when it was made is not open in it."""
+    """Start new files for a forked child. Open calls of the parent are not open in the child."""
     global _now, _SWITCH
     _SWITCH = threading.Lock()
     if _now is not None:

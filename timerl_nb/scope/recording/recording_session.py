@@ -1,4 +1,4 @@
-"""A recording, from its beginning to its end: `trl.scope.record(folder)`."""
+"""Recording session of a process: the context manager `trl.scope.record`."""
 
 from __future__ import annotations
 
@@ -28,28 +28,38 @@ _SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASY
 
 
 class record(Recorded):
-    """Record into a folder, as a context manager; one recording at a time in a process.
+    """Recording of a program's time, as a context manager.
 
-    Python processes that are started meanwhile, however they are, are recorded with it.
-
-    An interrupt (Ctrl-C) at the very end of the block may leave the recording open. It then ends with this
-    object, or as the next recording begins.
+    Child processes in Python are recorded, too, without a change to the program. A process has at
+    most one open recording. After an interrupt (Ctrl-C) at the very end of the block, the recording
+    may stay open. It then ends when this object is deleted, or when the next recording begins.
 
     Args:
-        folder: is made if need be; must hold no recording. None for a temporary one, which goes when
-            nobody holds the record any more.
-        taps: whether to tell libraries apart: their functions are wrapped during the recording. Launches of
-            compiled programs are always recorded.
-        calibrated: whether to disable wrappers in some blocks of about 5 ms, between outermost operations, so that
-            `corrected` can say what recording added. They are chosen at random: half of 40 to 200 blocks from the
-            eleventh on, and 5 % later. Calls and operations are counted in them, too. By default as `taps`.
-        exact: whether all time is recorded: the short form of `calibrated=False`.
-        devices: in so many steps devices are traced, if there are any, from the second step on: outermost
-            phases, or, as long as there was none, outermost operations. See `devices`.
+        folder: folder of the recording, created if missing; must hold no recording. None for a
+            temporary folder; it is deleted together with this object.
+        taps: whether to wrap functions of libraries during the recording, to report their time
+            separately. Launches of compiled programs are always recorded.
+        calibrated: whether to disable the wrappers in random blocks of about 5 ms, between outermost
+            operations, so `corrected` can estimate the overhead of recording. The first ten blocks
+            are recorded, then half of the blocks are disabled; this fraction falls to 5 % in a long
+            run. Calls and operations are counted in disabled blocks, too. Default: same as `taps`.
+        exact: True to record all time; short for `calibrated=False`.
+        devices: number of steps to trace on devices, from the second step on. A step is an
+            outermost phase, or an outermost operation before the first phase. See `devices`.
 
     Raises:
-        OptionError: `devices` is no number of steps; `exact` and `calibrated` contradict each other.
-        ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
+        OptionError: `devices` is not a number of steps; `exact` and `calibrated` are both True.
+        ExecutionError: on entry: the folder cannot be written or holds a recording, or another
+            recording is open.
+
+    Example:
+        >>> with trl.scope.record() as recording:
+        ...     with trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> len(recording.read().processes)
+        1
+        >>> ("inference", "python") in recording.table().by("operation", "library")
+        True
     """
 
     def __init__(
@@ -63,17 +73,19 @@ class record(Recorded):
     ) -> None:
         if exact and calibrated:
             raise OptionError(
-                "exact=True records all blocks, and calibrated=True leaves some out.",
-                hint="give one of them.",
+                "exact=True records all blocks, but calibrated=True leaves some out.",
+                hint="remove one of the two arguments.",
             )
         self._steps = Steps(devices)
         self._owner = (
             object()
-        )  # not this object: lanes hold it, and the temporary folder goes with this
+            # a separate object: timelines refer to it, and must not keep this object and its temporary
+            # folder alive
+        )
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
             weakref.finalize(self, _remove_folder, folder, os.getpid())
-        self.folder = user_path(folder).absolute()  # the program may change its current folder
+        self.folder = user_path(folder).absolute()  # the program may change its working directory
         self._taps, self._tapping = taps, Tapping(taps)
         self._calibrated = (taps and not exact) if calibrated is None else calibrated
         self._before: dict[str, str | None] = {}
@@ -105,12 +117,12 @@ class record(Recorded):
     def __exit__(self, *_: object) -> None:
         try:
             self._end(clocks())
-        except BaseException:  # an interrupt: each step may be taken twice
+        except BaseException:  # an interrupt: every step of `_end` may run twice
             self._end(clocks())
             raise
 
     def _end(self, at: Clocks) -> None:
-        """Undo `_begin`, or the part of it that has run."""
+        """Undo `_begin`, also after only a part of it has run."""
         if recorder.is_owned_by(self._owner):
             self._tapping.remove()
             stop_launches()
@@ -121,27 +133,27 @@ class record(Recorded):
 
     def __del__(self) -> None:
         if getattr(self, "_frame", None) is not None and not sys.is_finalizing():
-            record.__exit__(self)  # an interrupt came ahead of it
+            record.__exit__(self)  # an interrupt came before `__exit__`
 
     def read(self) -> Recording:
-        """Return the recording, so far or in all."""
+        """Return the recorded data, up to now if the recording is still open."""
         return read(self.folder)
 
 
 def _remove_folder(folder: str, maker: int) -> None:
-    """Remove a temporary folder, which is not a forked child's."""
+    """Remove a temporary folder, but not in a forked child."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_open: weakref.ref[record] | None = None  # the recording of this process
+_open: weakref.ref[record] | None = None  # open recording of this process
 
 
 def _frame_of_with(caller: FrameType) -> FrameType | None:
-    """Return the frame of a `with` statement that calls `__enter__`.
+    """Return the frame of the calling `with` statement, or None for another caller.
 
-    None stands for another caller: an `ExitStack` returns while the recording goes on. The same is true
-    of a generator, which may be suspended.
+    `ExitStack` is another caller: it returns before the recording ends. A generator is treated as
+    another caller, too, because it may be suspended inside of the block.
     """
     code = caller.f_code
     name = opcode.opname[code.co_code[caller.f_lasti]] if caller.f_lasti >= 0 else ""
@@ -149,9 +161,9 @@ def _frame_of_with(caller: FrameType) -> FrameType | None:
 
 
 def _end_abandoned() -> None:
-    """End the open recording if its `with` block has been left.
+    """End the open recording if the program has left its `with` block.
 
-    An interrupt ahead of the first line of `__exit__` leaves it open.
+    An interrupt before the first line of `__exit__` leaves a recording open.
     """
     one = None if _open is None else _open()
     if one is None or one._frame is None:

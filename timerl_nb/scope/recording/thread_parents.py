@@ -1,6 +1,6 @@
-"""Threads and tasks of thread pools: the recording says which thread began or submitted each of them.
+"""Recording of parent threads: the starter of each thread, the submitter of each pool task.
 
-As the recording is read, `inherited` extends phases to these threads and tasks.
+When the recording is read, `phase_inheritance` extends phases to these threads and tasks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 from timerl_nb.scope.recording.recorder import begin_thread, hand, this_lane
 from timerl_nb.scope.wrappers.function_wrappers import Taps
 
-_NUMBER: Final = "_trl_scope_number"  # of a thread or task, among its attributes
+_NUMBER: Final = "_trl_scope_number"  # attribute of a thread or task: its number from `hand`
 _SUBMIT: Final = ("apply_async", "_map_async", "imap", "imap_unordered")
 
 
 def of_threads(taps: Taps, module: ModuleType) -> None:
-    """Threads: their lanes begin with them."""
+    """Wrap `threading.Thread`: a thread's timeline begins when it starts."""
     thread = module.Thread
     start, inside = thread.start, thread._bootstrap_inner
 
@@ -36,7 +36,7 @@ def of_threads(taps: Taps, module: ModuleType) -> None:
 
 
 def of_executors(taps: Taps, module: ModuleType) -> None:
-    """Tasks of `ThreadPoolExecutor`."""
+    """Wrap the tasks of `ThreadPoolExecutor`."""
     item = module._WorkItem
     made, run = item.__init__, item.run
 
@@ -54,7 +54,7 @@ def of_executors(taps: Taps, module: ModuleType) -> None:
 
 
 def of_pools(taps: Taps, module: ModuleType) -> None:
-    """Tasks of `multiprocessing.pool.ThreadPool`."""
+    """Wrap the tasks of `multiprocessing.pool.ThreadPool`."""
 
     def submitting(submit: Any) -> Any:
         @wraps(submit)
@@ -73,7 +73,7 @@ def of_pools(taps: Taps, module: ModuleType) -> None:
 
 
 def _run(number: int, function: Any, *args: Any, **named: Any) -> Any:
-    """Call the function of task `number`."""
+    """Call a function as the task with a number from `hand`."""
     lane = this_lane() if number else None
     if lane is None:
         return function(*args, **named)

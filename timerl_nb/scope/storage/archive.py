@@ -1,4 +1,4 @@
-"""A recording as one file, to share: `rec.save("ppo.scope.zip")`, or as a Parquet table where `pyarrow` is."""
+"""Export of a recording to one file: a zip archive, or a Parquet table with `pyarrow`."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from timerl_nb.scope.analysis.thread_timelines import Lanes
 from timerl_nb.scope.calibration.enabled_disabled_blocks import cpu_of
 from timerl_nb.scope.storage.event_format import NAME_BITS, NAME_MASK, NAMELESS, Kind, Library
 
-_OURS: Final = re.compile(r"\d+[.-].*")  # files of a process
+_OURS: Final = re.compile(r"\d+[.-].*")  # names of recording files begin with a process number
 
 
 def save(recording: Lanes, source: Path | None, path: str | os.PathLike[str]) -> Path:
-    """Write what was recorded as one file: see `Recorded.save`.
+    """Write a recording to one file; see `Recorded.save`.
 
     Args:
-        source: the folder, or a zip of it, that was read.
+        recording: the recording.
+        source: folder or zip file of the recording; None if it was not read from a file.
+        path: file to write.
     """
     path = user_path(path)
     ending = path.suffix.lower()
     if ending not in (".zip", ".parquet"):
         raise OptionError(
-            f"a recording is saved as a zip, or as Parquet, not as {path.name!r}.",
-            hint=f"save it as {path.with_suffix('.scope.zip').name!r}; .perfetto(path) writes a trace.",
+            f"{path.name!r} does not end in .zip or .parquet.",
+            hint=f"save as {path.with_suffix('.scope.zip').name!r}; .perfetto(path) writes a trace.",
         )
     if ending == ".zip" and (source is None or not source.exists()):
-        gone = "was not read from a folder" if source is None else f"was in {source}, which is gone"
+        gone = "has no folder" if source is None else f"was in {source}, but the folder is missing"
         raise ExecutionError(
-            f"this recording {gone}.", hint="record into a folder of your own, and save that."
+            f"this recording {gone}.",
+            hint="record into a named folder, and save before you delete it.",
         )
     with explain_os_errors(
         f"{path} cannot be written", hint="choose a folder that exists, with space left."
@@ -63,14 +66,14 @@ def _zip(folder: Path, into: IO[bytes]) -> None:
 
 
 def _parquet(recording: Lanes, into: IO[bytes]) -> None:
-    """A row for each edge, a group of rows for each lane: what it says, with names and libraries as words."""
+    """Write one row per event and one row group per thread, with names and libraries as words."""
     try:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise MissingPartError(
             "Parquet is written by pyarrow, which is not installed.",
-            hint="pip install pyarrow; or save a zip.",
+            hint="pip install pyarrow, or save as .zip.",
         ) from None
     numbers = ["process", "thread", "ts", "kind", "library", "name", "depth", "value"]
     sorts = [arrow.int64()] * 3 + [arrow.dictionary(arrow.int32(), arrow.string())] * 3

@@ -1,8 +1,9 @@
-"""What is recorded of a thread: a sequence of edges, each of which says what is on top of a stack from then on.
+"""Event format of recordings: begin and end events of calls, operations and phases.
 
-Three stacks run side by side: calls of native libraries, the user's operations, phases. An edge of 16 bytes holds
-what is on top of its own stack behind it, so that nothing is paired or sorted as it is read, and what was open
-when a process was killed is known. RL-Scope (paper 002, section 3.3) goes by events with a begin and an end.
+Every thread has three stacks: calls of native libraries, operations and phases. An event (16 bytes)
+stores the top of its stack after the event. A reader therefore needs no pairing or sorting, and
+knows the open entries of a killed process. RL-Scope (paper 002, section 3.3) stores complete
+intervals instead.
 """
 
 from __future__ import annotations
@@ -12,45 +13,50 @@ from typing import Final
 
 import numpy as np
 
-# ts: nanoseconds of CLOCK_MONOTONIC, stored last, so that 0 says "not written"; top: the library in the upper 8
-# bits, the name in the lower 24; depth: of the stack behind the edge.
+# ts: nanoseconds of CLOCK_MONOTONIC, stored last; 0 marks an unwritten event. top: library (upper 8
+# bits) and name (lower 24 bits). depth: stack depth after the event.
 EDGE = np.dtype([("ts", "<u8"), ("top", "<u4"), ("kind", "<u2"), ("depth", "<u2")])
 NAME_BITS = 24
 NAME_MASK: Final = (1 << NAME_BITS) - 1
-# What marks say: another thread or process may be woken; one has been started, or waited for, by number and name.
+# Names of marks: a wake-up of another thread or process, the start of a process, a wait for its
+# end.
 SENDS, STARTS, JOINS = "sends", "starts process ", "joins process "
 
 
 class Kind(IntEnum):
-    """What an edge changes."""
+    """Kind of an event."""
 
     CALL_ENTER = 0
     CALL_EXIT = 1
-    OPERATION_ENTER = 2  # `top` is an operation's name, its library 0
+    OPERATION_ENTER = 2  # `top` is the name of the operation, with library 0
     OPERATION_EXIT = 3
-    PHASE_ENTER = 4  # `top` is a phase's name
+    PHASE_ENTER = 4  # `top` is the name of the phase
     PHASE_EXIT = 5
-    OFF = 6  # what follows was not observed, up to ON: a block that calibrates
+    OFF = 6  # start of a disabled block, up to ON
     ON = 7
-    MARK = 8  # changes nothing: a moment, of which `top` is the name
-    # changes nothing: `top` is a coordinate (signed) of the point of what was entered last
+    MARK = 8  # a point in time, named by `top`; no effect on the stacks
+    # a signed coordinate (`top`) of the last launch; no effect on the stacks
     POINT = 9
-    # A block, of which a calibration is made (`blocks`): what stands in these three changes nothing.
-    BLOCK_ENTER = 10  # the thread's CPU time, in nanoseconds: `top`, and 16 bits more in `depth`
-    BLOCK_EXIT = 11  # the same at its end
-    TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
-    # Changes nothing: `top` calls of wrappers (`depth` 0) or operations (1) since the last edge were not written: they
-    # are of the library on top, or disabled.
+    # Blocks for the calibration of overhead (see `enabled_disabled_blocks`); no effect on the
+    # stacks.
+    BLOCK_ENTER = 10  # CPU time of the thread in nanoseconds: 32 bits in `top`, 16 more in `depth`
+    BLOCK_EXIT = 11  # same, at the end of the block
+    TALLY = 12  # follows BLOCK_EXIT: operation `top` ended `depth` times in the block
+    # Number (`top`) of unwritten wrapper calls (`depth` 0) or operations (`depth` 1) since the last
+    # event. Such calls are nested in a call of the same library, or in a disabled block. No effect
+    # on the stacks.
     PASSED = 13
-    # The next five are in files alone: reading turns them into other edges and fields of lanes.
-    BLOCKED = 14  # the thread was blocked in Python up to this moment, in nanoseconds: `top`, and 16 bits more in `depth`
-    ENDED = 15  # the thread has ended; `top` is the number of edges before this one
-    # While calls were disabled: `top` is a library entered and the operation's name, `depth` the library left, or
-    # `MISSED_OPERATION` where it counts how often the operation was entered. COUNT follows, whose `top` says how often.
+    # The kinds below occur in files only; the reader converts them.
+    # wait in Python code up to this time: nanoseconds in `top`, 16 more bits in `depth`
+    BLOCKED = 14
+    ENDED = 15  # end of the thread; `top` is the number of earlier events
+    # Calls in disabled blocks: `top` has the entered library and the operation, `depth` the left
+    # library, or `MISSED_OPERATION` for entries of the operation itself. The next event, COUNT, has
+    # the number in `top`.
     MISSED = 16
     COUNT = 17
-    HANDS = 18  # this thread starts a thread or submits a task, which is number `top`
-    TAKES = 19  # this thread begins with number `top`
+    HANDS = 18  # this thread starts a thread or submits a task with number `top`
+    TAKES = 19  # this thread starts to run the thread or task with number `top`
 
 
 NAMELESS: Final = (
@@ -63,16 +69,18 @@ NAMELESS: Final = (
     Kind.COUNT,
     Kind.HANDS,
     Kind.TAKES,
-)  # of which `top` is no name
-MISSED_OPERATION: Final = 0xFFFF  # `depth` of `MISSED`
-RENEWED: Final = 10_000_000  # is added to the number of a process or a thread for each earlier one of the same id
-# In `top` of phases: the phase was opened by the thread that began this one, or submitted its task.
+)  # kinds without a name in `top`
+MISSED_OPERATION: Final = 0xFFFF  # value of `depth` in `MISSED`
+# added to the number of a process or thread for each earlier one with the same system id
+RENEWED: Final = 10_000_000
+# Bit of `top` in phase events: the phase was opened by the parent thread or the submitter of the
+# task.
 INHERITED: Final = 1 << NAME_BITS
-CPU_MOST: Final = (1 << 48) - 1  # nanoseconds that fit into `top` and `depth`
+CPU_MOST: Final = (1 << 48) - 1  # largest number of nanoseconds in `top` and `depth`
 
 
 class Library(IntEnum):
-    """Whose code runs: what is on top of the stack of calls."""
+    """Category of the running code: the top of the call stack."""
 
     PYTHON = 0
     BACKEND = 1

@@ -1,4 +1,4 @@
-"""What JSON in the files of a recording must hold, before anything is made of it."""
+"""Validation of JSON in recording files."""
 
 from __future__ import annotations
 
@@ -18,32 +18,39 @@ NUMBER: Final = (int, float)
 def of_version(
     about: Any, versions: Sequence[int], shape: Mapping[str, Any], path: object
 ) -> dict[str, Any]:
-    """The fields of what a file says, of one of some versions and a shape.
+    """Return the fields of a JSON object after a check of its version and shape.
+
+    Args:
+        about: parsed JSON value.
+        versions: supported versions.
+        shape: expected fields; see `fits`.
+        path: file name for messages.
 
     Raises:
-        ValueError: it is of another shape.
-        ExecutionError: it is of another version.
+        ValueError: a field is missing or has another shape.
+        ExecutionError: the version is not supported.
     """
     if not isinstance(about, dict) or "version" not in about:
-        raise ValueError("it does not say of which version it is")
+        raise ValueError("it has no version")
     if about["version"] not in versions:
         raise ExecutionError(
-            f"{path} is of version {about['version']!r}; this is read here: {', '.join(map(str, versions))}.",
-            hint="read it with the TimeRL-nb that wrote it.",
+            f"{path} has version {about['version']!r}; supported: {', '.join(map(str, versions))}.",
+            hint="read it with the TimeRL-nb version of the recording.",
         )
     for name, one in shape.items():
         if not fits(about.get(name), one):
-            said = "is not what it should be" if name in about else "is missing"
+            said = "has an invalid value" if name in about else "is missing"
             raise ValueError(f"{name!r} {said}")
     return {name: about[name] for name in shape}
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """Whether a value is of a shape.
+    """Return whether a value has a shape.
 
     Args:
-        shape: a type; None; `[shape]` of a list, `{type: shape}` of an object of any keys, `{"key": shape, ...}` of one
-            that has these; or a tuple of shapes, one of which it is.
+        value: parsed JSON value.
+        shape: a type; None; `[shape]` for a list; `{type: shape}` for an object with any keys;
+            `{"key": shape, ...}` for an object with these keys; or a tuple of alternative shapes.
     """
     match shape:
         case type():
@@ -64,10 +71,14 @@ def fits(value: Any, shape: Any) -> bool:
 
 
 def content_of(path: Traversable, most: int) -> bytes:
-    """Return the content of a file of a recording, in a folder or a zip.
+    """Return the content of a recording file, in a folder or a zip file.
+
+    Args:
+        path: the file.
+        most: maximum size in bytes.
 
     Raises:
-        OSError: the file is no regular one, has more than `most` bytes, or cannot be read.
+        OSError: the file is not a regular file, is larger than `most`, or cannot be read.
     """
     if isinstance(path, Path):
         return read_regular(path, most)
@@ -79,12 +90,12 @@ def content_of(path: Traversable, most: int) -> bytes:
 
 
 def cause(error: Exception) -> str:
-    """What an error says of a file, as a part of a sentence."""
+    """Return the reason of an error as part of a sentence."""
     match error:
         case OSError() if error.strerror:
             return error.strerror
         case KeyError():
             return f"{error} is missing"
         case json.JSONDecodeError() | UnicodeDecodeError():
-            return "it is no JSON, or was cut off"
+            return "it is not valid JSON, or it is truncated"
     return str(error) or type(error).__name__

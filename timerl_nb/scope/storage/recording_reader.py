@@ -1,4 +1,4 @@
-"""A recording, read from its folder, also of processes that were killed while they wrote it."""
+"""Reader of recordings, also of processes killed during the recording."""
 
 from __future__ import annotations
 
@@ -56,12 +56,27 @@ _LINE: Final = (
 
 
 def read(folder: str | os.PathLike[str]) -> Recording:
-    """The lanes of all processes in a folder, or in a zip of it, under one table of names, and what devices ran.
+    """Read a recording from its folder, or from a zip file of the folder.
 
-    An edge that was being written as its process was killed is left out, and so is a last line of names.
+    An incomplete last event or name of a killed process is ignored.
+
+    Args:
+        folder: the folder or zip file.
+
+    Returns:
+        The events of all processes under one name table, and the operations of devices.
 
     Raises:
-        ExecutionError: it is no recording, one of another version, or was changed or cut short; the file is named.
+        ExecutionError: there is no recording, it has an unsupported version, or a file is damaged;
+            the message names the file.
+
+    Example:
+        >>> with trl.scope.record("run"):
+        ...     with trl.scope.operation("inference"):
+        ...         total = sum(range(100))
+        >>> recording = trl.scope.read("run")
+        >>> "inference" in recording.names
+        True
     """
     with _open_recording(user_path(folder)) as there:
         return _read(there, user_path(folder))
@@ -69,30 +84,32 @@ def read(folder: str | os.PathLike[str]) -> Recording:
 
 @contextmanager
 def _open_recording(path: Path) -> Iterator[Traversable]:
-    """A folder, or the inside of a zip."""
+    """Return the folder, or the root of the zip file."""
     if not path.is_file():
         yield path
         return
     try:
         with zipfile.ZipFile(path) as archive:
-            inside = list(zipfile.Path(archive).iterdir())  # of a zip of the folder, that
+            # the zip file may contain the folder itself
+            inside = list(zipfile.Path(archive).iterdir())
             is_folder = len(inside) == 1 and inside[0].is_dir()
             yield inside[0] if is_folder else zipfile.Path(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ExecutionError(
-            f"{path} is no zip of a recording, or is damaged: {cause(error)}.", hint=HOW
+            f"{path} is not a zip file of a recording, or is damaged: {cause(error)}.", hint=HOW
         ) from None
 
 
 def _read(folder: Traversable, source: Path) -> Recording:
     try:
         files = sorted(folder.iterdir(), key=lambda path: path.name)
-    except OSError:  # it is no folder, or none that may be read
+    except OSError:  # not a folder, or no permission
         files = []
     manifests = [path for path in files if MANIFEST.fullmatch(path.name)]
     if not manifests:
         raise ExecutionError(
-            f"there is no recording in {source}.", hint="name a recorded folder, or a zip of one."
+            f"{source} contains no recording.",
+            hint="pass the folder of a recording, or a zip file of it.",
         )
     segments: dict[tuple[int, int], dict[int, Traversable]] = {}
     for path in files:
@@ -156,7 +173,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
 
 
 def _size(version: int, most: int, number: int) -> int:
-    """Bytes of a thread's segment."""
+    """Return the size of a segment in bytes."""
     return most if version < 3 else size_of(number, most)
 
 
@@ -167,12 +184,20 @@ def _manifest(path: Traversable) -> Mapping[str, Any]:
         return {**found, "version": about["version"]}
     except (OSError, ValueError) as error:
         raise ExecutionError(
-            f"{path} is no manifest of a recording: {cause(error)}.", hint=HOW
+            f"{path} is not a valid manifest of a recording: {cause(error)}.", hint=HOW
         ) from None
 
 
 class _NameRecords(NamedTuple):
-    """Names by number, names of threads, operations of launches, costs of recording (medians), and ends of lanes."""
+    """Content of a `.names` file.
+
+    Attributes:
+        names: names by number.
+        threads: names of threads.
+        launches: operation ids of each kernel launch.
+        costs: costs of recording in nanoseconds (medians).
+        lanes: final records of the threads still running at the end.
+    """
 
     names: list[str]
     threads: dict[int, str]
@@ -182,15 +207,15 @@ class _NameRecords(NamedTuple):
 
 
 def _read_messages(path: Traversable) -> _NameRecords:
-    """What a process has said beside its edges; a last line without its end was being written."""
+    """Read the `.names` file of a process; an incomplete last line is ignored."""
     try:
         *lines, _ = content_of(path, LONGEST_TEXT).split(b"\n")
         found = [parse_json(line) for line in lines]
         if not fits(found, [_LINE]):
-            raise ValueError("a line of it is none that is written")
+            raise ValueError("a line has an unknown format")
     except (OSError, ValueError) as error:
         raise ExecutionError(
-            f"{path} has no names of a recording: {cause(error)}.", hint=HOW
+            f"{path} is not a valid name table of a recording: {cause(error)}.", hint=HOW
         ) from None
     costs: dict[str, list[float]] = {}
     for kind, ns in (one for line in found for one in line.get("costs", {}).items()):
@@ -205,11 +230,11 @@ def _read_messages(path: Traversable) -> _NameRecords:
 
 
 def _remap_names(edges: Array, numbers: Array, folder: Traversable) -> Array:
-    """The edges by the names of all processes."""
+    """Return the events with numbers of the common name table."""
     named = ~np.isin(edges["kind"], NAMELESS)
     name = np.where(named, edges["top"] & NAME_MASK, 0)
     if int(name.max()) >= len(numbers):
-        raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=HOW)
+        raise ExecutionError(f"events in {folder} refer to missing names.", hint=HOW)
     made = edges.copy()
     renamed = edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
     made["top"] = np.where(named, renamed, edges["top"])

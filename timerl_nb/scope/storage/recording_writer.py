@@ -1,16 +1,18 @@
-"""The files of a recording: lanes as mapped segments, names as lines, a manifest for each process.
+"""Files of a recording: event segments, name tables and manifests.
 
-    10-17-0.edges   process 10, thread 17, its first segment: edges, the rest of it zeros
-    10.names        a line of JSON for each name, ahead of its first use; for the name of each thread, the operations of each
-                    launch of a compiled program, the cost of recording in a tight loop, in nanoseconds; and, at the
-                    end, for the number of edges of each thread
-    10.json         the recorder, and the clocks at both ends
+Each thread has event segments; each process has a name table and a manifest::
 
-The numbers are those of the system. A process (or thread) gets `RENEWED` more for each earlier one of the same
-number in the folder: `os.execv` keeps the number, and the system uses numbers again.
+    10-17-0.edges   process 10, thread 17, first segment: events, followed by zeros
+    10.names        JSON lines: each name before its first use, names of threads, operations of launches,
+                    costs of recording in nanoseconds; at the end, the number of events of each thread
+    10.json         manifest: the recorder, and the clocks at start and end
 
-A mapped file survives the process without any flush. A segment is reserved before it is written to: a sparse one
-would end the program by SIGBUS on a full disk. The first segment of a thread is small, each further one twice as large.
+File names contain the ids of the system. For each earlier process (or thread) with the same id in
+the folder, `RENEWED` is added: `os.execv` keeps the id, and the system reuses ids.
+
+Segments are memory-mapped, so events survive a killed process without a flush. The disk space of a
+segment is reserved first, because writing to a sparse file on a full disk ends the program by
+SIGBUS. Segments grow by a factor of two.
 """
 
 from __future__ import annotations
@@ -32,26 +34,27 @@ from typing import Any, Final
 from timerl_nb.base.atomic_files import write_whole
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, RENEWED
 
-# 1 has no counts of passed calls; up to 2 all segments have one size, and the kinds from BLOCKED on are missing
+# Version 1 has no PASSED events. Versions 1 and 2 have segments of equal size, and no kinds from
+# BLOCKED on.
 VERSION: Final = 3
 MANIFEST: Final = re.compile(r"\d+\.json")
-SEGMENT: Final = 1 << 20  # bytes, of the largest ones
-FIRST: Final = 1 << 12  # of the first one
-LONGEST: Final = 1_000  # characters of a name that are kept
+SEGMENT: Final = 1 << 20  # bytes of the largest segments
+FIRST: Final = 1 << 12  # bytes of the first segment
+LONGEST: Final = 1_000  # maximum number of characters in a name
 _MOST_NAMES: Final = 1 << NAME_BITS
 _VERSIONS: Final = ("gymnasium", "jax", "mujoco", "numpy", "stable_baselines3", "torch")
 
 
 def size_of(number: int, most: int) -> int:
-    """Bytes of a thread's segment, at most `most`."""
+    """Return the size in bytes of a thread's segment; at most `most`."""
     return min(most, FIRST << min(number, 32))
 
 
 class Segments:
-    """Makes the files of one thread, one after the other.
+    """Factory of the segment files of one thread.
 
     Args:
-        stem: their path without number and ending.
+        stem: path of the files without number and suffix.
     """
 
     def __init__(self, stem: Path) -> None:
@@ -59,10 +62,10 @@ class Segments:
         self._closed = False
 
     def __call__(self) -> mmap.mmap:
-        """The next segment, mapped.
+        """Create and map the next segment.
 
         Raises:
-            OSError: there is no room for it.
+            OSError: the disk is full.
         """
         size = size_of(self._number, SEGMENT)
         if self._closed:
@@ -82,10 +85,10 @@ class Segments:
         return made
 
     def close(self, edges: int) -> None:
-        """Shrink the last segment of a thread that has written so many edges, and is done."""
+        """Truncate the last segment after the thread's last event, number `edges`."""
         self._closed = True
         if self._number:
-            with suppress(OSError):  # the folder may be gone
+            with suppress(OSError):  # the folder may have been deleted
                 os.truncate(self._path(self._number - 1), edges * EDGE.itemsize - self._before)
 
     def _path(self, number: int) -> Path:
@@ -103,11 +106,11 @@ def _reserve(file: int, size: int) -> None:
 
 
 class NameTable:
-    """Numbers for names, from 1 on, each on the disk ahead of its first use.
+    """Numbers of names, from 1 on; each name is on disk before its first use.
 
     Attributes:
-        numbers: of the names that have one.
-        process: the number of this process in the folder.
+        numbers: number of each known name.
+        process: number of this process in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -116,11 +119,14 @@ class NameTable:
         self.process, self._path = _new_process(folder)
 
     def remove(self) -> None:
-        """Take the file away: nothing is recorded."""
+        """Delete the file if the recording could not begin."""
         self._path.unlink()
 
     def number(self, name: str) -> int:
-        """The number of a name; of the last one there can be all further ones."""
+        """Return the number of a name.
+
+        If the table is full, all new names share the last number.
+        """
         found = self.numbers.get(name)
         if found is not None:
             return found
@@ -131,7 +137,7 @@ class NameTable:
             return self.numbers.get(name, _MOST_NAMES - 1)
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Say something else of the process, in a line of its own."""
+        """Write a JSON line about the process."""
         with self._lock:
             self._add(line)
 
@@ -141,14 +147,14 @@ class NameTable:
 
 
 def _new_process(folder: Path) -> tuple[int, Path]:
-    """The number of this process, and its new file of names."""
+    """Return the number of this process, and the path of its new name table."""
     number = os.getpid()
     while True:
         path = folder / f"{number}.names"
         try:
             path.touch(exist_ok=False)
             return number, path
-        except FileExistsError:  # of an earlier process with the same id
+        except FileExistsError:  # an earlier process had the same id
             number += RENEWED
 
 
@@ -156,7 +162,7 @@ Clocks = dict[str, int]
 
 
 def clocks() -> Clocks:
-    """Both clocks at one moment, and the CPU time that the process has spent, in nanoseconds."""
+    """Return both clocks at one moment, and the CPU time of the process, in nanoseconds."""
     cpu = time.process_time_ns()
     return {"monotonic": monotonic_ns(), "wall": time.time_ns(), "cpu": cpu}
 
@@ -170,11 +176,16 @@ def write_manifest(
     end: Clocks | None = None,
     alive: Sequence[int] = (),
 ) -> None:
-    """Say who records, and since when; and, where that has ended, until when, and the threads that were there then.
+    """Write the manifest of a process, at the start and again at the end of the recording.
 
     Args:
-        process: its number in the folder.
-        made_by: the process that made this one, and the thread of it that forked it, or 0.
+        folder: folder of the recording.
+        process: number of the process in the folder.
+        recorder: "c" or "python".
+        made_by: number of the parent process, and its forking thread or 0.
+        begin: clocks at the start.
+        end: clocks at the end; None while the recording is open.
+        alive: numbers of the threads still running at the end.
     """
     about = {
         "version": VERSION,
@@ -195,7 +206,7 @@ def write_manifest(
 
 
 def _made_by() -> dict[str, str]:
-    """What decides how long things take, but for the program: the machine, and versions of libraries."""
+    """Return the machine and the versions of libraries, because overhead depends on them."""
     loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in _VERSIONS}
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores",

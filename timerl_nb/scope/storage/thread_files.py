@@ -1,4 +1,4 @@
-"""Reading the files of one thread: its edges as they were written, and its lane."""
+"""Reader of the segment files of one thread."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from timerl_nb.scope.storage.event_format import (
 )
 from timerl_nb.scope.storage.json_validation import cause, content_of
 
-HOW: Final = "record anew, or read the folder as it was recorded."
+HOW: Final = "record again, or restore the original folder."
 _WITH_IT: Final = 3
 _FILE_ALONE: Final = [kind for kind in Kind if kind >= Kind.BLOCKED]
 
 
 @dataclass(frozen=True)
 class Last:
-    """The end of a lane, if its thread went on as the recording ended.
+    """Final record of a thread still running at the end of the recording.
 
     Attributes:
-        edges: how many were written.
-        blocked: nanoseconds for which the thread was blocked at the end.
+        edges: number of written events.
+        blocked: nanoseconds of a wait at the end.
         missed: counts of unwritten calls and operations, as in `Lane.missed`.
     """
 
@@ -48,14 +48,15 @@ class Last:
 def read_edges(
     paths: Mapping[int, Traversable], size_of: Callable[[int], int], last: Last | None
 ) -> Array:
-    """The edges of a thread's segments in order, up to the last whole one.
+    """Return the events of a thread's segments in order, up to the last complete one.
 
     Args:
-        paths: by the number of the segment.
-        size_of: bytes of a segment, by its number.
+        paths: files by number of the segment.
+        size_of: returns the size in bytes of a segment.
+        last: final record; None if the thread or process ended earlier.
 
     Raises:
-        ExecutionError: a file is missing, damaged or cut short.
+        ExecutionError: a file is missing, damaged or truncated.
     """
     parts: list[Array] = []
     short = False
@@ -70,10 +71,10 @@ def read_edges(
         is_last = k == max(paths)
         short = len(content) < size_of(k)
         if k != len(parts) or (not is_last and (short or len(whole) < len(edges))):
-            missing = "lacks one before it" if k != len(parts) else "is not the last, and not whole"
+            missing = "has no previous segment" if k != len(parts) else "is truncated"
             raise ExecutionError(f"{path} {missing}.", hint=HOW)
         if edges["ts"][len(whole) :].any():
-            raise ExecutionError(f"{path} has a gap behind edge {len(whole)}.", hint=HOW)
+            raise ExecutionError(f"{path} has a gap after event {len(whole)}.", hint=HOW)
         parts.append(whole)
     edges = np.concatenate(parts)
     path = paths[max(paths)]
@@ -81,15 +82,15 @@ def read_edges(
     written = 0 if last is None else last.edges
     if len(ended):
         at = int(ended[0])
-        # edges of a wait and of passed calls are written with it
+        # up to three events of a wait and of passed calls are written together with ENDED
         is_cut = at + 1 != len(edges) or (at - int(edges["top"][at])) & 0xFFFFFFFF > _WITH_IT
     else:
-        # a file is empty if its process was killed as it was made
+        # the process may have been killed right after it created the file
         is_cut = len(edges) < written or (short and bool(len(parts[-1])))
     if is_cut:
         of = f" of {written:,}" if written else ""
         raise ExecutionError(
-            f"{path} is cut short behind {format_count(len(edges), 'edge')}{of}.", hint=HOW
+            f"{path} is truncated after {format_count(len(edges), 'event')}{of}.", hint=HOW
         )
     _check(edges, paths[0])
     return edges
@@ -103,16 +104,19 @@ def _check(edges: Array, path: Traversable) -> None:
     wrong = np.concatenate([np.flatnonzero(kind > max(Kind)), back, unknown])
     if len(wrong):
         at = int(wrong.min())
-        why = f": there is no library {library[at]}" if at in unknown else ""
-        raise ExecutionError(f"{path} is damaged at edge {at} of its thread{why}.", hint=HOW)
+        why = f": unknown library {library[at]}" if at in unknown else ""
+        raise ExecutionError(f"{path} is damaged at event {at} of its thread{why}.", hint=HOW)
 
 
 def lane_of(lane: Lane, last: Last | None) -> Lane:
-    """A lane without the edges that only files have.
+    """Convert the file-only events of a timeline.
 
     Args:
-        lane: as written, and with the calls that a tracer saw; up to its known end.
-        last: of a thread that went on as the recording ended.
+        lane: timeline as written, with the calls from device traces.
+        last: final record; None if the thread or process ended earlier.
+
+    Returns:
+        A timeline with waits in `blocked` and unwritten calls in `missed`.
     """
     edges = lane.edges
     at = np.flatnonzero(edges["kind"] == Kind.BLOCKED)
@@ -123,10 +127,10 @@ def lane_of(lane: Lane, last: Last | None) -> Lane:
     missed = Counter[tuple[int, int, int]](last.missed if last is not None else {})
     for k in np.flatnonzero(edges["kind"] == Kind.MISSED).tolist():
         top, left = int(edges["top"][k]), int(edges["depth"][k])
-        if k + 1 < len(edges):  # else the process was killed in between
+        if k + 1 < len(edges):  # otherwise the process was killed in between
             missed[top & NAME_MASK, left, top >> NAME_BITS] += int(edges["top"][k + 1])
     hidden = np.isin(edges["kind"], _FILE_ALONE)
-    if len(edges) and hidden[0]:  # the lane begins there
+    if len(edges) and hidden[0]:  # the timeline must not lose its first event
         edges = edges.copy()
         edges[0] = edges["ts"][0], 0, Kind.MARK, 0
         hidden[0] = False
@@ -140,10 +144,11 @@ def lane_of(lane: Lane, last: Last | None) -> Lane:
 def missed_of(
     rows: Sequence[Sequence[int | str]], number: Callable[[str], int]
 ) -> dict[tuple[int, int, int], int]:
-    """Counts of calls and operations in disabled blocks at the end of a recording, as in `Lane.missed`.
+    """Convert counts of calls and operations in disabled blocks to the format of `Lane.missed`.
 
     Args:
-        rows: the operation, `ENTERED` or `LIBRARIES * left + entered`, and how often.
+        rows: operation, `ENTERED` or `LIBRARIES * left + entered`, and count.
+        number: returns the number of a name.
     """
     found: dict[tuple[int, int, int], int] = {}
     for operation, which, count in rows:
@@ -154,4 +159,4 @@ def missed_of(
     return found
 
 
-_LIBRARIES: Final = 8  # pure.LIBRARIES, without which files are read
+_LIBRARIES: Final = 8  # python_recorder.LIBRARIES; files are read without the recorder

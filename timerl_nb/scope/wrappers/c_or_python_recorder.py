@@ -1,4 +1,4 @@
-"""What writes lanes and taps functions: in C, where that was built as the project was installed, or in Python."""
+"""Choice of the recorder: the C extension if installation has built it, else Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.scope.wrappers import python_recorder
 
 
 def _load_recorder() -> Any:
-    """The one in C; the one in Python where it was not built, or of another source than is here now."""
+    """Return the C recorder, or the Python recorder if the extension is missing or out of date."""
     try:
         found: Any = importlib.import_module("timerl_nb.scope.wrappers._tap")
     except ImportError:
@@ -20,7 +20,7 @@ def _load_recorder() -> Any:
     source = Path(__file__).with_name("_tap.c")
     if source.exists() and getattr(found, "SOURCE", None) != zlib.crc32(source.read_bytes()):
         warn(
-            "the recorder in C was built from an older source: the one in Python is used, which is slower.",
+            "the C recorder was built from an older source; the slower Python recorder is used.",
             hint="install the project again (make setup).",
         )
         return python_recorder

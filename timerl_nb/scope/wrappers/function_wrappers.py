@@ -1,7 +1,8 @@
-"""Taps: callables around native functions, set where these are looked up, which record their calls.
+"""Installation and removal of function wrappers around native functions.
 
-Where nothing is recorded a tap (`pure`) calls through; `Taps.remove_all` puts back what was there. (RL-Scope, paper 002,
-section 3.2, wraps functions by scripts that write modules.)
+A wrapper records a call and passes it on. `Taps` replaces functions in modules and classes, and
+`Taps.remove_all` restores them. RL-Scope (paper 002, section 3.2) generates wrapper modules
+instead.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from timerl_nb.scope.recording.annotations import guess, operation
 from timerl_nb.scope.storage.event_format import Library
 from timerl_nb.scope.wrappers import c_or_python_recorder, python_recorder
 
-# What is native by its type, and by the name of its type, where that is some library's own.
+# Types of native functions, and names of library-specific ones.
 _NATIVE: Final = (types.BuiltinFunctionType, types.MethodDescriptorType)
 _NATIVE_BY_NAME: Final = frozenset(
     (
         "PjitFunction",
-        "_ArrayFunctionDispatcher",  # NumPy's functions, and
+        "_ArrayFunctionDispatcher",  # NumPy functions
         "ufunc",
         "cython_function_or_method",
         "instancemethod",
@@ -32,7 +33,7 @@ _MISSING: Final = object()
 
 
 def is_tap(thing: Any) -> bool:
-    """Whether something is a tap, of either recorder."""
+    """Return whether an object is a wrapper of the C or the Python recorder."""
     kind = type(thing)
     return kind in _TAPS or (
         kind is types.FunctionType and thing.__code__ in python_recorder.FUNCTIONS
@@ -47,43 +48,44 @@ _TAPS: Final = {
 
 
 def unwrap_function(thing: Any) -> Any:
-    """What a tap is around; anything else as it is."""
+    """Return the function inside of a wrapper, or the object itself if it is no wrapper."""
     return thing._function if is_tap(thing) else thing
 
 
 def is_native(thing: Any) -> bool:
-    """Whether a call of something runs native code, and nothing is tapped already."""
+    """Return whether an object is a native function without a wrapper."""
     kind = type(thing)
     return kind in _NATIVE or kind.__name__ in _NATIVE_BY_NAME
 
 
 class Taps:
-    """What is tapped now, and what was there before.
+    """Set of installed wrappers, with the replaced objects.
 
     Attributes:
-        matchers: each makes a tap of what some module binds, where that is to be tapped.
-        undo: is called as the taps go off.
+        matchers: functions from an object of a module to its wrapper, or None for no wrapper.
+        undo: called when the wrappers are removed.
     """
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], object]] = []
         self._before: list[tuple[Any, str, Any, Any]] = []
         self.matchers: list[Callable[[Any], Any]] = []
-        self._made: dict[int, tuple[Any, Any]] = {}  # by a function's id, that and what stands in
-        self._can_be_bound = False  # whether a tap has ever been made
+        # by id of a function: the function and its wrapper
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._can_be_bound = False  # whether any wrapper has been created
 
     def replace(self, owner: Any, name: str, thing: Any) -> bool:
-        """Have an attribute of a module or class be something else; False where that cannot be."""
+        """Replace an attribute of a module or class; return False if it cannot be replaced."""
         before = vars(owner).get(name, _MISSING)
         try:
             setattr(owner, name, thing)
-        except (AttributeError, TypeError):  # of an immutable type
+        except (AttributeError, TypeError):  # an immutable type
             return False
         self._before.append((owner, name, thing, before))
         return True
 
     def get_or_make(self, function: Any, name: str, library: Library, **how: Any) -> Any:
-        """The tap of a function, made by `tap` where there is none yet."""
+        """Return the wrapper of a function; create it at the first call."""
         if id(function) not in self._made:
             self._made[id(function)] = function, self.tap(function, name, library, **how)
         return self._made[id(function)][1]
@@ -96,12 +98,17 @@ class Taps:
         *,
         guessed: str | Callable[[], operation] | None = None,
     ) -> Any:
-        """A tap of a function that is not remembered: it goes when its user lets go of it.
+        """Return a new wrapper; no reference is stored, so its user decides how long it lives.
 
-        It binds to instances where the function does: `jax.jit` decorates methods, and `time.sleep` in a class is none.
+        The wrapper binds to instances if the function does, like a method decorated with `jax.jit`.
+        Functions such as `time.sleep` do not bind as class attributes.
 
         Args:
-            guessed: the operation that a call is, where no other is open, or what says so as it is called; None for none.
+            function: function to wrap.
+            name: name of the calls in the recording.
+            library: category of the calls.
+            guessed: operation to open around a call if no operation is open, or a function
+                returning one; None for no operation.
         """
         self._can_be_bound = True
         kind = "MethodTap" if hasattr(type(function), "__get__") else "Tap"
@@ -109,7 +116,7 @@ class Taps:
         return getattr(c_or_python_recorder.module, kind)(self, function, name, library, opened)
 
     def module(self, module: types.ModuleType, library: Library) -> None:
-        """Tap the native functions of a module, and the methods of its native classes."""
+        """Wrap the native functions of a module and the methods of its native classes."""
         for name, thing in list(vars(module).items()):
             if isinstance(thing, type) and thing.__module__ == module.__name__:
                 self.methods(thing, library)
@@ -117,7 +124,7 @@ class Taps:
                 self.get_or_make(thing, f"{module.__name__}.{name}", library)
 
     def methods(self, cls: type, library: Library) -> None:
-        """Tap the native methods of a class that says so itself, as far as it can be changed."""
+        """Wrap the native methods of a class, unless the class is immutable."""
         for name, thing in list(vars(cls).items()):
             if is_native(thing) and (not name.startswith("__") or name == "__call__"):
                 tap = self.get_or_make(thing, f"{cls.__qualname__}.{name}", library)
@@ -131,7 +138,7 @@ class Taps:
         library: Library,
         guessed: str | Callable[[], operation] | None = None,
     ) -> None:
-        """Tap one function of a class or module, native or not."""
+        """Wrap one function of a class or module, native or not."""
         thing = vars(owner).get(name)
         if callable(thing) and unwrap_function(thing) is thing:
             where = f"{owner.__module__}." if isinstance(owner, type) else ""
@@ -140,7 +147,7 @@ class Taps:
             self.replace(owner, name, tap)
 
     def stand_in(self, function: Any, other: Any) -> None:
-        """Have something else be called instead of a function, wherever a module binds that."""
+        """Replace a function by `other` in all modules."""
         self._can_be_bound = True
         self._made[id(function)] = (
             function,
@@ -148,7 +155,7 @@ class Taps:
         )
 
     def rebind(self) -> None:
-        """Set taps where their functions are bound, in all modules that there are."""
+        """Install the wrappers in all modules with a reference to a wrapped function."""
         if not self._made and not self.matchers:
             return
         for module, name, thing in _module_bindings():
@@ -164,7 +171,7 @@ class Taps:
         return bool(self._before)
 
     def remove_all(self) -> None:
-        """Put back what was there, as it was; what somebody else has set since stays."""
+        """Restore the replaced attributes, unless the program has changed them since."""
         while self.undo:
             self.undo.pop()()
         while self._before:
@@ -176,15 +183,16 @@ class Taps:
             else:
                 setattr(owner, name, before)
         for module, name, thing in _module_bindings() if self._can_be_bound else ():
-            if is_tap(thing) and thing._taps is self:  # bound since
+            # the program stored a reference to the wrapper
+            if is_tap(thing) and thing._taps is self:
                 setattr(module, name, thing._function)
         self.matchers.clear()
-        # taps of what is there as long as its library are used again: `torch.compile` knows them by their ids
+        # keep wrappers of permanent functions: `torch.compile` identifies functions by id
         self._made = {k: made for k, made in self._made.items() if type(made[0]) in _NATIVE}
 
 
 def _module_bindings() -> Iterator[tuple[types.ModuleType, str, Any]]:
-    """All that modules bind."""
+    """Yield all attributes of all imported modules."""
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):
             for name, thing in list(vars(module).items()):

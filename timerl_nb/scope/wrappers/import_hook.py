@@ -17,25 +17,28 @@ Libraries: TypeAlias = Mapping[str, Callable[[Taps, Any], None]]
 
 
 def wrap_library(taps: Taps, which: Libraries, name: str, module: Any) -> None:
-    """Wrap the functions of a library, as far as the module has them: a program may have replaced it."""
+    """Wrap the functions of a library. A replaced or incomplete module gives a warning."""
     try:
         which[name](taps, module)
-    except Exception as error:  # the program goes on
-        warn(f"calls of {name} are not all told apart: {cause(error)}.")
+    except Exception as error:  # the program continues
+        warn(
+            f"some calls of {name} are not recorded separately: {cause(error)}.",
+            hint=f"put an operation around calls of {name}.",
+        )
 
 
 class ImportHook:
-    """A finder of modules, to wrap libraries as soon as they are imported."""
+    """Module finder that wraps the functions of a library right after its import."""
 
     def __init__(self, taps: Taps, which: Libraries) -> None:
         self._taps, self._which = taps, which
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec that others find, whose loader also taps."""
+        """Return the spec from the other finders, with a `_Loader` around its loader."""
         if name not in self._which:
             return None
         for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)  # Python skips finders without it
+            find = getattr(finder, "find_spec", None)  # Python skips finders without this method
             if finder is self or find is None or (spec := find(name, path, target)) is None:
                 continue
             if _can_execute(spec.loader):
@@ -45,12 +48,15 @@ class ImportHook:
 
 
 def _can_execute(loader: Any) -> bool:
-    """Whether a loader has both methods called by `_Loader`; Python also takes one with `load_module` alone."""
+    """Return whether a loader has both methods called by `_Loader`.
+
+    Old loaders have only `load_module`.
+    """
     return hasattr(loader, "exec_module") and hasattr(loader, "create_module")
 
 
 class _Loader(Loader):
-    """Loads a module as another loader does, and taps it."""
+    """Loader around another loader; installs wrappers after the import."""
 
     def __init__(self, loader: Any, taps: Taps, which: Libraries) -> None:
         self._loader, self._taps, self._which = loader, taps, which

@@ -1,6 +1,6 @@
-"""Functions to wrap in each library during a recording, whether it is imported before or later.
+"""List of the functions to wrap in each supported library, imported before or during the recording.
 
-Nothing is imported here: a library that a program does without is not there.
+This module imports no such library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from timerl_nb.scope.wrappers import c_or_python_recorder, pytorch_wrappers
 from timerl_nb.scope.wrappers.function_wrappers import Taps, is_native, unwrap_function
 from timerl_nb.scope.wrappers.import_hook import ImportHook, Libraries, wrap_library
 
-SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
+SIMULATION: Final = "simulation"  # name of the operation around steps and resets of an environment
 _RECEIVES: Final = (
     "accept",
     "connect",
@@ -43,7 +43,7 @@ _OPERATOR: Final = re.compile(
     "__[ri]?(add|and|divmod|floordiv|lshift|matmul|mod|mul|or|pow|rshift|sub|truediv|xor)__"
     "|__(abs|eq|ge|getitem|gt|invert|le|lt|ne|neg|pos|round)__"
 )
-# Objects of JAX that call jitted functions outside of any module's namespace.
+# Callable objects of JAX around jitted functions; no module refers to these functions.
 _CALLED: Final = (
     ("jax._src.numpy.ufunc_api", "ufunc"),
     ("jax._src.custom_derivatives", "custom_jvp"),
@@ -57,7 +57,7 @@ def _native(library: Library, taps: Taps, module: ModuleType) -> None:
 
 
 def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
-    """Functions that wait for another thread, process or device; `Class.method` or `function`."""
+    """Wrap functions (`Class.method` or `function`) as waits for a thread, process or device."""
     for name in names:
         owner, method = _owner(module, name)
         if owner is not None:
@@ -65,7 +65,10 @@ def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
 
 
 def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
-    """The module or class that has what is called `Class.method` or `function`, None where nothing has; and its name there."""
+    """Return the owner of `Class.method` or `function`, and the last part of the name.
+
+    The owner is a class or the module, or None if there is no such function.
+    """
     cls, _, method = name.rpartition(".")
     owners = getattr(getattr(module, cls, None), "__mro__", ()) if cls else (module,)
     return next((owner for owner in owners if method in vars(owner)), None), method
@@ -79,12 +82,22 @@ def _marks(
     *,
     before: bool = False,
 ) -> None:
-    """Have calls of a function mark a moment: what `says` of its first argument and its result, after or before it."""
+    """Wrap a function: each call writes a mark.
+
+    Args:
+        owner: class or module of the function.
+        name: name of the function.
+        says: returns the text of the mark, or None for no mark, from the first argument and the
+            result.
+        taps: set of wrappers.
+        before: whether the mark is written before the call, without a result.
+    """
     function = vars(owner)[name]
 
     @wraps(function)
     def marking(*args: Any, **named: Any) -> Any:
-        lane = this_lane() if known_thread() else None  # one that starts says so by an event
+        # a starting thread has no `Thread` object yet
+        lane = this_lane() if known_thread() else None
         if lane is None:
             return function(*args, **named)
         if before:
@@ -99,14 +112,14 @@ def _marks(
 
 
 def _sends(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
-    """Methods that wake another thread or process."""
+    """Wrap methods as wake-ups of another thread or process."""
     for name in names:
         owner, method = _owner(module, name)
         _marks(owner, method, lambda *_: SENDS, taps, before=True)
 
 
 def _processes(taps: Taps, module: ModuleType) -> None:
-    """Those of `multiprocessing` that start, and are waited for."""
+    """Wrap the start of `multiprocessing` processes, and waits for their end."""
     cls = module.BaseProcess
     _waits(("BaseProcess.join",), taps, module)
     _marks(cls, "start", lambda made, _: f"{STARTS}{made.pid} {made.name}", taps)
@@ -120,7 +133,7 @@ def _subprocesses(taps: Taps, module: ModuleType) -> None:
 
 
 def _sockets(taps: Taps, module: ModuleType) -> None:
-    """Calls to wait for another end; most are inherited from an immutable class."""
+    """Wrap socket methods as waits for a peer; most are inherited from an immutable class."""
     cls = module.socket
     for name in _RECEIVES:
         if callable(function := getattr(cls, name, None)):
@@ -142,7 +155,7 @@ def _connections(taps: Taps, module: ModuleType) -> None:
 def _threads(taps: Taps, module: ModuleType) -> None:
     thread_parents.of_threads(taps, module)
     _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
-    _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
+    _sends(("Condition.notify",), taps, module)  # queues, events and futures call this
 
 
 def _join_message(process: int | None, status: int | None) -> str | None:
@@ -150,7 +163,7 @@ def _join_message(process: int | None, status: int | None) -> str | None:
 
 
 def _jax(taps: Taps, module: ModuleType) -> None:
-    """Calls of jitted functions, those there are and those to come; and waiting for arrays."""
+    """Wrap calls of jitted functions, existing and future ones, and waits for arrays."""
     _waits(("block_until_ready", "device_get"), taps, module)
     array = sys.modules["jaxlib._jax"].ArrayImpl
     taps.method(array, "block_until_ready", Library.WAITING)
@@ -158,14 +171,15 @@ def _jax(taps: Taps, module: ModuleType) -> None:
     jit = module.jit
 
     def name_of(jitted: Any) -> tuple[str, str | None]:
-        """What it is called, and the operation that a call is: none of what JAX has jitted itself."""
+        """Return the name of a jitted function and its operation, None if JAX itself jitted it."""
         name = f"jit {getattr(jitted, '__name__', '?')}"
         package = str(getattr(jitted, "__module__", "")).partition(".")[0]
         return name, None if package in ("jax", "jaxlib") else name
 
-    def to_come(jitted: Any) -> Any:  # which goes when its user lets go of it
+    # not cached: the wrapper must be freed with its user's last reference
+    def to_come(jitted: Any) -> Any:
         name, guessed = name_of(jitted)
-        if guessed is None:  # JAX's own, which it caches: a wrapper would outlive the recording
+        if guessed is None:  # JAX caches its functions, so a wrapper would outlive the recording
             return jitted
         return taps.tap(jitted, name, Library.BACKEND, guessed=guessed)
 
@@ -188,10 +202,11 @@ def _jax(taps: Taps, module: ModuleType) -> None:
 
 
 def _eager(taps: Taps, array: Any) -> None:
-    """Wrap operations outside of jitted functions, and copies of arrays to the host, which wait."""
+    """Wrap operations outside of jitted functions, and copies of arrays to the host as waits."""
     dispatch = sys.modules.get("jax._src.dispatch")
     find = getattr(dispatch, "xla_primitive_callable", None)
-    if find is not None:  # of a primitive and its parameters: a jitted function that JAX keeps
+    # returns a jitted function for a primitive and its parameters; JAX caches it
+    if find is not None:
 
         @wraps(find)
         def finding(primitive: Any, **parameters: Any) -> Any:
@@ -214,7 +229,7 @@ def _eager(taps: Taps, array: Any) -> None:
 
 
 def _when_eager(taps: Taps, cls: Any) -> None:
-    """Wrap calls of objects of JAX, but not as JAX traces them."""
+    """Wrap calls of callable JAX objects, except during tracing."""
     call, is_eager = cls.__call__, sys.modules["jax._src.core"].trace_state_clean
     tap = taps.get_or_make(call, f"{cls.__module__}.{cls.__name__}.__call__", Library.BACKEND)
 
@@ -230,7 +245,7 @@ def _is_jitted(thing: Any) -> bool:
 
 
 def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> None:
-    """Steps and resets of environments, of any class under some, are operations of the outermost one."""
+    """Wrap steps and resets of all subclasses of the named environment classes as operations."""
 
     def tap_class(cls: type) -> None:
         for name in _STEPS:
@@ -253,7 +268,7 @@ def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> Non
 
 
 def _timerl(taps: Taps, module: ModuleType) -> None:
-    """Launches of compiled programs, which say so themselves."""
+    """Record launches of compiled programs, through observers."""
     importlib.import_module("timerl_nb.scope.recording.program_launches").record_launches()
 
 
@@ -290,7 +305,7 @@ LIBRARIES: Final[Libraries] = {
 }
 
 
-# Without other wrappers.
+# Wrappers of a recording with `taps=False`.
 HANDING: Final[Libraries] = {
     "concurrent.futures.thread": thread_parents.of_executors,
     "multiprocessing.pool": thread_parents.of_pools,
@@ -298,18 +313,19 @@ HANDING: Final[Libraries] = {
 }
 
 
-_TAPS: Final[dict[ModuleType, Taps]] = {}  # by what makes them, for all recordings of this process
+_TAPS: Final[dict[ModuleType, Taps]] = {}  # by recorder; shared by all recordings of this process
 
 
 class Tapping:
-    """The wrappers of a recording, from `on` to `off`.
+    """Wrappers of one recording, from `install` to `remove`.
 
     Args:
-        libraries: whether to wrap functions of libraries; else only threads and tasks say who began them.
+        libraries: whether to wrap functions of libraries. Otherwise only starts of threads and
+            tasks are wrapped.
     """
 
     def __init__(self, libraries: bool = True) -> None:
-        # without libraries none that an earlier recording has wrapped
+        # without libraries, do not reuse the wrappers of earlier recordings
         self._taps = _TAPS.setdefault(c_or_python_recorder.module, Taps()) if libraries else Taps()
         which = LIBRARIES if libraries else HANDING
         self._hook = ImportHook(self._taps, which)
@@ -323,6 +339,6 @@ class Tapping:
         sys.meta_path.insert(0, self._hook)
 
     def remove(self) -> None:
-        with suppress(ValueError):  # the program may have replaced the list, or taken us out
+        with suppress(ValueError):  # the program may have replaced the list or removed the hook
             sys.meta_path.remove(self._hook)
         self._taps.remove_all()

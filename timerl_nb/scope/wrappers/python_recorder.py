@@ -1,6 +1,7 @@
-"""Lanes, annotations and taps in Python: what `_tap.c` does, where that was not built.
+"""Python implementation of timelines, annotations and wrappers; the fallback for `_tap.c`.
 
-A tap passes for what it wraps: `inspect.isbuiltin`, `isinstance`, hash, equality, `repr`, pickle and copies.
+A wrapper behaves like the wrapped function under `inspect.isbuiltin`, `isinstance`, `hash`, `==`,
+`repr`, pickle and copy.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from typing import Any, ClassVar, Final, NoReturn
 from timerl_nb.base.errors import OptionError
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
 
-_DEEPEST: Final = 0xFFFF  # depth that an edge tells
+_DEEPEST: Final = 0xFFFF  # maximum depth of an event
 _TOP: Final = (1 << 32) - 1
 _EXIT: Final = int(Kind.CALL_EXIT) << 32
 _OPERATION: Final = int(Kind.OPERATION_ENTER) << 32
 _PHASE: Final = int(Kind.PHASE_ENTER) << 32
-_ONE_OPERATION: Final = 1 << 32  # of what has passed
+_ONE_OPERATION: Final = 1 << 32  # one operation in `Lane.passed`
 
 LEAST: Final = (
-    1_000_000  # ns: shorter waits of a thread are not written, and its clock is read no more often
+    # nanoseconds: shorter waits are not written, and the CPU clock is not read more often
+    1_000_000
 )
-LIBRARIES: Final = 8  # libraries are smaller numbers
+LIBRARIES: Final = 8  # all `Library` values are smaller
 ENTERED: Final = LIBRARIES * LIBRARIES - 1  # in `Lane.missed`: an operation was entered
 
-_own: local | None = None  # the lanes of threads in the recording that goes on
+_own: local | None = None  # timelines of the threads in the current recording
 
 
 def start(
@@ -38,13 +40,13 @@ def start(
     numbers: Mapping[str, int],
     astray: Callable[[Named], None],
 ) -> None:
-    """Calls, operations and phases are recorded from now on.
+    """Start recording calls, operations and phases.
 
     Args:
-        this_lane: is called where a thread has no lane, and installs one.
-        number: what an edge says of a call of a library, by name.
-        numbers: of names that have one.
-        astray: is called where something is left that is not on top of its stack in this thread.
+        this_lane: called in a thread without a timeline; installs one.
+        number: returns the `top` field of a call, from library and name.
+        numbers: numbers of the known names.
+        astray: called on the exit of an operation or phase below the top of this thread's stack.
     """
     global _own, _this_lane, _number, _numbers, _astray, _stepped
     _this_lane, _number, _numbers, _astray, _stepped = this_lane, number, numbers, astray, None
@@ -52,7 +54,7 @@ def start(
 
 
 def stop() -> None:
-    """Nothing is recorded any more."""
+    """Stop recording."""
     global _own, _this_lane, _number, _numbers, _astray, _stepped
     _own, _this_lane, _number, _numbers, _astray, _stepped = (
         None,
@@ -65,7 +67,7 @@ def stop() -> None:
 
 
 def each_step(told: Callable[[bool], None]) -> None:
-    """Have a function be told where a thread's outermost phase (true) or operation ends."""
+    """Call `told(is_phase)` at the end of each thread's outermost phases and operations."""
     global _stepped
     _stepped = told
 
@@ -81,23 +83,26 @@ _astray: Callable[[Named], None] = _nothing
 _stepped: Callable[[bool], None] | None = None
 
 
-_NONE: Final = memoryview(bytearray()).cast("Q")  # an index of it is an IndexError
+# indexing it raises IndexError, like a full segment
+_NONE: Final = memoryview(bytearray()).cast("Q")
 
 
 class Lane:
-    """Appends edges of one thread, which alone writes them.
+    """Event timeline of one thread; only that thread writes it.
 
     Args:
-        segments: makes the next one.
+        segments: returns the next segment.
 
     Attributes:
-        silent: calls and operations are counted, and not written.
-        passed: how many were not, since the last edge; operations from bit 32 on.
-        operations, phases: that are open; a plain `Named` among them has been left ahead of what is above it.
-        tallies: how many outermost operations the block has had, by name; None where there are no blocks.
-        left: operations until a block ends, which `turn` does.
-        counts: calls while silent since the innermost operation changed, by `LIBRARIES * left + entered`.
-        due: when the thread's clock is read next.
+        silent: whether calls and operations are only counted in this block.
+        passed: number of unwritten calls and, from bit 32 on, operations since the last event.
+        operations, phases: stacks of open annotations. A plain `Named` entry was exited before the
+            entries above it.
+        tallies: number of outermost operations in the block by name; None without blocks.
+        left: number of operations until `turn` ends the block.
+        counts: number of calls in a disabled block since the innermost operation changed, by
+            `LIBRARIES * left + entered`.
+        due: time of the next read of the thread's CPU clock.
     """
 
     __slots__ = (
@@ -130,9 +135,9 @@ class Lane:
     def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
         self._segments = segments
         self.words, self.at = _NONE, 0
-        # what is on top of the calls, as an edge says it: its depth, library and name; the last but for itself
+        # the innermost call as an event encodes it (depth, library, name), and its library
         self.word = self.library = 0
-        self.below: list[int] = []  # the same of what is under each call of `called`
+        self.below: list[int] = []  # `word` of the callers of each call of `called`
         self.silent = False
         self.passed = 0
         self.operations: list[Named] = []
@@ -144,15 +149,20 @@ class Lane:
         self.due = self._wall = self._cpu = self._ready = self._off = self._switches = 0
         self.counts: dict[int, int] = {}
         self._missed: dict[str, dict[int, int]] = {}
-        self._quiet: list[int] = []  # libraries under each silent call of `called`
+        self._quiet: list[int] = []  # libraries of the callers, in a disabled block
 
     def install(self) -> None:
-        """This is the lane of the thread that asks."""
+        """Make this the timeline of the current thread."""
         if _own is not None:
             _own.lane = self
 
     def called(self, top: int, ts: int = 0) -> None:
-        """A library is called, `top >> NAME_BITS`, now or at a moment `ts` since the last edge."""
+        """Record the start of a call.
+
+        Args:
+            top: library (`top >> NAME_BITS`) and name of the call.
+            ts: time in nanoseconds, not before the last event; 0 for now.
+        """
         if self.silent:
             library = top >> NAME_BITS
             self.count(LIBRARIES * self.library + library)
@@ -165,7 +175,7 @@ class Lane:
         self.put(top, Kind.CALL_ENTER, depth, ts)
 
     def returned(self) -> None:
-        """What was called last has returned."""
+        """Record the end of the innermost call."""
         if self._quiet:
             self.library = self._quiet.pop()
             return
@@ -177,7 +187,7 @@ class Lane:
         self.word, self.library = word, top >> NAME_BITS
 
     def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
-        """Append an edge of now, or of a moment `ts` since the last one."""
+        """Append an event, now or at a time `ts` after the last event."""
         ts = ts or monotonic_ns()
         if ts >= self.due:
             self.sample(ts, self.at, self.library)
@@ -189,16 +199,17 @@ class Lane:
         words = self.words
         words[at + 1] = top | kind << 32 | min(depth, _DEEPEST) << 48
         self.at = at + 2
-        words[at] = ts  # last: it says that the edge is whole
+        words[at] = ts  # stored last: a nonzero time marks a complete event
 
     def sample(self, ts: int, at: int, on: int) -> None:
-        """Read the thread's clock at an edge, and write for how long the thread was blocked in Python ahead of it.
+        """Read the thread's CPU time and write for how long it was blocked in Python code.
 
-        The system is asked only after `LEAST` nanoseconds without a processor.
+        The scheduler statistics are read only after `LEAST` nanoseconds without a processor.
 
         Args:
-            ts: when the edge is written, which is or will be word `at`.
-            on: the library on top ahead of it.
+            ts: time of the event.
+            at: index of the word with that time.
+            on: library of the innermost call before the event.
         """
         cpu, blocked = thread_time_ns(), 0
         if not self._wall:
@@ -216,14 +227,17 @@ class Lane:
             self.put(blocked & _TOP, Kind.BLOCKED, blocked >> 32, ts)
 
     def blocked(self, ts: int, cpu: int, ready: int, switches: int) -> int:
-        """Return for how many of the nanoseconds since its last edge the thread was blocked in Python; 0 below `LEAST`.
+        """Return how long (ns) the thread was blocked in Python code since the last event.
 
-        Segments ahead of that edge, since the clock was read, are taken for computing: together they are shorter than `LEAST`.
+        The result is 0 if it is below `LEAST`.
+
+        Shorter waits before the last event count as computation; their sum is below `LEAST`.
 
         Args:
-            cpu: the thread's CPU time at `ts`, in nanoseconds.
-            ready: nanoseconds in the run queue by then; such a wait is no blocking.
-            switches: how often it had given its processor up to wait; -1 where the system does not say.
+            ts: current time in nanoseconds.
+            cpu: CPU time of the thread at `ts`, in nanoseconds.
+            ready: nanoseconds in the run queue so far; they do not count as blocked.
+            switches: number of voluntary context switches; -1 if unknown.
         """
         if not self._wall or self.library or self.silent:
             return 0
@@ -231,7 +245,7 @@ class Lane:
 
     def _blocked_time(self, ts: int, cpu: int, ready: int, switches: int, last: int) -> int:
         if switches >= 0 and switches == self._switches:
-            return 0  # interrupts and other machines took the rest
+            return 0  # no voluntary switch: interrupts or other virtual machines took the time
         since = ts - last
         ran = max(0, cpu - self._cpu - max(0, ts - self._wall - since))
         waited = max(0, ready - self._ready - self._off)
@@ -239,7 +253,10 @@ class Lane:
         return blocked if blocked >= LEAST else 0
 
     def _before_word(self, at: int) -> int:
-        """The time of the edge before a word. Counts of passed calls have none: they are written with the next edge."""
+        """Return the time of the event before a word.
+
+        Counts of passed calls are skipped: they share the next event's time.
+        """
         while at:
             at -= 2
             if self.words[at + 1] >> 32 & 0xFFFF != Kind.PASSED:
@@ -248,16 +265,16 @@ class Lane:
 
     @property
     def edges(self) -> int:
-        """How many were written."""
+        """Number of written events."""
         return self._before + self.at // 2
 
     def close(self) -> None:
-        """Unmap the segment; this thread writes here no more."""
+        """Unmap the segment; the thread writes no more events here."""
         self._before, self._last = self.edges, self._before_word(self.at)
         self.words, self.at = _NONE, 0
 
     def count(self, which: int) -> None:
-        """Something of the innermost operation is not written."""
+        """Count an unwritten call or operation inside of the innermost operation."""
         self.counts[which] = self.counts.get(which, 0) + 1
 
     def flush(self) -> None:
@@ -268,20 +285,24 @@ class Lane:
         self.counts.clear()
 
     def missed(self) -> list[tuple[str, int, int]]:
-        """Take the counts of unwritten edges: operation, `ENTERED` or `LIBRARIES * left + entered`, and number."""
+        """Remove and return the counts of unwritten calls and operations.
+
+        Returns:
+            Rows of operation, `ENTERED` or `LIBRARIES * left + entered`, and count.
+        """
         self.flush()
         taken, self._missed = self._missed, {}
         return [(name, *pair) for name, sums in taken.items() for pair in sums.items()]
 
     def tell(self, ts: int = 0) -> None:
-        """Write what has passed, ahead of another edge."""
+        """Write the number of unwritten calls and operations before the next event."""
         passed, self.passed = self.passed, 0
         for which, count in enumerate((passed & _TOP, passed >> 32)):
             if count:
                 self.put(count, Kind.PASSED, which, ts)
 
     def more(self) -> int:
-        """Have another segment; where it begins."""
+        """Map the next segment and return the index of its first word."""
         self.close()
         self.words = memoryview(self._segments()).cast("Q")
         assert len(self.words) * 8 % EDGE.itemsize == 0
@@ -289,13 +310,13 @@ class Lane:
 
 
 def schedule(task: str = "/proc/thread-self") -> tuple[int, int, int]:
-    """Read a thread's CPU time, its time on the run queue (ns), and its number of voluntary context switches.
+    """Return a thread's CPU time (ns), run-queue time (ns) and voluntary context switches.
 
     Args:
-        task: its folder.
+        task: folder of the thread in `/proc`.
 
     Returns:
-        0, 0 and -1 where the system does not say.
+        (0, 0, -1) if the system does not provide them.
     """
     try:
         with open(f"{task}/schedstat", "rb", buffering=0) as file:
@@ -311,22 +332,22 @@ def schedule(task: str = "/proc/thread-self") -> tuple[int, int, int]:
 
 
 def no_name(given: object) -> NoReturn:
-    """Say that something is no name of an operation or a phase.
+    """Report an invalid name of an operation or phase.
 
     Raises:
         OptionError: always.
     """
     raise OptionError(
-        f"{given!r} is no name of an operation or a phase.",
-        hint='give it in words: `with trl.scope.operation("inference"):`, or `@trl.scope.operation("inference")`.',
+        f"{given!r} is not a name of an operation or phase.",
+        hint='pass a string: `with trl.scope.operation("inference"):`, or `@trl.scope.operation("inference")`.',
     )
 
 
 class Named:
-    """What is open, or was left: an operation or a phase.
+    """Name of an operation or phase.
 
     Raises:
-        OptionError: it has no name.
+        OptionError: the name is not a string.
     """
 
     __slots__ = ("name",)
@@ -339,7 +360,7 @@ class Named:
 
 
 class Operation(Named):
-    """Is written as it is entered and left. `Lane.put` is written out, since this is what it costs."""
+    """Operation: writes events on entry and exit. For speed, the code of `Lane.put` is inlined."""
 
     __slots__ = ()
 
@@ -398,7 +419,7 @@ class Operation(Named):
         if not stack or stack[-1] is not self:
             _astray(self)
             return
-        while True:  # with it goes what is below, and was left ahead of it
+        while True:  # also pop the entries below with an earlier exit out of order
             if lane.silent and not is_phase:
                 lane.flush()
                 stack.pop()
@@ -438,31 +459,32 @@ class Operation(Named):
 
 
 class Phase(Operation):
-    """The same, which is written also where operations are not."""
+    """Phase: like an operation, but also written in disabled blocks."""
 
     __slots__ = ()
     is_phase = True
 
 
 def _lane_of(own: local) -> Lane | None:
-    """That of a thread that has none yet."""
+    """Create and return the timeline of the current thread."""
     _this_lane()
     return getattr(own, "lane", None) if own is _own else None
 
 
 class Tap:
-    """A function, whose calls are recorded.
+    """Wrapper of a function; records its calls.
 
     Args:
-        taps: it is among, and goes with.
-        function: what it passes for.
-        name: what it is called in the recording.
-        library: whose code it runs; calls from inside of that are counted, and not recorded.
-        guess: the operation that a call is, where no other is open, or what makes it; None for none.
-        instead: what is called; by default the function, recorded.
+        taps: set of wrappers for removal.
+        function: wrapped function.
+        name: name of the calls in the recording.
+        library: category of the calls. Nested calls of the same category are only counted.
+        guess: operation to open around a call if none is open, or a function returning one; None
+            for none.
+        instead: function to call in place of the wrapped one, unrecorded.
     """
 
-    # `__call__` of each is a function of its own: a method would cost another call
+    # a per-instance `__call__` saves one function call
     __slots__ = ("__call__", "__weakref__", "_function", "_taps")
 
     def __init__(
@@ -503,7 +525,7 @@ class Tap:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         function = self._function
-        if type(function) is types.FunctionType:  # which itself does not say its name
+        if type(function) is types.FunctionType:  # its own `__reduce_ex__` does not return the name
             return function.__qualname__
         return function.__reduce_ex__(protocol)
 
@@ -515,14 +537,17 @@ class Tap:
 
 
 class MethodTap(Tap):
-    """The same of a function that binds to instances.
+    """Wrapper of a function with binding to instances.
 
-    Of a function in Python it is another one: Python binds and calls that in a third of the time. Not so where
-    `cloudpickle` takes functions apart, for workers of environments: what is taken apart is what is tapped then.
+    For a Python function, the wrapper is a Python function, too: Python binds and calls it three
+    times faster than an object. Functions without an importable name are the exception:
+    `cloudpickle` serializes them by value, for example for environment workers, and must serialize
+    the wrapped function.
     """
 
     __slots__ = ()
-    __doc__, __module__ = Tap.__doc__, Tap.__module__  # of this class would hide them
+    # class attributes would hide the properties of `Tap`
+    __doc__, __module__ = Tap.__doc__, Tap.__module__
 
     def __new__(cls, taps: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
         if type(function) is not types.FunctionType or _is_taken_apart(function):
@@ -536,17 +561,18 @@ class MethodTap(Tap):
 
 
 def _is_taken_apart(function: types.FunctionType) -> bool:
-    """Whether other processes do not find a function by its name."""
+    """Return whether other processes cannot import a function by its name."""
     return function.__module__ == "__main__" or "<locals>" in function.__qualname__
 
 
 def _wrap_function(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
-    """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost.
+    """Return a function around another one; it records its calls.
 
-    So is `function(*args)` where there are no names, which takes a fifth less.
+    For speed, the code of `Lane.called` and `Lane.returned` is inlined, and calls without keyword
+    arguments have a separate branch (20 % faster).
     """
-    of: Any = ()  # the lanes that `outermost` is for; never None
-    outermost = 0  # what is on top where nothing is below
+    of: Any = ()  # `_own` at the time when `outermost` was computed; never None
+    outermost = 0  # encoding of a call without a caller
 
     def call(*args: Any, **named: Any) -> Any:
         nonlocal of, outermost
@@ -571,7 +597,7 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
             lane.passed += 1
             if on == library:
                 return function(*args, **named) if named else function(*args)
-            counts, which = lane.counts, LIBRARIES * on + library  # `Lane.count`, written out
+            counts, which = lane.counts, LIBRARIES * on + library  # `Lane.count`, inlined
             counts[which] = counts.get(which, 0) + 1
             lane.library = library
             try:
@@ -599,7 +625,7 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
         try:
             return function(*args, **named) if named else function(*args)
         finally:
-            if own is _own:  # the recording has not ended, and this is no child of its process
+            if own is _own:  # otherwise the recording has ended, or this is a forked child
                 if lane.passed:
                     lane.tell()
                 at, words = lane.at, lane.words
@@ -617,4 +643,5 @@ def _wrap_function(function: Callable[..., Any], name: str, library: int, guess:
     return call
 
 
-FUNCTIONS: Final = {_wrap_function(len, "", 0, None).__code__}  # of taps that are functions
+# code objects of the wrappers of Python functions
+FUNCTIONS: Final = {_wrap_function(len, "", 0, None).__code__}

@@ -1,7 +1,10 @@
-"""Wrapped functions of PyTorch: functions, methods, operators and properties of tensors, constructors, random
-generators, gradient modes, the autograd engine, modules, optimizers.
+"""Wrappers of PyTorch.
 
-RL-Scope (paper 002, section 3.2) wraps a module's public functions; most of PyTorch's time is in methods and operators.
+They cover functions, tensor methods, operators, properties and constructors, random generators,
+gradient modes, the autograd engine, modules and optimizers.
+
+RL-Scope (paper 002, section 3.2) wraps only the public functions of a module, but most of the time
+of PyTorch is spent in methods and operators.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ LEARN: Final = "learn"
 
 _PARTS: Final = ("_fft", "_linalg", "_nested", "_nn", "_sparse", "_special")
 _DESCRIPTORS: Final = (types.MethodDescriptorType, types.WrapperDescriptorType)
-# Functions that only report a tensor's attributes: a wrapper would cost more than the call.
+# Functions for reading an attribute of a tensor: a wrapper would cost more than the call.
 _ASKED: Final = """
     __delattr__ __getattribute__ __init__ __new__ __setattr__ __torch_dispatch__ __torch_function__
     _has_compatible_shallow_copy_type _is_view as_subclass data_ptr dim element_size get_device has_names
@@ -33,12 +36,12 @@ _ASKED: Final = """
     is_neg is_signed ndimension numel set_grad_enabled size storage_offset stride typename
 """
 _LEFT: Final = frozenset(_ASKED.split())
-# Operators that PyTorch writes in Python; their native functions are looked up nowhere.
+# Operators with a Python implementation; no module refers to their native functions.
 _OPERATORS: Final = """
     __rsub__ __rdiv__ __rtruediv__ __pow__ __ipow__ __rmod__ __rpow__ __floordiv__ __rfloordiv__ __rlshift__
     __rrshift__ __rmatmul__ __len__
 """
-# Properties that make or change a tensor; the others only report its attributes.
+# Properties for creating or changing a tensor; the others only read an attribute.
 _PROPERTIES: Final = ("H", "T", "data", "grad", "imag", "mH", "mT", "real", "requires_grad")
 _RANDOM: Final = ("fork_rng", "get_rng_state", "initial_seed", "seed", "set_rng_state")
 _MODES: Final = """
@@ -56,11 +59,12 @@ def wrap_torch_functions(taps: Taps, torch: ModuleType) -> None:
         function = getattr(functions, name)
         if is_native(function) and not name.startswith("__") and name not in _LEFT:
             tap = taps.get_or_make(function, f"torch.{name}", Library.BACKEND)
-            taps.replace(torch._VF, name, tap)  # which looks all of them up, and binds none
+            # this module finds functions by `__getattr__` and holds no references
+            taps.replace(torch._VF, name, tap)
     for part in _PARTS:
         taps.module(getattr(torch._C, part), Library.BACKEND)
     own = dict(vars(torch.Tensor))
-    for name, method in {**vars(torch._C.TensorBase), **own}.items():  # the base cannot be changed
+    for name, method in {**vars(torch._C.TensorBase), **own}.items():  # the base class is immutable
         if type(method) in _DESCRIPTORS and name not in _LEFT:
             called = f"torch.Tensor.{name}"
             tap = taps.get_or_make(method, called, Library.BACKEND)
@@ -76,7 +80,7 @@ def wrap_torch_functions(taps: Taps, torch: ModuleType) -> None:
 
 
 def _forms(taps: Taps, torch: ModuleType) -> None:
-    """Forms other than native methods or functions of tensors: operators in Python, properties, constructors, modes."""
+    """Wrap operators written in Python, properties, constructors, random generators and modes."""
     cls, base = torch.Tensor, vars(torch._C.TensorBase)
     for name in _OPERATORS.split():
         taps.method(cls, name, Library.BACKEND)
@@ -84,10 +88,10 @@ def _forms(taps: Taps, torch: ModuleType) -> None:
         descriptor = vars(cls).get(name, base.get(name))
         if type(descriptor) is types.GetSetDescriptorType:
             taps.replace(cls, name, _property(taps, f"torch.Tensor.{name}", descriptor))
-    for name in ("__new__", "_make_subclass"):  # of `torch.Tensor(...)`, and of parameters
+    for name in ("__new__", "_make_subclass"):  # for `torch.Tensor(...)` and parameters
         tap = taps.get_or_make(getattr(cls, name), f"torch.Tensor.{name}", Library.BACKEND)
         taps.replace(cls, name, staticmethod(tap))
-    # `torch._dynamo` wraps `manual_seed` for good as it is imported, and would keep a wrapper of ours
+    # `torch._dynamo` replaces `manual_seed` at its import and would keep a reference to the wrapper
     seed = "_manual_seed_impl" if hasattr(torch.random, "_manual_seed_impl") else "manual_seed"
     for name in (*_RANDOM, seed):
         taps.method(torch.random, name, Library.BACKEND)
@@ -100,23 +104,24 @@ def _forms(taps: Taps, torch: ModuleType) -> None:
 
 
 def _property(taps: Taps, name: str, descriptor: Any) -> property:
-    """A property around a native one."""
+    """Return a property with wrapped accessors."""
     parts = (descriptor.__get__, descriptor.__set__, descriptor.__delete__)
     read, write, delete = (taps.tap(part, name, Library.BACKEND) for part in parts)
     return property(read, write, delete, descriptor.__doc__)
 
 
 def _script(taps: Taps, builtins: ModuleType) -> None:
-    """TorchScript knows functions by their ids."""
-    builtins._get_builtin_table()  # of the functions, not of taps
+    """Let TorchScript find wrapped functions; it identifies functions by id."""
+    builtins._get_builtin_table()  # fill the table before the functions are replaced by wrappers
     find = builtins._find_builtin
     taps.stand_in(find, lambda function: find(unwrap_function(function)))
 
 
 def _modules(taps: Taps, torch: ModuleType) -> None:
-    """The outermost call of a module is an operation.
+    """Record the outermost call of a module as an operation.
 
-    Not by PyTorch's global hooks: every module that is called inside would take 2 us longer, and `torch.compile` warns.
+    Global hooks of PyTorch would do the same, but cost 2 us per nested module and cause a warning
+    in `torch.compile`.
     """
     enabled = torch.is_grad_enabled
 
@@ -129,8 +134,8 @@ def _modules(taps: Taps, torch: ModuleType) -> None:
 
 
 def _optimizers(taps: Taps, optimizer: ModuleType) -> None:
-    """Steps are operations, by the hooks of all optimizers."""
-    own = local()  # the steps of a thread, each with the frame that calls its hooks
+    """Record optimizer steps as operations, through the global optimizer hooks."""
+    own = local()  # per thread: the open steps, each with the frame that calls its hooks
 
     def before(*_: object) -> None:
         lane, caller = this_lane(), sys._getframe(1)
@@ -156,7 +161,7 @@ def _optimizers(taps: Taps, optimizer: ModuleType) -> None:
 
 
 def _leave_failed_steps(steps: list[tuple[FrameType, operation]], caller: FrameType) -> None:
-    """Leave steps that have raised an error, behind which no hook is called."""
+    """Exit failed steps: after an error, PyTorch calls no post-hook."""
     if steps:
         running = set[FrameType]()
         frame: FrameType | None = caller
@@ -168,12 +173,12 @@ def _leave_failed_steps(steps: list[tuple[FrameType, operation]], caller: FrameT
 
 
 def wrap_compiled_graphs(taps: Taps, output_code: ModuleType) -> None:
-    """What `torch.compile` makes of a graph is called as one function."""
+    """Wrap the graphs of `torch.compile`, each as one function."""
     taps.method(output_code.CompiledFxGraph, "__call__", Library.BACKEND)
 
 
 def exclude_recorder(taps: Taps, rules: ModuleType) -> None:
-    """`torch.compile` compiles what calls the recorder, and not the recorder."""
+    """Keep `torch.compile` from compiling the recorder."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     rules.SKIP_DIRS.append(folder)
     rules._recompile_re()

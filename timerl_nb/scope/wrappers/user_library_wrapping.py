@@ -1,4 +1,4 @@
-"""A library of a user's own that is told apart: `trl.scope.tap`."""
+"""Wrapping of a user's native library: `trl.scope.tap`."""
 
 from __future__ import annotations
 
@@ -14,44 +14,54 @@ _CATEGORIES: Final = {one.name.lower(): one for one in Library if one is not Lib
 
 
 class tap:
-    """Tell calls of a module's native functions apart in what is recorded, until `off()`.
+    """Wrapper of the native functions of a module, so that recordings report their time separately.
 
-    As a context manager it is off at its end. Where nothing is recorded, calls go straight through.
+    Calls are recorded until `off()`, or until the end of the `with` block. Without a recording, the
+    functions run unchanged.
 
     Args:
-        module: with native functions, or native classes that can be changed; or its name.
+        module: module with native functions or mutable native classes, or its name.
         category: "backend", "simulation", "api" or "waiting".
 
     Raises:
-        OptionError: there is no such module or category, or nothing native in it.
+        OptionError: the module or category does not exist, or the module has no native functions.
+
+    Example:
+        >>> with trl.scope.tap("zlib", "backend"), trl.scope.record() as recording:
+        ...     import zlib
+        ...     with trl.scope.operation("compression"):
+        ...         data = zlib.compress(bytes(1000))
+        >>> ("compression", "python", "backend") in recording.transitions()
+        True
     """
 
     def __init__(self, module: ModuleType | str, category: str) -> None:
         if not isinstance(category, str) or category not in _CATEGORIES:
             raise OptionError(
-                f"there is no category {category!r}.", hint=one_of(str(category), list(_CATEGORIES))
+                f"the category {category!r} does not exist.",
+                hint=one_of(str(category), list(_CATEGORIES)),
             )
         if isinstance(module, str):
             try:
                 module = importlib.import_module(module)
             except ImportError as error:
                 raise OptionError(
-                    f"{module} cannot be imported: {error}.", hint="give a module, or its name."
+                    f"{module} cannot be imported: {error}.", hint="pass a module or its name."
                 ) from None
         if not isinstance(module, ModuleType):
-            raise OptionError(f"{module!r} is no module.", hint="give a module, or its name.")
+            raise OptionError(f"{module!r} is not a module.", hint="pass a module or its name.")
         self._taps = Taps()
         self._taps.module(module, _CATEGORIES[category])
         self._taps.rebind()
         if not self._taps:
             raise OptionError(
-                f"{module.__name__} has no native functions that can be tapped.",
-                hint="give the module that they are defined in, such as `package._core`; what is "
-                "written in Python is seen as Python inside of an operation.",
+                f"{module.__name__} has no native functions to wrap.",
+                hint="pass the module that defines them, such as `package._core`. Functions written in "
+                "Python count as Python time; put an operation around them.",
             )
 
     def off(self) -> None:
-        """Put back what was there."""
+        """Remove the wrappers and restore the functions."""
         self._taps.remove_all()
 
     def __enter__(self) -> tap:
