@@ -1,6 +1,7 @@
-"""Device composer: assigns the primitives of a training program to devices (`trl.compose`; PEARL, paper 003 §5).
+"""Device composer: assignment of a training program's primitives to devices (`trl.compose`).
 
-Papers: docs/references.md.
+Primitives are the replay manager, the learner and the experience memory. Source: PEARL (paper 003),
+section 5; see docs/references.md.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,4 +1,7 @@
-"""Assignment of primitives and experience memory to devices (003_bc3f8b946743a61e, §5.2, Algorithm 2)."""
+"""Search for the best assignment of primitives and experience memory to devices.
+
+Source: PEARL (paper 003), section 5.2, Algorithm 2.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,30 @@ from timerl_nb.compose.primitive_latency_table import Links, Table
 from timerl_nb.compose.units import Bytes
 
 FORMS = ("prose", "published")
-_LEAST = Bytes(1)  # of a trial message, to find unreachable devices
-_TIE = 12  # digits: sums of the same terms in another order differ beyond
+_LEAST = Bytes(1)  # size of a test transfer to find unreachable devices
+# digits for a comparison of times: sums of equal terms in another order differ beyond them
+_TIE = 12
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """An assignment of the primitives to devices, and the time of an iteration (Eq. 6).
+    """An assignment of the primitives to devices, with the time of an iteration (Eq. 6).
 
     Attributes:
-        manager, learner: the devices of the two.
-        memory: the device of the experience memory, by which the iteration is shortest.
-        terms: seconds by name: `sample`, `learn`, `insert`, `update`; `comm` between manager and learner; `actors`, from the
-            actors to the manager; `memory`, between the experience memory and learner, actors and manager.
-        seconds: of the iteration; infinite for an assignment that cannot be.
-        is_modelled: whether any of it was not measured.
-        why_not: the reason why the assignment cannot be.
-        traffic: seconds of all communication, which decides between equal iterations.
+        manager, learner: devices of the replay manager and the learner.
+        terms: seconds by name: `sample`, `learn`, `insert`, `update`; `comm` between manager and
+            learner; `actors` from the actors to the manager; `memory` between the experience memory
+            and the other primitives.
+        seconds: time of the iteration; infinite for an impossible assignment.
+        is_modelled: whether any part of it is modelled, not measured.
+        why_not: reason of an impossible assignment, or "".
+        memory: device of the experience memory with the shortest iteration.
+        traffic: seconds of all communication; ties are decided by it.
+
+    Example:
+        >>> one = trl.compose.Iteration("CPU", "CPU", {"learn": 0.02}, seconds=0.02, is_modelled=False)
+        >>> one.experiences(batch=32)
+        1600.0
     """
 
     manager: str
@@ -45,7 +55,11 @@ class Iteration:
     traffic: float = 0.0
 
     def experiences(self, batch: int) -> float:
-        """Rows that are learnt from in a second."""
+        """Return the number of learned rows per second.
+
+        Args:
+            batch: rows per iteration.
+        """
         return batch / self.seconds if self.seconds > 0 else float("inf")
 
     def __str__(self) -> str:
@@ -59,14 +73,24 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Choice:
-    """The best assignment, and all others.
+    """Best assignment, and all other ones; `str` returns a table.
 
     Attributes:
-        best: the fastest; of equal ones that with the least traffic.
-        all: every assignment, the fastest first; those that cannot be are last.
-        memory: the device of the experience memory.
+        best: assignment with the shortest iteration; ties are decided by traffic.
+        all: all assignments, fastest first, impossible ones last.
+        memory: device of the experience memory.
         traffic: seconds of the memory's communication, by its device.
-        not_executed: sentences on devices that `trl.replay.train` replaces by the host.
+        batch: rows per iteration.
+        not_executed: differences between this assignment and a run of `trl.replay.train`.
+
+    Example:
+        >>> latency = trl.compose.Latency(0.001)
+        >>> manager = trl.compose.Manager(latency, latency, latency)
+        >>> cpu = trl.compose.Device(manager, latency, (manager, latency))
+        >>> table = trl.compose.Table({"CPU": cpu}, batch=32, experience=10, inserted=8, host="CPU")
+        >>> choice = trl.compose.choose(table, trl.compose.Links({}, host="CPU"))
+        >>> choice.best.manager, choice.best.learner, choice.memory
+        ('CPU', 'CPU', 'CPU')
     """
 
     best: Iteration
@@ -89,29 +113,47 @@ class Choice:
 
 @explain_call_errors
 def choose(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> Choice:
-    """Choose the devices of replay manager, learner and experience memory for the shortest iteration.
+    """Choose devices for replay manager, learner and experience memory.
 
-    Devices without a link from the actors' device are refused. Of equal assignments the one with the least traffic is chosen.
+    The result is the assignment with the shortest iteration.
+
+    Devices without a link to the host are excluded. Ties are decided by the least traffic.
 
     Args:
-        form: "prose" is Eq. 6 as the paper's text has it, with all three searched together:
-            `sample + max(learn, insert) + update + comm + actors + memory`. "published" is that of the paper's code,
-            `sample + max(update + insert, learn)`, which places the memory afterwards.
+        table: latencies of the primitives on each device.
+        links: links between devices.
+        form: formula for the time of an iteration. "prose" follows the paper's text (Eq. 6) and
+            searches all three devices together: `sample + max(learn, insert) + update + comm +
+            actors + memory`. "published" follows the paper's code: `sample + max(update + insert,
+            learn)`; the memory is placed afterwards.
 
     Raises:
-        OptionError: no assignment can be, or there is no such form.
+        OptionError: no assignment is possible, or the form is unknown.
+
+    Example:
+        >>> fast, slow = trl.compose.Latency(0.001), trl.compose.Latency(0.01)
+        >>> manager = trl.compose.Manager(fast, fast, fast)
+        >>> cpu = trl.compose.Device(manager, slow, (manager, slow))
+        >>> gpu = trl.compose.Device(None, fast, None, "the buffer is on the host")
+        >>> devices = {"CPU": cpu, "GPU": gpu}
+        >>> table = trl.compose.Table(devices, batch=32, experience=10, inserted=8, host="CPU")
+        >>> link = trl.compose.Link(latency=1e-6, bandwidth=16e9)
+        >>> choice = trl.compose.choose(table, trl.compose.Links({("CPU", "GPU"): link}, host="CPU"))
+        >>> choice.best.manager, choice.best.learner
+        ('CPU', 'GPU')
     """
     table = expect_type(table, Table, "a table of latencies", "trl.compose.measure(…)[0].")
-    links = expect_type(links, Links, "what connects devices", "trl.compose.measure(…)[1].")
+    links = expect_type(links, Links, "the links of devices", "trl.compose.measure(…)[1].")
     if form not in FORMS:
-        raise OptionError(f"form={form!r} is none.", hint=one_of(str(form), FORMS))
+        raise OptionError(f"the form {form!r} does not exist.", hint=one_of(str(form), FORMS))
     found = [_iteration(table, links, i, j, form) for i, j in product(table.devices, repeat=2)]
     found.sort(key=lambda one: _order(one, table.host))
     best = found[0]
     if best.why_not:
         raise OptionError(
-            "no device can have both primitives, and no two can share them.",
+            "no assignment of replay manager and learner to the devices is possible.",
             evidence=[str(one) for one in found[:20]],
+            hint="add a device with both primitives, or a link between devices.",
         )
     traffic = {d: _traffic(table, links, d, best.manager, best.learner) for d in table.devices}
     not_executed = _not_executed(best, table.host)
@@ -119,7 +161,7 @@ def choose(table: Table, links: Links, form: Literal["prose", "published"] = "pr
 
 
 def _order(one: Iteration, host: str) -> tuple[Any, ...]:
-    """Sort by seconds, then by traffic, then by the number of devices other than the host."""
+    """Return the sort key: seconds, traffic, number of devices other than the host."""
     away = (one.manager != host) + (one.learner != host) + (one.memory != host)
     return bool(one.why_not), *(_round_seconds(x) for x in (one.seconds, one.traffic)), away
 
@@ -133,7 +175,7 @@ def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iterati
     manager, learner = (one.both or (None, None)) if i == j else (one.manager, other.learner)
     if manager is None or learner is None:
         lacks = one if manager is None else other
-        return _infeasible_iteration(i, j, lacks.why_not or "it cannot run there")
+        return _infeasible_iteration(i, j, lacks.why_not or "the primitive cannot run there")
     comm = links.seconds(i, j, table.indices) + links.seconds(j, i, table.indices)
     actors = links.seconds(table.host, i, table.insertions)
     places = {d: _traffic(table, links, d, i, j) for d in table.devices}
@@ -141,11 +183,9 @@ def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iterati
     traffic = comm + actors + places[memory]
     for a, b in ((table.host, i), (table.host, j), (i, j)):
         if links.seconds(a, b, _LEAST) == inf:
-            return _infeasible_iteration(i, j, f"nothing gets from {a} to {b}")
+            return _infeasible_iteration(i, j, f"no link connects {a} and {b}")
     if traffic == inf:
-        return _infeasible_iteration(
-            i, j, "no device that actors reach connects both with the experience"
-        )
+        return _infeasible_iteration(i, j, "no reachable device can hold the experience memory")
     terms = {
         "sample": manager.sample.seconds,
         "learn": learner.seconds,
@@ -169,7 +209,7 @@ def _infeasible_iteration(i: str, j: str, why_not: str) -> Iteration:
 
 
 def _traffic(table: Table, links: Links, place: str, manager: str, learner: str) -> float:
-    """Seconds of the memory's communication if it is in a place (Algorithm 2, line 10)."""
+    """Return seconds of the memory's communication for a device (Algorithm 2, line 10)."""
     where = {"learner": learner, "actors": table.host, "manager": manager}
     if any(links.seconds(place, one, _LEAST) == inf for one in where.values()):
         return inf
@@ -177,30 +217,37 @@ def _traffic(table: Table, links: Links, place: str, manager: str, learner: str)
 
 
 def _not_executed(best: Iteration, host: str) -> tuple[str, ...]:
-    """Return the differences of a run by `trl.replay.train`, whose buffer and rows are in the host's memory."""
+    """Return differences to a run of `trl.replay.train`: its buffer and rows are in host memory."""
     places = {"the replay manager": best.manager, "experience": best.memory}
     return tuple(
-        f"trl.replay.train cannot execute this: it keeps {what} on {host}, not on {device}."
+        f"trl.replay.train cannot execute this: it stores {what} on {host}, not on {device}."
         for what, device in places.items()
         if device.partition(" x")[0] != host
     )
 
 
 def portability(speeds: Mapping[str, float]) -> float:
-    """φ: the harmonic mean of how fast a program is on each platform; 0 where it does not run on one.
+    """Return the performance portability φ of a program.
+
+    It is the harmonic mean of the program's speed on each platform. The result is 0 if the program
+    does not run on some platform.
 
     Args:
-        speeds: by platform, finite and not negative.
+        speeds: speed by platform, finite and not negative; 0 if the program does not run there.
 
     Raises:
         OptionError: there are no platforms.
-        ShapeError: a speed is none.
+        ShapeError: a speed is negative, NaN or infinite.
+
+    Example:
+        >>> trl.compose.portability({"CPU": 1.0, "GPU": 3.0})
+        1.5
     """
     expect_type(
         speeds, Mapping, "a mapping", 'portability({"cpu": 1.0, "gpu": 2.5}): a speed by platform.'
     )
     if not speeds:
-        raise OptionError("there are no platforms.", hint="give a speed for one at least.")
+        raise OptionError("speeds is empty.", hint="pass the speed of at least one platform.")
     found = [number(f"the speed on {name}", one, least=0) for name, one in speeds.items()]
     if min(found) == 0:
         return 0.0

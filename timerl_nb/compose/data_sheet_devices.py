@@ -1,4 +1,4 @@
-"""Devices that are not there, by their data sheets: GPUs by their roofline, FPGAs by the paper's equations."""
+"""Devices modelled from data sheets: GPUs by the roofline model, FPGAs by the paper's equations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from timerl_nb.replay.prioritization.tree_levels import Levels
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
 _SHEETS = Path(__file__).with_name("devices.toml")
-_SUM = 8  # bytes of a sum of the tree
+_SUM = 8  # bytes of a sum in the tree
 
 
 @dataclass(frozen=True)
 class IterationWork:
-    """What an iteration does, whatever does it.
+    """Work of an iteration, independent of the device.
 
     Attributes:
-        capacity, fanout: of the tree.
-        layers: inputs and outputs of each layer of what is learnt.
-        batch, inserted: rows.
-        learning: what XLA launches, computes and moves in a step of learning.
-        held: bytes that live meanwhile.
+        capacity, fanout: size of the priority tree.
+        layers: inputs and outputs of each layer of the network.
+        batch, inserted: rows per iteration.
+        learning: launches, computation and memory traffic of a learner's step in XLA.
+        held: live bytes during the step.
     """
 
     capacity: int
@@ -42,10 +42,14 @@ class IterationWork:
 
 
 def device_from_sheet(name: str, asked: IterationWork) -> tuple[Device, Link]:
-    """What the primitives take on a device of that name, all modelled; and its link to the host.
+    """Return modelled latencies of the primitives on a device, and its link to the host.
+
+    Args:
+        name: name of the device.
+        asked: work of an iteration.
 
     Raises:
-        OptionError: there is no such sheet.
+        OptionError: there is no data sheet with that name.
     """
     sheets: Mapping[str, Any] = tomllib.loads(_SHEETS.read_text())
     sheet = sheets.get(name, sheets["GPU"])
@@ -61,19 +65,21 @@ def device_from_sheet(name: str, asked: IterationWork) -> tuple[Device, Link]:
     except OptionError as error:
         known = [n for n, one in sheets.items() if "dsps" in one]
         raise OptionError(
-            f"there is no device {name!r} here, nor a data sheet of one.",
-            hint=f"{', '.join(known)}, or of GPUs: {error.hint}",
+            f"the device {name!r} is neither present nor described by a data sheet.",
+            hint=f"use {', '.join(known)}, or a GPU: {error.hint}",
         ) from None
     return gpu_device(gpu, asked), link
 
 
 def streams_of(batch: int, seconds: Callable[[int], float]) -> tuple[int, float]:
-    """By how many streams, each with a part of the batch, a step of learning is shortest, and how long it is (§5.1).
+    """Return the best number of streams for a learner's step, and its seconds (section 5.1).
 
-    All of 1 to `batch` are looked at; of equal ones the fewest.
+    Each stream has a part of the batch. All numbers from 1 to `batch` are compared; ties go to the
+    smallest.
 
     Args:
-        seconds: of a step by so many, as it was measured or modelled.
+        batch: rows.
+        seconds: returns the measured or modelled time for a number of streams.
     """
     found = {count: seconds(count) for count in range(1, batch + 1)}
     best = min(found, key=lambda count: (found[count], count))
@@ -81,9 +87,12 @@ def streams_of(batch: int, seconds: Callable[[int], float]) -> tuple[int, float]
 
 
 def gpu_device(gpu: cost_model.Device, asked: IterationWork) -> Device:
-    """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory; by the best number of streams.
+    """Return a GPU modelled by its roofline.
 
-    One call each; a kernel for each level of the tree, which looks at a group for each row.
+    The time is the sum of calls, launches, and the maximum of arithmetic and memory time.
+
+    A pass through the tree is one call with a kernel per level; a kernel reads a group of sums per
+    row. The learner uses the best number of streams.
     """
     levels = Levels(asked.capacity, asked.fanout)
     depth, size = len(levels.widths) - 1, _SUM * sum(levels.widths)
@@ -97,7 +106,10 @@ def gpu_device(gpu: cost_model.Device, asked: IterationWork) -> Device:
     of = asked.learning
 
     def learning(streams: int) -> float:
-        """Parts of the batch beside each other: all launches for each, and what is held is read once more."""
+        """Return seconds with parallel parts of the batch.
+
+        Launches are multiplied by the number of parts, and each part reads the live bytes again.
+        """
         moved = float(of.nbytes + (streams - 1) * asked.held)
         work = float(of.products), float(of.elements), [(moved, asked.held)]
         return cost_model.Load(1, streams * of.launches, *work).seconds(gpu)

@@ -1,7 +1,8 @@
-"""An FPGA by the paper's equations: a stage for each level of the tree, and for each layer (003_bc3f8b946743a61e, §4, §5.1).
+"""FPGA modelled by the paper's equations: one pipeline stage per tree level and per network layer.
 
-Nothing here was measured. Our copy of the paper lacks Eqs. 3 to 5; they are rebuilt from its text: a pipeline takes its slowest
-stage's time for each row of a batch, and for each stage once more to fill and to drain.
+Nothing is measured. Our copy of the paper lacks Eqs. 3 to 5; they are reconstructed from its text.
+A pipeline takes the time of its slowest stage once per row of a batch, and once per stage to fill
+and drain. Source: PEARL (paper 003), sections 4 and 5.1.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from timerl_nb.compose.primitive_latency_table import Device, Latency, Manager
 from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 from timerl_nb.replay.prioritization.tree_levels import Levels
 
-_CYCLES = 2  # of a stage for each number that it looks at
+_CYCLES = 2  # cycles of a stage per number
 
 
 @dataclass(frozen=True)
 class Fpga:
-    """What an FPGA has.
+    """An FPGA, described by its resources.
 
     Attributes:
-        frequency: hertz.
-        sram: bits of memory on the chip.
-        dsps: multipliers.
-        source: where these figures are from.
+        frequency: clock frequency in hertz.
+        sram: on-chip memory in bits.
+        dsps: number of multipliers.
+        source: origin of these figures.
 
     Raises:
-        ShapeError: the frequency is not above 0, or another figure no integer of at least 0.
+        ShapeError: the frequency is not positive, or another figure is negative or not an integer.
+
+    Example:
+        >>> fpga = trl.compose.Fpga(frequency=4e8, sram=10**8, dsps=1000, source="made up")
+        >>> device = fpga.device(1000, fanout=16, layers=[(4, 64), (64, 2)], batch=32, inserted=8)
+        >>> device.both is not None
+        True
     """
 
     frequency: float
@@ -39,12 +46,20 @@ class Fpga:
 
     def __post_init__(self) -> None:
         if not number("the frequency", self.frequency, least=0) > 0:
-            raise ShapeError(f"the frequency must be above 0, not {self.frequency!r}.")
+            raise ShapeError(
+                f"the frequency is {self.frequency!r}.", hint="pass hertz, more than 0."
+            )
         integer("sram", self.sram, least=0)
         integer("dsps", self.dsps, least=0)
 
     def manager(self, capacity: int, fanout: int, batch: int, inserted: int) -> Manager:
-        """A replay manager whose stages are the levels of its tree: one descends while the next begins."""
+        """Return latencies of the replay manager, a pipeline with one stage per tree level.
+
+        Args:
+            capacity: capacity of the buffer.
+            fanout: children per tree node.
+            batch, inserted: rows per iteration.
+        """
         depth = _depth(capacity, fanout)
         integer("batch", batch, least=1)
         integer("inserted", inserted, least=0)
@@ -58,21 +73,24 @@ class Fpga:
         )
 
     def learner(self, layers: Sequence[tuple[int, int]], batch: int, copies: int) -> Latency:
-        """A step of gradient descent: the layers forward, and backward by weights and inputs, are the stages.
+        """Return the latency of a gradient step.
+
+        The stages are the layers forward, and backward with respect to weights and inputs.
 
         Args:
-            layers: inputs and outputs of each.
-            copies: pipelines beside each other, which share the batch and the multipliers.
+            layers: inputs and outputs of each layer.
+            batch: rows.
+            copies: number of parallel pipelines; they share the batch and the multipliers.
 
         Raises:
-            ShapeError: an argument is no integer of at least 1, or there are too few multipliers.
+            ShapeError: an argument is not a positive integer, or there are too few multipliers.
         """
         work = stages(layers)
         integer("batch", batch, least=1)
         if integer("copies", copies, least=1) * len(work) > self.dsps:
             raise ShapeError(
-                f"{copies} pipelines of {len(work)} stages have {self.dsps} multipliers.",
-                hint="each stage needs one.",
+                f"{copies} pipelines of {len(work)} stages need more than {self.dsps} multipliers.",
+                hint="use fewer pipelines; each stage needs a multiplier.",
             )
         rows = -(-batch // copies)
         slowest = max(
@@ -88,7 +106,14 @@ class Fpga:
         batch: int,
         inserted: int,
     ) -> Device:
-        """What it takes for both primitives, each alone and together, as far as they fit."""
+        """Return latencies of both primitives, each alone and together, as far as they fit.
+
+        Args:
+            capacity: capacity of the buffer.
+            fanout: children per tree node.
+            layers: inputs and outputs of each layer.
+            batch, inserted: rows per iteration.
+        """
         _depth(capacity, fanout)
         integer("batch", batch, least=1)
         tree = 32 * sum(Levels(capacity, fanout).widths)
@@ -107,39 +132,45 @@ class Fpga:
         manager = None if tree > self.sram else self.manager(capacity, fanout, batch, inserted)
         if not copies:
             return Device(manager, None, None, "; ".join(why))
-        # the copies of which the batch is done the soonest
+        # the number of copies with the shortest time for the batch
         learner = min(
             (self.learner(layers, batch, k) for k in range(1, copies + 1)), key=lambda x: x.seconds
         )
         left = [k for k in range(1, copies + 1) if k * weights + tree <= self.sram]
         if manager is None or not left:
-            why += ["both together are more than its memory"] * (manager is not None)
+            why += ["both together exceed its memory"] * (manager is not None)
             return Device(manager, learner, None, "; ".join(why))
         beside = min((self.learner(layers, batch, k) for k in left), key=lambda x: x.seconds)
         return Device(manager, learner, (manager, beside))
 
 
 def _depth(capacity: int, fanout: int) -> int:
-    """Return the number of levels of a tree below its root."""
+    """Return the number of tree levels below the root."""
     integer("the capacity", capacity, least=1)
     if fanout not in FANOUTS:
         raise ShapeError(
-            f"fanout={fanout!r} is none.", hint=f"one of {', '.join(map(str, FANOUTS))}."
+            f"fanout={fanout!r} is not supported.", hint=f"use {', '.join(map(str, FANOUTS))}."
         )
     return len(Levels(capacity, fanout).widths) - 1
 
 
 def stages(layers: Sequence[tuple[int, int]]) -> list[int]:
-    """Products of each stage for a row: a layer forward, by its weights and, but for the first, by its inputs."""
+    """Return multiplications per row of each pipeline stage.
+
+    Stages are the layers forward, backward by weights, and backward by inputs except for the first
+    layer.
+    """
     pairs = [(integer("inputs", n, least=1), integer("outputs", m, least=1)) for n, m in layers]
     if not pairs:
-        raise ShapeError("there are no layers.", hint="[(4, 64), (64, 2)]: inputs and outputs.")
+        raise ShapeError(
+            "layers is empty.", hint="pass inputs and outputs of each layer: [(4, 64), (64, 2)]."
+        )
     products = [n * m for n, m in pairs]
     return products + products + products[1:]
 
 
 def balance_multipliers(work: Sequence[int], units: int) -> list[int]:
-    """Multipliers for each stage so that the slowest is as fast as can be: at least one each."""
+    """Distribute multipliers over the stages, at least one each, to minimize the slowest one."""
     given = [1] * len(work)
     for _ in range(units - len(work)):
         slowest = max(range(len(work)), key=lambda k: work[k] / given[k])

@@ -1,4 +1,7 @@
-"""What each primitive takes on each device: the Primitive Device Assignment Matrix (003_bc3f8b946743a61e, §5.1)."""
+"""Latencies of each primitive on each device: the Primitive Device Assignment Matrix.
+
+Source: PEARL (paper 003), section 5.1.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,24 @@ from timerl_nb.compiler.language.argument_checks import integer, number
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.compose.units import Bytes, Link, Words
 
-WORD = 4  # bytes of an index, a priority, a number of an experience
+WORD = 4  # bytes of an index, a priority, or a number in a row
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds that something takes once an iteration.
+    """Time of an operation per iteration.
 
     Attributes:
-        seconds: the median, where it was measured.
-        spread: between the first and the third quartile.
-        is_modelled: whether nobody has measured it: equations or a data sheet say so.
+        seconds: median if measured.
+        spread: interquartile range.
+        is_modelled: whether the time comes from equations or a data sheet, not from a measurement.
 
     Raises:
         ShapeError: a figure is negative, NaN or infinite.
+
+    Example:
+        >>> str(trl.compose.Latency(0.002, is_modelled=True))
+        '2 ms (modelled)'
     """
 
     seconds: float
@@ -44,7 +51,18 @@ class Latency:
 
 @dataclass(frozen=True)
 class Manager:
-    """A replay manager's latencies for a batch."""
+    """Latencies of a replay manager for a batch.
+
+    Attributes:
+        sample: drawing a batch.
+        insert: insertion of new rows.
+        update: update of priorities.
+
+    Example:
+        >>> latency = trl.compose.Latency(0.001)
+        >>> trl.compose.Manager(sample=latency, insert=latency, update=latency).sample.seconds
+        0.001
+    """
 
     sample: Latency
     insert: Latency
@@ -57,13 +75,18 @@ class Manager:
 
 @dataclass(frozen=True)
 class Device:
-    """What the primitives take on a device; None what it cannot do.
+    """Latencies of the primitives on a device; None if the device does not support a primitive.
 
     Attributes:
-        manager: the replay manager, alone there.
-        learner: a step of the learner, alone there.
-        both: the two together.
-        why_not: for what is None.
+        manager: replay manager alone.
+        learner: step of the learner alone.
+        both: replay manager and learner together on the device.
+        why_not: reason for entries of None.
+
+    Example:
+        >>> gpu = trl.compose.Device(None, trl.compose.Latency(0.001), None, "the buffer is on the host")
+        >>> gpu.learner.seconds
+        0.001
     """
 
     manager: Manager | None
@@ -75,7 +98,9 @@ class Device:
         both = (None, None) if self.both is None else self.both
         expect_type(both, tuple, "a pair", "Device(manager, learner, (manager, learner)).")
         if len(both) != 2:
-            raise ShapeError(f"both are a manager and a learner, not {len(both)} values.")
+            raise ShapeError(
+                f"both has {len(both)} values.", hint="pass a pair: (manager, learner)."
+            )
         for manager in (self.manager, both[0]):
             if manager is not None:
                 expect_type(
@@ -88,18 +113,26 @@ class Device:
 
 @dataclass(frozen=True)
 class Table:
-    """Latencies by device, and how much data an iteration moves.
+    """Latencies by device, and the sizes of an iteration; `str` returns a table.
 
     Attributes:
-        devices: by name.
-        batch: rows that a learner's step takes.
-        experience: numbers in a row.
-        inserted: rows that actors bring in an iteration.
-        host: the device that actors run on, through which all others reach each other.
+        devices: devices by name.
+        batch: rows per step of the learner.
+        experience: numbers per row.
+        inserted: new rows from actors per iteration.
+        host: device of the actors; all other devices communicate through it.
 
     Raises:
-        ShapeError: a figure is negative, or no integer.
-        OptionError: the host is no device.
+        ShapeError: a figure is negative or not an integer.
+        OptionError: the host is not in `devices`.
+
+    Example:
+        >>> latency = trl.compose.Latency(0.001)
+        >>> manager = trl.compose.Manager(latency, latency, latency)
+        >>> cpu = trl.compose.Device(manager, latency, (manager, latency))
+        >>> table = trl.compose.Table({"CPU": cpu}, batch=32, experience=10, inserted=8, host="CPU")
+        >>> table.indices.count
+        128
     """
 
     devices: Mapping[str, Device]
@@ -118,8 +151,8 @@ class Table:
         integer("inserted", self.inserted, least=0)
         if self.host not in self.devices:
             raise OptionError(
-                f"the host {self.host!r} is no device of the table.",
-                hint=f"there are {', '.join(self.devices)}.",
+                f"the host {self.host!r} is not a device of the table.",
+                hint=f"use one of {', '.join(self.devices)}.",
             )
 
     def __str__(self) -> str:
@@ -136,17 +169,17 @@ class Table:
 
     @property
     def indices(self) -> Bytes:
-        """What says which rows were drawn; as much as their priorities."""
+        """Size of the indices of a drawn batch; their priorities have the same size."""
         return Words(self.batch).to_bytes(WORD)
 
     @property
     def insertions(self) -> Bytes:
-        """The priorities of new rows, sent by actors to the replay manager."""
+        """Size of the new rows' priorities, sent by actors to the replay manager."""
         return Words(self.inserted).to_bytes(WORD)
 
     @property
     def traffic(self) -> Mapping[str, Bytes]:
-        """The amounts between the experience memory and each primitive in an iteration (Algorithm 2, line 8)."""
+        """Sizes of the transfers between experience memory and primitives (Algorithm 2, line 8)."""
         return {
             "learner": Words(self.batch * (self.experience + 1)).to_bytes(WORD),
             "actors": Words(self.inserted * self.experience).to_bytes(WORD),
@@ -160,11 +193,17 @@ def _latency(what: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Links:
-    """The connections of devices.
+    """Links between devices.
 
     Attributes:
-        known: by the names of two devices, in any order, or of one with itself.
-        host: through which devices reach each other that have no link of their own.
+        known: link by the names of two devices in any order, or of one device with itself.
+        host: intermediate device for pairs without a link.
+
+    Example:
+        >>> link = trl.compose.Link(latency=0.0, bandwidth=1000.0)
+        >>> links = trl.compose.Links({("CPU", "GPU"): link}, host="CPU")
+        >>> links.seconds("GPU", "CPU", trl.compose.Bytes(500))
+        0.5
     """
 
     known: Mapping[tuple[str, str], Link]
@@ -177,10 +216,14 @@ class Links:
         for pair, link in self.known.items():
             expect_type(link, Link, "a link", how)
             if len(expect_type(pair, tuple, "a pair of devices", how)) != 2:
-                raise ShapeError(f"a link is between two devices, not {pair!r}.", hint=how)
+                raise ShapeError(f"{pair!r} is not a pair of devices.", hint=how)
 
     def of_bandwidth(self, bandwidth: float) -> Links:
-        """The same with so many bytes a second over every link; what costs nothing still does not."""
+        """Return links with another bandwidth; links of infinite bandwidth stay the same.
+
+        Args:
+            bandwidth: bytes per second.
+        """
         known = {
             pair: link if link.bandwidth == float("inf") else replace(link, bandwidth=bandwidth)
             for pair, link in self.known.items()
@@ -188,11 +231,16 @@ class Links:
         return Links(known, self.host)
 
     def seconds(self, a: str, b: str, amount: Bytes) -> float:
-        """How long an amount takes from one device to another; without an end where they cannot be reached."""
+        """Return seconds of a transfer between two devices; infinite without a connection.
+
+        Args:
+            a, b: names of the devices.
+            amount: size of the transfer.
+        """
         direct = self.known.get((a, b)) or self.known.get((b, a))
         if direct is not None:
             return direct.seconds(amount)
-        if a == b:  # whoever has it, has it
+        if a == b:  # no transfer
             return 0.0
         if self.host in (a, b):
             return float("inf")

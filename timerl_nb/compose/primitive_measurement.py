@@ -1,4 +1,7 @@
-"""What the primitives of an algorithm take here, and what they would take elsewhere (003_bc3f8b946743a61e, §5.1)."""
+"""Measurement of an algorithm's primitives on this machine, and models for other devices.
+
+Source: PEARL (paper 003), section 5.1.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
 
 HOST = "CPU"
-_WARM = 3  # rounds that do not count: they compile
-_SIZES = (1 << 10, 1 << 22)  # bytes by which a link is measured
+_WARM = 3  # discarded rounds, because they compile
+_SIZES = (1 << 10, 1 << 22)  # transfer sizes in bytes for the measurement of a link
 
 
 @explain_call_errors
@@ -51,29 +54,41 @@ def measure(
     rounds: int = 30,
     seed: int = 0,
 ) -> tuple[Table, Links]:
-    """The latencies of an iteration on each device, and what connects these.
+    """Measure the latencies of an iteration on each device, and the links between devices.
 
     Args:
-        algorithm: as `trl.replay.train` takes it.
-        devices: "CPU" is this one; "CPU x2" with as many threads that learn; "CPU:1" JAX's second device of it. Others
-            are described by data sheets, "A100", "Agilex", and what is said of them is modelled.
-        batch: rows that are drawn and learnt from.
-        inserted: rows that come in an iteration.
-        actors: threads of this machine that act meanwhile, as in a run; they share its cores with what is measured. 0 for none.
-        envs: environments of each, in which `inserted` steps are a block.
-        capacity: of the buffer, which is full.
-        rounds: that are measured, of which the median counts.
-        seed: of the rows.
+        algorithm: an algorithm of `trl.replay`, as for `trl.replay.train`.
+        devices: names of devices. "CPU" is the host, "CPU x2" the host with two learner threads,
+            and "CPU:1" JAX's second CPU device. Other names, such as "A100" or "Agilex", are
+            modelled from data sheets.
+        batch: rows per step of the learner.
+        inserted: new rows per iteration.
+        actors: actor threads during the measurement, as in a run; they share the cores. 0 for none.
+        envs: environments per actor; they collect `inserted` steps per block.
+        capacity: capacity of the buffer, filled before the measurement.
+        rounds: measured rounds; the median counts.
+        seed: seed of the rows.
 
-    Returns the table and the links that `trl.compose.choose` takes.
+    Returns:
+        The table and the links for `trl.compose.choose`.
 
     Raises:
-        OptionError: there is no such device, nor a data sheet of one.
+        OptionError: a device is neither present nor described by a data sheet, or "CPU" is missing.
+
+    Example:
+        >>> algorithm = trl.replay.Dqn("CartPole-v1", hidden=(8,))
+        >>> small = dict(batch=4, inserted=4, actors=0, capacity=100, rounds=2)
+        >>> table, links = trl.compose.measure(algorithm, ["CPU", "A100"], **small)
+        >>> [table.devices[name].learner.is_modelled for name in ("CPU", "A100")]
+        [False, True]
     """
     algorithm = check_algorithm(algorithm)
     devices = (devices,) if isinstance(devices, str) else devices
     if HOST not in devices:
-        raise OptionError(f"{HOST!r} is none of {list(devices)}.", hint="actors run on it.")
+        raise OptionError(
+            f"{HOST!r} is missing in devices={list(devices)}.",
+            hint=f"add {HOST!r}: actors run on it.",
+        )
     size, new = integer("batch", batch, least=1), integer("inserted", inserted, least=1)
     buffer = Replay(
         capacity, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
@@ -109,7 +124,7 @@ def measure(
 
 
 class _Measurement:
-    """Measures the devices of this machine, in rounds as the protocol has them."""
+    """Measurement of the devices of this machine, in rounds of the paper's protocol."""
 
     def __init__(
         self,
@@ -126,7 +141,7 @@ class _Measurement:
 
     @contextmanager
     def acting(self, threads: int, envs: int, steps: int) -> Iterator[None]:
-        """Let so many threads act, as often as a round takes a block of one: what runs beside a run is measured, too."""
+        """Run actor threads inside of this context; they produce one block per round."""
         if not threads:
             yield
             return
@@ -137,24 +152,24 @@ class _Measurement:
             Actors(groups, lambda: weights, threads, True, capture_jax_settings())
         ) as self._actors:
             self._actors.resize(threads)
-            self._entries_of_block(self._actors.take())  # from here on nothing is compiled there
+            self._entries_of_block(self._actors.take())  # all later blocks run without compilation
             yield
         self._actors = None
 
     def _entries_of_block(self, made: ActedSteps | Death) -> Mapping[str, Array]:
-        """The entries of a block.
+        """Return the entries of a block.
 
         Raises:
-            EnvError: the environments have failed.
+            EnvError: the environments failed.
         """
         if isinstance(made, Death):
             raise EnvError(f"an actor failed: {made.error}") from made.error
         return made.entries
 
     def measure_device(self, threads: int, place: Any) -> Device:
-        """A device of this machine: with so many threads that learn, or one of JAX's.
+        """Measure a device of this machine: learner threads on the host, or a device of JAX.
 
-        The buffer is on the host, where it is together with the learner and where it is not.
+        The buffer is always on the host.
         """
         division = Allocation.of_threads(threads, 1, self._batch)
         alone, beside = self._measure_latencies(division, place)
@@ -168,13 +183,15 @@ class _Measurement:
     def _measure_latencies(
         self, division: Allocation, place: Any
     ) -> tuple[Mapping[str, Latency], Mapping[str, Latency]]:
-        """Latencies one after the other, and where inserting runs beside learning."""
+        """Return latencies of sequential primitives, and of insertion in parallel with learning."""
         alone, beside = (dict[str, list[float]]() for _ in "ab")
         state = graph.move_to_device(self._algorithm.begin(self._seed), place)
         with closing(
             Learner(self._algorithm, place, division.trainers, capture_jax_settings())
         ) as learner:
-            for found in (alone, beside):  # in turn, actors would make a block in every other round
+            # two separate loops: with alternation, actors would produce a block in every other
+            # round only
+            for found in (alone, beside):
                 for _ in range(_WARM + self._rounds):
                     state = self._time_iteration(learner, state, division, found, found is beside)
         return _latencies(alone), _latencies(beside)
@@ -187,7 +204,7 @@ class _Measurement:
         found: dict[str, list[float]],
         is_beside: bool,
     ) -> Any:
-        """An iteration, whose seconds are added; returns the state after it."""
+        """Run an iteration, append its times to `found`, and return the state after it."""
         buffer, times = self._buffer, [perf_counter()]
         sample = buffer.sample(self._batch)
         times.append(perf_counter())
@@ -217,7 +234,7 @@ class _Measurement:
 
 
 def _latencies(found: Mapping[str, list[float]]) -> dict[str, Latency]:
-    """Medians with their spread, without the rounds that compiled."""
+    """Return medians and spreads, without the discarded rounds."""
     return {name: _latency(seconds[_WARM:]) for name, seconds in found.items()}
 
 
@@ -227,7 +244,7 @@ def _latency(seconds: Sequence[float]) -> Latency:
 
 
 def _rows(fields: Mapping[str, Field], count: int, random: np.random.Generator) -> dict[str, Array]:
-    """Rows as nobody has acted them, of small numbers."""
+    """Return random rows of small numbers."""
     return {
         name: random.integers(0, 2, (count, *f.shape)).astype(f.dtype) for name, f in fields.items()
     }
@@ -236,7 +253,7 @@ def _rows(fields: Mapping[str, Field], count: int, random: np.random.Generator) 
 def _workload_of(
     algorithm: Algorithm, buffer: Replay, batch: int, inserted: int, seed: int
 ) -> IterationWork:
-    """What an iteration does, as XLA's text of the learner and the weights' shapes say."""
+    """Return the work of an iteration, from the learner's HLO and the shapes of the weights."""
     state = algorithm.begin(seed)
     rows = _rows(buffer.fields, batch, np.random.default_rng(seed))
     weight = np.ones(batch, np.float32)
@@ -260,7 +277,7 @@ def _copy(array: Array, place: Any) -> None:
 
 
 def _link(place: Any) -> Link:
-    """What copies to one of JAX's devices take: by two sizes, the least of some."""
+    """Measure the copies to a device of JAX: two sizes, the minimum of several repetitions."""
     took: list[float] = []
     for size in _SIZES:
         array = np.zeros(size, np.uint8)

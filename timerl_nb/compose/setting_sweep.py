@@ -1,4 +1,4 @@
-"""Tables of several settings, so that one sees where the choice moves as they change."""
+"""Latency tables for several settings (network, batch, bandwidth), to compare the best assignments."""
 
 from __future__ import annotations
 
@@ -21,11 +21,20 @@ Setting = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table, and links, of each setting.
+    """Latency table and links for each combination of settings.
 
     Attributes:
-        values: of each setting, by its name.
-        tables: by the values of all settings, in their order.
+        values: values of each setting, by its name.
+        tables: table and links by the values of all settings, in their order.
+
+    Example:
+        >>> latency = trl.compose.Latency(0.001)
+        >>> manager = trl.compose.Manager(latency, latency, latency)
+        >>> cpu = trl.compose.Device(manager, latency, (manager, latency))
+        >>> table = trl.compose.Table({"CPU": cpu}, batch=32, experience=10, inserted=8, host="CPU")
+        >>> sweep = trl.compose.Sweep.from_table(table, trl.compose.Links({}, host="CPU"))
+        >>> sweep.choose().best.learner
+        'CPU'
     """
 
     values: Mapping[str, tuple[Any, ...]]
@@ -37,32 +46,54 @@ class Sweep:
 
     @staticmethod
     def from_table(table: Table, links: Links) -> Sweep:
-        """That of one table, without settings."""
+        """Return a sweep of a single table, without settings.
+
+        Args:
+            table: the latencies.
+            links: the links.
+        """
         return Sweep({}, {(): (table, links)})
 
     def at(self, **settings: Any) -> tuple[Table, Links]:
-        """The table and the links of a setting: `at(network="64", batch=32)`; the first value of what is not given.
+        """Return the table and the links of a combination of settings.
+
+        Args:
+            settings: values by name: `at(network="64", batch=32)`. Default of each setting: its
+                first value.
 
         Raises:
-            OptionError: there is no such setting, or it has no such value.
+            OptionError: a setting or its value does not exist.
         """
         for name, value in settings.items():
             if name not in self.values:
                 raise OptionError(
-                    f"there is no setting {name!r}.", hint=one_of(name, list(self.values))
+                    f"the setting {name!r} does not exist.", hint=one_of(name, list(self.values))
                 )
             if value not in self.values[name]:
                 known = ", ".join(map(str, self.values[name]))
-                raise OptionError(f"{name}={value!r} was not asked for.", hint=f"{known}.")
+                raise OptionError(
+                    f"{name}={value!r} is not part of the sweep.", hint=f"use one of {known}."
+                )
         key = tuple(settings.get(name, values[0]) for name, values in self.values.items())
         return self.tables[key]
 
     def choose(self, form: Literal["prose", "published"] = "prose", **settings: Any) -> Choice:
-        """What `trl.compose.choose` chooses of a setting."""
+        """Return the best assignment for a combination of settings; see `trl.compose.choose`.
+
+        Args:
+            form: formula for the time of an iteration.
+            settings: values by name; see `at`.
+        """
         return choose(*self.at(**settings), form)
 
     def explore(self, form: Literal["prose", "published"] = "prose") -> Any:
-        """A grid of all assignments with a slider for each setting; a click on a cell says its iteration term by term."""
+        """Show all assignments as a grid in a notebook widget, with a slider per setting.
+
+        A click on a cell shows the terms of its iteration.
+
+        Args:
+            form: formula for the time of an iteration.
+        """
         return entry_point("compose.explore")(self, form)
 
 
@@ -75,16 +106,24 @@ def sweep(
     bandwidth: Sequence[float] = (16e9,),
     **given: Any,
 ) -> Sweep:
-    """Measure tables for several networks and batches, and have them with links of several bandwidths.
+    """Measure latency tables for several networks and batch sizes, with several bandwidths.
 
     Args:
-        algorithms: as `trl.compose.measure` takes each, by the name of its network.
-        devices, given: of `trl.compose.measure`.
-        batch: rows that are drawn and learnt from.
-        bandwidth: bytes a second of every link to a device with memory of its own.
+        algorithms: algorithms by the name of their network; see `trl.compose.measure`.
+        devices: names of devices; see `trl.compose.measure`.
+        batch: batch sizes.
+        bandwidth: bandwidths in bytes per second, for all links to devices with dedicated memory.
+        given: other arguments of `trl.compose.measure`.
 
     Raises:
-        OptionError: a setting has no values, or a device is none.
+        OptionError: a setting has no values or a negative one, or a device does not exist.
+
+    Example:
+        >>> algorithms = {"8": trl.replay.Dqn("CartPole-v1", hidden=(8,))}
+        >>> small = dict(inserted=4, actors=0, capacity=100, rounds=2)
+        >>> found = trl.compose.sweep(algorithms, ["CPU"], batch=[4], **small)
+        >>> found.values["batch"]
+        (4,)
     """
     expect_type(
         algorithms, Mapping, "a mapping", '{"small": trl.replay.Dqn(…)}: an algorithm by name.'
@@ -100,9 +139,12 @@ def sweep(
     }
     for name, some in values.items():
         if not some:
-            raise OptionError(f"{name} has no values.", hint="give one at least.")
+            raise OptionError(f"{name} has no values.", hint="pass at least one value.")
     if not all(one >= 0 for one in values["bandwidth"]):
-        raise OptionError(f"bandwidth={list(values['bandwidth'])} has one below 0.")
+        raise OptionError(
+            f"bandwidth={list(values['bandwidth'])} has a negative value.",
+            hint="pass bytes per second, 0 or more.",
+        )
     found: dict[Setting, tuple[Table, Links]] = {}
     for name, size in product(values["network"], values["batch"]):
         table, links = measure(algorithms[name], devices, batch=size, **given)

@@ -1,4 +1,4 @@
-"""Amounts and times whose kinds do not mix: what adds words to bytes is no expression."""
+"""Units of the composer: sizes in bytes or words, and links; a sum of bytes and words is an error."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from timerl_nb.compiler.language.argument_checks import number
 
 @dataclass(frozen=True, order=True)
 class Bytes:
-    """So many bytes.
+    """A number of bytes.
 
     Raises:
-        ShapeError: the count is negative, NaN or infinite.
+        ShapeError: the number is negative, NaN or infinite.
+
+    Example:
+        >>> (trl.compose.Bytes(8) + 2 * trl.compose.Bytes(4)).count
+        16
     """
 
     count: float
@@ -32,10 +36,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Words:
-    """So many numbers; their width gives the bytes.
+    """A number of words, such as the elements of an array.
 
     Raises:
-        ShapeError: the count is negative, NaN or infinite.
+        ShapeError: the number is negative, NaN or infinite.
+
+    Example:
+        >>> trl.compose.Words(10).to_bytes(width=4).count
+        40
     """
 
     count: float
@@ -44,20 +52,28 @@ class Words:
         number("a count of words", self.count, least=0)
 
     def to_bytes(self, width: int) -> Bytes:
-        """In bytes, `width` for each."""
+        """Return the size in bytes.
+
+        Args:
+            width: bytes per word.
+        """
         return Bytes(self.count * width)
 
 
 @dataclass(frozen=True)
 class Link:
-    """What brings bytes from one device to another, or to itself.
+    """Connection between two devices, or of a device with itself.
 
     Attributes:
-        latency: seconds until the first arrives.
-        bandwidth: bytes a second; 0 for none, infinite for no time.
+        latency: seconds up to the first byte.
+        bandwidth: bytes per second; 0 for no connection, infinite for no transfer time.
 
     Raises:
-        ShapeError: a figure is negative or NaN, or the latency infinite.
+        ShapeError: a figure is negative or NaN, or the latency is infinite.
+
+    Example:
+        >>> trl.compose.Link(latency=0.5, bandwidth=1000.0).seconds(trl.compose.Bytes(500))
+        1.0
     """
 
     latency: float
@@ -66,12 +82,19 @@ class Link:
     def __post_init__(self) -> None:
         number("the latency of a link", self.latency, least=0)
         if not number("the bandwidth of a link", self.bandwidth) >= 0:
-            raise ShapeError(f"the bandwidth of a link must be 0 or more, not {self.bandwidth!r}.")
+            raise ShapeError(
+                f"the bandwidth of a link is {self.bandwidth!r}.",
+                hint="pass bytes per second, 0 or more.",
+            )
 
     def seconds(self, amount: Bytes) -> float:
-        """How long an amount takes; without an end where nothing gets through."""
+        """Return seconds of a transfer; infinite without a connection.
+
+        Args:
+            amount: size of the transfer.
+        """
         if not isinstance(amount, Bytes):
-            raise TypeError(f"a link brings bytes, not {type(amount).__name__}")
+            raise TypeError(f"a link transfers Bytes, not {type(amount).__name__}")
         if not amount.count:
             return 0.0
         return self.latency + (

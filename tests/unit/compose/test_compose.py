@@ -101,7 +101,7 @@ def test_kinds_of_amounts_do_not_mix() -> None:
     assert Words(512).to_bytes(4) + Bytes(2) == Bytes(2050)
     with pytest.raises(TypeError):
         Words(512) + Bytes(2)  # type: ignore[operator]
-    with pytest.raises(TypeError, match="a link brings bytes, not Words"):
+    with pytest.raises(TypeError, match="a link transfers Bytes, not Words"):
         Link(0.0, 1.0).seconds(Words(512))  # type: ignore[arg-type]
     assert Link(1.0, 0.0).seconds(Bytes(1)) == INF and Link(1.0, 0.0).seconds(Bytes(0)) == 0.0
 
@@ -154,7 +154,9 @@ def test_the_choice_is_the_best_of_all(form: Any) -> None:
             if found:
                 lengths[i, j] = found
         if not lengths:
-            with pytest.raises(trl.errors.OptionError, match="no device can have both"):
+            with pytest.raises(
+                trl.errors.OptionError, match="no assignment of replay manager and learner"
+            ):
                 choose(table, by, form)
             continue
         choice, chosen = choose(table, by, form), chosen + 1
@@ -198,10 +200,10 @@ def test_devices_that_nothing_reaches_are_refused(form: Any, known: Any, inserte
     table = Table(fast_and_slow("FPGA"), 32, 11, inserted, "CPU")
     found = choose(table, Links(known, "CPU"), form)
     assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
-    assert {one.why_not for one in found.all[1:]} == {"nothing gets from CPU to FPGA"}
+    assert {one.why_not for one in found.all[1:]} == {"no link connects CPU and FPGA"}
     assert found.traffic["FPGA"] == INF and not found.not_executed
     alone = Table({**fast_and_slow("FPGA"), "CPU": Device(None, None, None)}, 32, 11, 8, "CPU")
-    with pytest.raises(trl.errors.OptionError, match="no device can have both"):
+    with pytest.raises(trl.errors.OptionError, match="no assignment of replay manager and learner"):
         choose(alone, Links(known, "CPU"), form)
 
 
@@ -249,14 +251,14 @@ def test_a_choice_says_what_a_training_cannot_execute() -> None:
     found = choose(table, Links({("CPU", "FPGA"): Link(1e-6, 16e9)}, "CPU"))
     assert (found.best.manager, found.memory) == ("FPGA", "FPGA")
     assert found.not_executed == (
-        "trl.replay.train cannot execute this: it keeps the replay manager on CPU, not on FPGA.",
-        "trl.replay.train cannot execute this: it keeps experience on CPU, not on FPGA.",
+        "trl.replay.train cannot execute this: it stores the replay manager on CPU, not on FPGA.",
+        "trl.replay.train cannot execute this: it stores experience on CPU, not on FPGA.",
     )
     assert str(found).endswith("\n".join(found.not_executed))
     rows = replace(
         found, best=replace(found.best, manager="CPU"), not_executed=found.not_executed[1:]
     )
-    with pytest.warns(trl.errors.TimeRLWarning, match="keeps experience on CPU, not on FPGA"):
+    with pytest.warns(trl.errors.TimeRLWarning, match="stores experience on CPU, not on FPGA"):
         assert _learner(rows) == "FPGA"
     twice = Table(fast_and_slow("CPU x2"), 32, 11, 8, "CPU")
     found = choose(twice, Links({("CPU", "CPU x2"): Link(0.0, INF)}, "CPU"))
@@ -392,7 +394,7 @@ def test_an_fpga_that_is_too_small_says_what_does_not_fit() -> None:
     tight = Fpga(250e6, sram=32 * 1100, dsps=10, source="made up")
     either = tight.device(1000, 16, layers, 64, 8)
     assert either.manager and either.learner and either.both is None
-    assert either.why_not == "both together are more than its memory"
+    assert either.why_not == "both together exceed its memory"
     nothing = Fpga(250e6, sram=100, dsps=10, source="made up").device(1000, 16, layers, 64, 8)
     assert nothing.manager is nothing.learner is nothing.both is None
     table = Table({"CPU": nothing}, 64, 12, 8, "CPU")
@@ -416,7 +418,7 @@ def test_portability_is_the_harmonic_mean() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(trl.errors.OptionError, match="'GPU' is no device"):
+    with pytest.raises(trl.errors.OptionError, match="'GPU' is not a device"):
         Table(published().devices, 1, 1, 1, "GPU")
     with pytest.raises(trl.errors.OptionError, match="prose"):
         choose(published(), links(), "code")  # type: ignore[arg-type]

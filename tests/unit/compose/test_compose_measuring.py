@@ -75,7 +75,7 @@ def test_streams_are_searched_from_one_to_the_batch() -> None:
 
 
 def test_devices_that_nobody_knows_are_refused() -> None:
-    with pytest.raises(trl.errors.OptionError, match="no device 'Zilog' here, nor a data sheet"):
+    with pytest.raises(trl.errors.OptionError, match="'Zilog' is neither present nor described"):
         trl.compose.measure(DQN, ["CPU", "Zilog"], capacity=100, batch=8, rounds=2, actors=0)
     with pytest.raises(trl.errors.OptionError, match="actors run on it"):
         trl.compose.measure(DQN, "A100")
