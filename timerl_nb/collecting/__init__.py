@@ -1,7 +1,7 @@
-"""Collection of environment steps by the fastest applicable strategy (`trl.collect`; paper 001).
+"""Collection of environment steps by the fastest applicable strategy (`trl.collect`).
 
-Entry point: `collector.collect`. `strategy_selection` measures the strategies and remembers the fastest.
-Papers: docs/references.md.
+`collector.collect` is the entry point. `strategy_selection` measures the strategies and caches the
+result. Source: Optimizing Data Collection (paper 001); see docs/references.md.
 """
 
 from timerl_nb.collecting.batch import Batch, Final

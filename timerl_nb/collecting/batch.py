@@ -1,4 +1,4 @@
-"""Batches of collected steps: several environments, time first."""
+"""Batches of collected steps, with the shape [steps, environments, …]."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 
 @dataclass(frozen=True)
 class Final:
-    """Where episodes ended, in the order of steps.
+    """Ends of episodes in a batch, in order of steps.
 
     Attributes:
-        step, env: of the step that ended each, [ended].
-        obs: the observation that it led to, [ended, …].
+        step, env: step and environment of each end, [ended].
+        obs: observation after the last step of each episode, [ended, …].
     """
 
     step: Any
@@ -37,17 +37,17 @@ class Final:
 
 @dataclass(frozen=True, repr=False)
 class Ended:
-    """The episodes that ended in a batch, computed when they are first read.
+    """Statistics of the ended episodes of a batch, computed at the first access.
 
-    Nobody else holds these arrays, so writing into a batch changes no episode.
+    The arrays are copies, so writes into a batch have no effect on them.
 
     Attributes:
         reward, valid: of all steps, [steps, envs].
-        done: whether a step ended an episode.
-        returns, lengths: at the first step, of the episodes in progress, [envs].
-        seen: the observations that steps led to: of all, [steps, envs, …], or only of those that ended
-            an episode, in their order.
-        is_all: whether `seen` has those of all steps.
+        done: whether a step ended an episode, [steps, envs].
+        returns, lengths: partial sums of the open episodes before the first step, [envs].
+        seen: observations after each step, [steps, envs, …], or only after the last step of each
+            episode, in order.
+        is_all: whether `seen` covers all steps.
     """
 
     reward: Any
@@ -61,7 +61,7 @@ class Ended:
     @cached_property
     def end_positions(self) -> tuple[Array, Array]:
         step, env = np.nonzero(np.asarray(self.done))
-        return step.copy(), env.copy()  # each in memory of its own, as other libraries take it
+        return step.copy(), env.copy()  # separate, contiguous arrays, as other libraries require
 
     @cached_property
     def final(self) -> Final:
@@ -79,7 +79,7 @@ class Ended:
         valid = np.asarray(self.valid)
         total = np.cumsum(np.where(valid, self.reward, 0), axis=0, dtype=np.float64)
         count = np.cumsum(valid, axis=0, dtype=np.int64)
-        order = np.lexsort((step, env))  # episodes of one environment follow each other
+        order = np.lexsort((step, env))  # order by environment, then by step
         first = np.ones(len(order), bool)
         first[1:] = env[order][1:] != env[order][:-1]
 
@@ -93,17 +93,17 @@ class Ended:
         return Episodes(sum_since(total, self.returns), sum_since(count, self.lengths))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The results alone: a pickled batch needs no more."""
+        """Return the results only, so a pickled batch is small."""
         return {name: getattr(self, name) for name in ("final", "count", "episodes")}
 
 
 @dataclass(frozen=True)
 class Form:
-    """The library of a batch's arrays.
+    """Array library of a batch.
 
     Attributes:
         library: "numpy", "jax" or "torch".
-        device: of PyTorch's; None leaves arrays on their devices.
+        device: PyTorch device; None for no change.
     """
 
     library: str = "numpy"
@@ -111,7 +111,7 @@ class Form:
 
     @property
     def change(self) -> Callable[[Any], Any]:
-        """The conversion of anyone's array.
+        """Conversion function for arrays.
 
         Raises:
             MissingPartError: PyTorch is not installed.
@@ -123,16 +123,25 @@ class Form:
 
 @dataclass(frozen=True, repr=False)
 class Batch:
-    """Steps of all environments. Later batches share no memory with it.
+    """Steps of all environments. Batches share no memory with each other.
 
-    It is a pytree of JAX, with its arrays and `extras` as leaves; it can be copied and pickled.
+    A batch is a pytree of JAX; its leaves are the arrays and `extras`. It can be copied and
+    pickled.
 
     Attributes:
-        obs: the observation before each step, [steps, envs, …].
-        action, reward, terminated, truncated: of each step.
-        valid: False where a step only reset its environment: it counts for nothing.
-        last_obs: the observation after the last step, [envs, …].
-        extras: what the policy adds, by name: `batch.log_prob` and `batch.value`, say.
+        obs: observation before each step, [steps, envs, …].
+        action: action of each step, [steps, envs, …].
+        reward, terminated, truncated: results of each step, [steps, envs].
+        valid: False for a step that only resets its environment; ignore such steps, [steps, envs].
+        last_obs: observation after the last step, [envs, …].
+        extras: additional results of the policy by name, also available as attributes such as
+            `batch.log_prob`.
+
+    Example:
+        >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
+        ...     batch = c.next()
+        >>> batch.obs.shape, batch.last_obs.shape
+        ((3, 2, 4), (2, 4))
     """
 
     obs: Any
@@ -148,52 +157,55 @@ class Batch:
 
     @property
     def steps(self) -> int:
+        """Number of steps of each environment."""
         return self.reward.shape[0]
 
     @property
     def envs(self) -> int:
+        """Number of environments."""
         return self.reward.shape[1]
 
     @cached_property
     def count(self) -> int:
-        """The steps of episodes."""
+        """Number of valid steps."""
         return self._require_ended.count
 
     @cached_property
     def final(self) -> Final:
-        """Where episodes ended, and their last observations."""
+        """Ends of episodes, with the last observations."""
         found, change = self._require_ended.final, self._form.change
         return Final(*(change(x) for x in (found.step, found.env, found.obs)))
 
     @cached_property
     def episodes(self) -> Episodes:
-        """Returns and lengths of the episodes that ended, in the order of `final`; also what they had
-        before this batch. They are those of the environments, even after rewards are overwritten."""
+        """Returns and lengths of the ended episodes, in the order of `final`.
+
+        They include steps in earlier batches, and are not affected by writes into `reward`.
+        """
         return self._require_ended.episodes
 
     @property
     def _require_ended(self) -> Ended:
         if self._ended is None:
             raise ExecutionError(
-                "this batch was made by a transformation of JAX, which passes on arrays alone: final, "
-                "episodes and count are not among them.",
-                hint="read them from the batch that the collector returned.",
+                "this batch comes from a JAX transformation and has no final, episodes and count.",
+                hint="read them from the original batch of the collector.",
             )
         return self._ended
 
     def numpy(self) -> Batch:
-        """The batch as arrays of NumPy, without a copy where they lie in main memory."""
+        """Return the batch with NumPy arrays; arrays in main memory are not copied."""
         return self._convert(Form("numpy"))
 
     def jax(self) -> Batch:
-        """The batch as arrays of JAX, without a copy where it takes the memory as it is."""
+        """Return the batch with JAX arrays; suitably aligned arrays are not copied."""
         return self._convert(Form("jax"))
 
     def torch(self, device: Any = None) -> Batch:
-        """The batch as tensors of PyTorch, without a copy.
+        """Return the batch with PyTorch tensors, without a copy on the same device.
 
         Args:
-            device: where they are to be; copied once if that is elsewhere.
+            device: target device; None for no change.
 
         Raises:
             MissingPartError: PyTorch is not installed.
@@ -212,7 +224,7 @@ class Batch:
         if name in extras:
             return extras[name]
         words = {"log_prob": _ADDED, "value": _ADDED, "done": "terminated | truncated."}
-        words["next_obs"] = "obs[1:] and last_obs; where episodes ended, final.obs."
+        words["next_obs"] = "obs[1:] and last_obs; at ends of episodes, final.obs."
         raise missing("a batch", name, [*_ARRAYS, *dir(type(self)), *extras], words)
 
     def __repr__(self) -> str:
@@ -221,38 +233,37 @@ class Batch:
 
 
 _ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
-_ADDED = "the policy adds none: log_prob is that of a distribution, value a critic's."
+_ADDED = "the policy returns none: a policy with a distribution returns log_prob, one with a critic value."
 _TAKEN = frozenset(
     {f.name for f in fields(Batch)} | {n for n in vars(Batch) if not n.startswith("_")}
 )
 
 
 def check_names(extras: Mapping[Any, Any]) -> None:
-    """Refuse extras of a policy named like a batch's fields.
+    """Check the names of a policy's extras against the names of a batch's attributes.
 
     Raises:
-        OptionError: one is such a name, or is private, or no text.
+        OptionError: a name is taken, private, or not a string.
     """
     if _TAKEN.isdisjoint(extras) and not any(str(n).startswith("_") for n in extras):
         if all(isinstance(n, str) for n in extras):
             return
     wrong = [n for n in extras if n in _TAKEN or not isinstance(n, str) or n.startswith("_")]
     raise OptionError(
-        f"the policy adds {', '.join(map(repr, wrong))}, and a batch has {'names' if len(wrong) > 1 else 'a name'} "
-        "of its own there.",
-        evidence=[f"a batch has {', '.join(sorted(_TAKEN))}, and names that begin with _"],
-        hint=f"give it another name: {{'policy_{str(wrong[0]).strip('_')}': …}}.",
+        f"the policy returns extras with invalid or reserved names: {', '.join(map(repr, wrong))}.",
+        evidence=[f"reserved are {', '.join(sorted(_TAKEN))}, and names with a leading _"],
+        hint=f"choose another name: {{'policy_{str(wrong[0]).strip('_')}': …}}.",
     )
 
 
-# --- as a tree of JAX ------------------------------------------------------------------------------
+# --- JAX pytree -----------------------------------------------------------------------------------
 
 
 class _BatchStructure:
     """Auxiliary data of a batch's JAX pytree: its attributes besides arrays.
 
-    All instances are equal, so JAX compiles a function once for all batches. Episodes are counted
-    from the batch's arrays, so a batch rebuilt with other arrays has none.
+    All instances are equal, so JAX compiles a function only once for all batches. A batch with
+    other arrays has no episode statistics, because they are computed from the original arrays.
     """
 
     def __init__(self, batch: Batch | None) -> None:

@@ -1,4 +1,4 @@
-"""What is to be collected: of which environment, by which policy, how much."""
+"""Collection task: environment, policy and size of a batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from timerl_nb.env.gymnasium import GymEnvironment, gymnasium, ours
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be collected; each is one of its own.
+    """Collection task, compared by identity.
 
     Attributes:
-        name: of the environment, where it has one.
-        env: ours or Gymnasium's; None where it is neither.
-        vector: a vector environment of Gymnasium's that was given.
-        acting: the policy.
-        envs, steps: how many environments, and steps of each in a batch.
-        seed: of all chance.
+        name: name of the environment.
+        env: environment of TimeRL or Gymnasium; None for a vector environment.
+        vector: Gymnasium vector environment passed by the user, or None.
+        acting: policy.
+        envs, steps: number of environments, and steps of each per batch.
+        seed: seed of all random numbers.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Task:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the environment is one of recurrence equations."""
+        """Whether the environment is written in recurrence equations."""
         others = GymEnvironment | PoolEnvironment
         return self.env is not None and not isinstance(self.env, others)
 
     @property
     def spaces(self) -> tuple[Any, Any]:
-        """Of observations and actions."""
+        """Observation and action space."""
         return spaces(self.env, self.vector)
 
     @cached_property
     def gym(self) -> GymEnvironment | None:
-        """Gymnasium's environment: that which is asked for, or that of its name; None where there is none."""
+        """Gymnasium environment: the given one, or the one of the same name and spaces; else None."""
         env = self.env
         if env is None or isinstance(env, GymEnvironment):
             return env
@@ -59,10 +59,10 @@ class Task:
 
 
 def resolve_environment(env: Any) -> tuple[str, Simulation | None, Any]:
-    """An environment that somebody names or gives: its name, and what `Task` has of it.
+    """Return name, environment and vector environment of a user's argument; see `Task`.
 
     Raises:
-        EnvError: there is none of that name, or it is no environment.
+        EnvError: the environment does not exist, or the argument is not an environment.
     """
     if isinstance(env, str):
         return env, _make_environment(env), None
@@ -70,14 +70,16 @@ def resolve_environment(env: Any) -> tuple[str, Simulation | None, Any]:
         return repr(env), env, None
     if hasattr(env, "single_observation_space") and hasattr(env, "num_envs"):
         return repr(env), None, env
-    hint = 'give a name: "CartPole-v1".'
+    hint = 'pass a name: "CartPole-v1".'
     if hasattr(env, "observation_space"):
-        hint = "give its name, or several as one: gymnasium.vector.SyncVectorEnv([make] * 16)."
-    raise EnvError(f"{env!r} is no environment.", hint=hint)
+        hint = (
+            "pass its name, or a vector environment: gymnasium.vector.SyncVectorEnv([make] * 16)."
+        )
+    raise EnvError(f"{env!r} is not a supported environment.", hint=hint)
 
 
 def _make_environment(name: str) -> Simulation:
-    """Ours of that name, else Gymnasium's."""
+    """Return TimeRL's environment of that name, else Gymnasium's."""
     try:
         return make(name)
     except EnvError:
@@ -87,18 +89,18 @@ def _make_environment(name: str) -> Simulation:
 
 
 def _is_known(name: str) -> bool:
-    """Whether Gymnasium has an environment of that name, or is told the module that has."""
+    """Return whether Gymnasium has an environment of that name, or the name contains a module."""
     try:
         return name in gymnasium().registry or ":" in name
-    except EnvError:  # it is not installed
+    except EnvError:  # Gymnasium is not installed
         return False
 
 
 def spaces(env: Simulation | None, vector: Any) -> tuple[Any, Any]:
-    """Of observations and actions.
+    """Return observation and action space.
 
     Raises:
-        EnvError: they are of several arrays.
+        EnvError: a space has several arrays.
     """
     if env is not None:
         return env.obs_space, env.act_space

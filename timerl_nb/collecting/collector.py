@@ -1,4 +1,4 @@
-"""`trl.collect`: environments in progress, whose steps are asked for batch by batch."""
+"""Collector of environment steps: `trl.collect`."""
 
 from __future__ import annotations
 
@@ -46,15 +46,25 @@ WAYS: tuple[Way, ...] = (
 
 @all_asked
 class Collector:
-    """Environments in progress. `trl.collect` makes it."""
+    """Open environments under a policy; returned by `trl.collect`.
+
+    `next` returns the next batch of steps. A collector is also an iterator over batches, and a
+    context manager: it closes the environments at the end of the block.
+
+    Example:
+        >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
+        ...     counts = [batch.count for batch in (c.next(), c.next())]
+        >>> counts
+        [6, 6]
+    """
 
     def __init__(self, task: Task, how: str) -> None:
         self._how = how
-        # as one value, so an interrupt leaves it consistent
+        # a single attribute, so an interrupt leaves it consistent
         self._acts: tuple[Task, Mapping[str, Any]] = task, dict(task.acting.weights)
         self._choice: SelectedStrategy | None = None
         self._source: Source | None = None
-        self._unseen: Batch | None = None  # an interrupt came before it was returned
+        self._unseen: Batch | None = None  # a batch to return after an interrupt
         self._closed = ""
         self._allowed = Actions(task.spaces[1])
         self._lock = RLock()
@@ -68,21 +78,21 @@ class Collector:
         return self._acts[1]
 
     def next(self, params: Any = None) -> Batch:
-        """The next batch: the environments go on where the last one left them.
+        """Return the next batch; the environments continue from the last one.
 
-        Threads take turns. After an interrupt the next call completes and returns the batch; only
-        where it came within a step of environments on the host, these begin new episodes, as the
-        interrupt says.
+        Threads take turns. After an interrupt, the next call completes and returns the batch. If
+        the interrupt came during a step of environments on the host, they begin new episodes, and a
+        note on the exception says so.
 
         Args:
-            params: newer weights: arrays by name, `result.policy()` or a result; as `load`.
+            params: new weights; see `load`.
 
         Raises:
-            ExecutionError: the policy makes NaN or an action outside its space; the collector is closed,
-                or is asked for a batch by its own policy or environment.
-            OptionError: the policy adds something under a name that batches have.
+            ExecutionError: the policy returns NaN or an action outside of its space; the collector
+                is closed; or its own policy or environment calls this method.
+            OptionError: the policy returns an extra with a reserved name.
             EnvError: an environment failed.
-            ShapeError: weights of other shapes; the collector goes on.
+            ShapeError: the weights have other shapes; the collector stays usable.
         """
         batch: Batch | None = None
         try:
@@ -99,22 +109,22 @@ class Collector:
             if batch is not None and not isinstance(error, Exception):
                 if source is not None:
                     source.handed_out()
-                self._unseen = batch  # the next call returns it
+                self._unseen = batch  # returned by the next call
             elif source is not None and source.is_lost:
                 error.add_note(LOST)
             raise
 
     def _next_batch(self) -> Batch:
-        """A valid batch."""
+        """Return a batch after all checks."""
         if self._closed:
             raise ExecutionError(
                 f"the collector is closed: {self._closed}.",
-                hint="batches that were collected stay; trl.collect(…) begins anew.",
+                hint="create a new collector: trl.collect(…). Collected batches stay valid.",
             )
         if _is_within(self):
             raise ExecutionError(
-                "the collector is asked for a batch while it makes one.",
-                hint="a policy or an environment cannot call next() of its own collector.",
+                "next() is called while the same collector produces a batch.",
+                hint="remove the call of next() from the policy or environment.",
             )
         try:
             batch = self._open().next(self._weights)
@@ -123,12 +133,16 @@ class Collector:
             check_numbers({"action": batch.action, **batch.extras})
             self._allowed.check(batch.action)
         except Exception as error:
-            self._close(f"a batch was not completed ({type(error).__name__})")
+            self._close(f"a batch failed ({type(error).__name__})")
             raise
         return batch
 
     def _is_slower(self) -> bool:
-        """Whether the first batch shows that a remembered choice is out of date: then there is another one."""
+        """Check the first batch against the cached measurement, and select again if they differ.
+
+        Returns:
+            Whether there was another selection; the batch must then be collected again.
+        """
         choice, source = self._choice, self._source
         if choice is None or choice.expected is None or source is None or choice.again is None:
             return False
@@ -138,25 +152,25 @@ class Collector:
         if choice.is_expected(source.speed):
             return False
         source.close()
-        self._source = None  # nothing of it was handed out
+        self._source = None  # no batch of it has been returned
         self._choice = choice.again()
         return True
 
     def load(self, params: Any) -> None:
-        """Act by other weights from the next batch on.
+        """Replace the weights from the next batch on.
 
         Args:
-            params: arrays of NumPy, JAX or PyTorch by name, which are copied; `result.policy()`, or a
-                result; of a module of PyTorch's what its `load_state_dict` takes.
+            params: NumPy, JAX or PyTorch arrays by name (they are copied), `result.policy()`, or a
+                result. For a PyTorch module, an argument of its `load_state_dict`.
 
         Raises:
-            OptionError: a function of JAX adds something under a name that batches have.
-            ShapeError: they are not those of the policy; those that it has stay.
+            OptionError: a JAX function returns an extra with a reserved name.
+            ShapeError: the weights do not fit the policy; the old ones stay.
         """
         with self._lock:
             acting = self._task.acting
             if self._source is None and not self._weights:
-                acting = acting.with_weights(params)  # parameters of any structure may be its first
+                acting = acting.with_weights(params)  # the first parameters may have any structure
                 acting.check(self._task.spaces[0])
                 self._choice = None
                 self._acts = replace(self._task, acting=acting), dict(acting.weights)
@@ -182,16 +196,22 @@ class Collector:
 
     @property
     def ways(self) -> Ways:
-        """All ways: how fast they are, what they take or why they do not apply, and which was chosen. Chooses, if
-        that was not done.
+        """Report of all strategies, with the selected one.
+
+        It has speed and counts of each strategy, or the reason why it does not apply. The first
+        access selects a strategy if there was no batch yet.
         """
         return self._strategy_choice.ways
 
     def ways_for(self, envs: int, steps: int) -> Ways:
-        """What `ways` would be of so many environments, and so many steps a batch; these environments stay as they are.
+        """Return the report of strategies for other batch sizes; this collector does not change.
+
+        Args:
+            envs: number of environments.
+            steps: steps of each per batch.
 
         Raises:
-            OptionError: the environments were given as one, and are no others.
+            OptionError: the user passed a vector environment of another size.
         """
         count = integer("envs, the number of environments,", envs, least=1)
         many = integer("steps", steps, least=1)
@@ -200,23 +220,28 @@ class Collector:
             return self.ways
         if task.vector is not None and count != task.envs:
             raise OptionError(
-                f"the environments were given, and are {task.envs:,}.",
-                hint="give trl.collect the name of one: it makes as many as are asked for.",
+                f"the vector environment has {task.envs:,} environments, not {count:,}.",
+                hint="pass the name of the environment to trl.collect, which creates any number.",
             )
         task = replace(task, envs=count, steps=many)
         how = self._how if is_measured else AUTO
         return choose(WAYS, task, how, self._weights, order=likely).ways
 
     def with_seed(self, seed: int) -> Collector:
-        """Other environments of the same kind, under the same policy, by the same way: what was compiled is shared.
+        """Return a collector with new environments, the same policy and the same strategy.
+
+        Compiled code is shared.
+
+        Args:
+            seed: seed of all random numbers.
 
         Raises:
-            OptionError: the environments were given, and there are no others.
+            OptionError: the user passed a vector environment, so there are no other ones.
         """
         if self._task.vector is not None:
             raise OptionError(
-                "the environments were given, and there are no others.",
-                hint="give trl.collect the name of one: it makes as many as are asked for.",
+                "a given vector environment cannot be created again with another seed.",
+                hint="pass the name of the environment to trl.collect, which creates any number.",
             )
         found = Collector(replace(self._task, seed=seed_of(seed)), self._how)
         found._choice, found._acts = self._strategy_choice, (found._task, self._weights)
@@ -224,11 +249,11 @@ class Collector:
 
     @property
     def counts(self) -> Counts:
-        """What a batch takes: calls, launches and copies."""
+        """Calls, launches and copies per batch."""
         return self._open().counts
 
     def explore(self) -> Any:
-        """The ways as a widget, for whatever numbers of environments and steps are asked for.
+        """Show the strategies in a notebook widget, for any number of environments and steps.
 
         Raises:
             MissingPartError: the widgets are not installed.
@@ -237,22 +262,23 @@ class Collector:
 
     @property
     def name(self) -> str:
-        """The environment's."""
+        """Name of the environment."""
         return self._task.name
 
     @property
     def envs(self) -> int:
+        """Number of environments."""
         return self._task.envs
 
     @property
     def steps(self) -> int:
-        """Of each environment in a batch."""
+        """Steps of each environment per batch."""
         return self._task.steps
 
     def close(self) -> None:
-        """End all environments; batches stay. It waits for an unfinished batch of another thread."""
+        """Close all environments, after the current batch of another thread. Batches stay valid."""
         with self._lock:
-            self._close("it was asked to")
+            self._close("close() was called")
 
     def _close(self, why: str) -> None:
         self._closed = self._closed or why
@@ -262,7 +288,7 @@ class Collector:
             self._source = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches until it is closed."""
+        """Iterate over batches until the collector is closed."""
         return self
 
     def __next__(self) -> Batch:
@@ -279,8 +305,8 @@ class Collector:
 
     def __reduce__(self) -> NoReturn:
         raise ExecutionError(
-            "a collector holds environments in progress, and can be neither copied nor pickled.",
-            hint="c.another(seed) is one of the same kind; batches can be copied and pickled.",
+            "a collector cannot be copied or pickled, because it holds open environments.",
+            hint="create a similar one by c.with_seed(seed); batches can be copied and pickled.",
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -294,7 +320,7 @@ class Collector:
 
 
 def _is_within(collector: Collector) -> bool:
-    """Whether this thread is already making a batch of it."""
+    """Return whether this thread is inside of a `next` of the same collector."""
     frame, code = sys._getframe(2), Collector._next_batch.__code__
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         if frame.f_code is code and frame.f_locals.get("self") is collector:
@@ -314,40 +340,65 @@ def collect(
     params: Any = None,
     explore: bool = False,
 ) -> Collector:
-    """Steps of environments under a policy, collected batch by batch.
+    """Collect environment steps under a policy, batch by batch.
 
     Args:
-        env: a name, "CartPole-v1", or "gym.CartPole-v1" for that of Gymnasium, "envpool.…"; what `trl.env.make`
-            returns, which stays as it is; a vector environment of Gymnasium's, which the first batch
-            resets, with `seed`, since it shows no observation otherwise; it is not closed.
-        policy: `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, a network that it has built,
-            `result.policy()`, or `trl.policies.random`; a function of NumPy or a module of PyTorch,
-            from the observations of all environments, [envs, …]; a pure function of JAX,
-            `f(params, obs, key)`, from the observation of one. A function returns the actions; or a pair
-            of these and a dict of what is to be kept beside them, under names that batches do not have.
-        envs: how many environments; one, or as many as the vector environment has.
-        steps: of each in a batch.
-        seed: of all chance.
-        how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
-            their steps before the next ones, for states that outgrow the cache, "kernel" one of a single
-            kernel on a GPU, "sharded" one on several devices, "step" calls for every step. They give the same
-            trajectories. On the host
-            "loop" steps Gymnasium's environments one after the other, "processes" those in processes,
-            "native" those that are vectors of their own; "threads" steps EnvPool's.
-            "auto" measures, when the first batch is asked for, those that apply, in some seconds, on
-            environments of their own, and takes the fastest: `c.ways`; it is remembered for this machine,
-            environment, policy and sizes. It takes no way of another provenance, whose trajectories are
-            others; "any" does.
-        params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
-        explore: `result.policy()` acts with random actions and noise, as its program did.
+        env: environment, one of:
 
-    Returns a `Collector`: `c.next()` is a batch.
+            - a name: "CartPole-v1", "gym.CartPole-v1" for Gymnasium's, or "envpool.…" for
+              EnvPool's;
+            - a result of `trl.env.make`, which is not changed;
+            - a Gymnasium vector environment. The first batch resets it with `seed`; it is not
+              closed.
+        policy: policy, one of:
+
+            - `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, or a network built by it;
+            - `result.policy()`, or `trl.policies.random`;
+            - a NumPy function or PyTorch module of the observations of all environments, [envs, …];
+            - a pure JAX function `f(params, obs, key)` of one observation.
+
+            A function returns the actions, or a pair of the actions and a dictionary of extras for
+            the batch.
+        envs: number of environments; default: one, or the size of the vector environment.
+        steps: steps of each environment per batch.
+        seed: seed of all random numbers.
+        how: strategy. These run on the device and return the same trajectories:
+
+            - "scan": one XLA call per batch;
+            - "blocks": one XLA call; a block of environments runs all its steps before the next
+              block, which keeps the state in the cache;
+            - "kernel": one XLA call with a single GPU kernel;
+            - "sharded": one XLA call on several devices;
+            - "step": several XLA calls per step.
+
+            These run on the host:
+
+            - "loop": Gymnasium's environments one after the other;
+            - "processes": Gymnasium's environments in processes;
+            - "native": vector environments with their own implementation;
+            - "threads": EnvPool's environments.
+
+            "auto" measures the applicable strategies before the first batch, with separate
+            environments, and selects the fastest; this takes some seconds. The result is cached for
+            the machine, environment, policy and sizes, and reported by `Collector.ways`. "auto"
+            considers only strategies with equal trajectories; "any" considers all.
+        params: initial weights; see `Collector.load`. For a JAX function, any pytree.
+        explore: whether `result.policy()` adds the exploration of its training program.
+
+    Returns:
+        A `Collector`; its `next()` returns a batch.
 
     Raises:
-        EnvError: there is no such environment, or the policy sees something else.
-        OptionError: the policy is none, or adds something under a name that batches have; or the way
-            does not apply, and why.
-        ShapeError: the weights are not those of the policy.
+        EnvError: the environment does not exist, or the policy has another observation space.
+        OptionError: the policy is unsupported or returns an extra with a reserved name, or the
+            strategy does not apply; the message has the reason.
+        ShapeError: the weights do not fit the policy.
+
+    Example:
+        >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
+        ...     batch = c.next()
+        >>> batch.reward.shape
+        (3, 2)
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
     name, sim, vector = resolve_environment(env)
@@ -359,7 +410,7 @@ def collect(
     count = many if envs is None else integer("envs, the number of environments,", envs, least=1)
     if vector is not None and count != many:
         raise OptionError(
-            f"envs={count}, and the vector environment has {many}.", hint="leave out envs."
+            f"envs={count}, but the vector environment has {many}.", hint="leave out envs."
         )
     task = Task(name, sim, vector, acting, count, steps, seed)
     check(WAYS, task, how)

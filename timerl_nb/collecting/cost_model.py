@@ -1,12 +1,13 @@
-"""How long batches take, by what they call, launch, compute and move: the cost model (001_f998719943c1fa99.txt §4).
+"""Cost model of batches: predicted time from calls, launches, computation and memory traffic.
+
+With c and l for the costs of a call and a launch, F for operations per second and BW for
+bandwidth::
 
     T = (calls + arrays) · c + [launches · l, work],    work = max(arithmetic / F, bytes / BW)
 
-Arrays are those that go in and out by way of Python: each takes about what a call does, which counts in small batches.
-
-A CPU runs kernel by kernel: launches and work add up. A GPU launches ahead while it computes: the longer of
-both. The ways differ in their counts alone. What is said of a device that is not there is predicted, and
-called so.
+An input or output array costs as much as a call in small batches. On a CPU, launches and work add
+up; a GPU overlaps them, so their maximum counts. Strategies differ only in these counts. Times for
+absent devices are marked as predicted. Source: Optimizing Data Collection (paper 001), section 4.
 """
 
 from __future__ import annotations
@@ -28,28 +29,26 @@ from timerl_nb.driver.search.machine_constants import machine_here
 from timerl_nb.runtime.jax_backend.jax_engine import device_name
 from timerl_nb.runtime.xla.hlo.hlo_cost_counts import Work
 
-FITTED: Final = (
-    "collecting"  # under which the machine is kept whose constants were fitted to batches
-)
+FITTED: Final = "collecting"  # key of the stored machine constants fitted to batches
 _SHEETS: Final = Path(__file__).with_name("devices.toml")
-_DRAW: Final = 100  # integer operations of a draw: threefry's twenty rounds
-_KERNELS: Final = 20  # that XLA makes of a step of CartPole under random actions
-_CALLS: Final = 2  # by which `step` makes it
-_BLOCK: Final = 256  # environments in a block
-_MADE: Final = 9  # arrays of a batch, with what its statistics are of
+_DRAW: Final = 100  # integer operations per random draw: twenty rounds of threefry
+_KERNELS: Final = 20  # kernels of an XLA step of CartPole with random actions
+_CALLS: Final = 2  # XLA calls per step of strategy "step"
+_BLOCK: Final = 256  # environments per block
+_MADE: Final = 9  # arrays of a batch, including the inputs of its statistics
 
 
 @dataclass(frozen=True)
 class Device:
-    """What runs batches.
+    """A device with its machine constants.
 
     Attributes:
-        name: in tables and figures.
-        machine: its constants: `launch` is c, a call from Python or an array handed over; `call` is l, a kernel within a program;
-            `flops` and `elements` are F, of contractions and of all else; `bandwidth` is BW, for what outgrows
-            the cache (`near`, `far`).
-        overlaps: whether it launches ahead while it computes.
-        sources: where the constants of a device that is not there are from; nothing of one that is.
+        name: label in tables and figures.
+        machine: constants. `launch` is c, a call from Python; `call` is l, a kernel within a
+            program; `flops` and `elements` are F for contractions and other operations; `bandwidth`
+            is BW for data beyond the cache (`near`, `far`).
+        overlaps: whether launches and computation overlap.
+        sources: sources of the constants of an absent device; empty for a present one.
     """
 
     name: str
@@ -59,7 +58,7 @@ class Device:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether nothing was measured on it."""
+        """Whether the constants come from a data sheet, not from a measurement."""
         return bool(self.sources)
 
     def __str__(self) -> str:
@@ -67,15 +66,18 @@ class Device:
 
 
 def device_here() -> Device:
-    """The device that is there: as fitted to batches, else as `trl.tune_machine` found it, else nominal."""
+    """Return the device of this machine.
+
+    Its constants are fitted to batches, else measured by `trl.tune_machine`, else nominal.
+    """
     return Device(device_name(), machine_here(FITTED))
 
 
 def device_of(name: str) -> Device:
-    """A GPU, by its data sheet, under this machine's Python.
+    """Return a GPU from its data sheet, with this machine's costs of Python.
 
     Raises:
-        OptionError: there is no sheet of that name.
+        OptionError: there is no such data sheet.
     """
     sheets: Mapping[str, Any] = tomllib.loads(_SHEETS.read_text())
     if name not in sheets:
@@ -87,7 +89,7 @@ def device_of(name: str) -> Device:
         flops=of["flops"],
         elements=of["flops"] / 2,
         bandwidth=of["bandwidth"],
-        near=of["cache"] // 2,  # the other half is for what streams through
+        near=of["cache"] // 2,  # the other half is for streamed data
         far=of["cache"] * 2,
     )
     return Device(name, machine, overlaps=True, sources=of["sources"])
@@ -95,15 +97,14 @@ def device_of(name: str) -> Device:
 
 @dataclass(frozen=True)
 class Load:
-    """What a batch is made by.
+    """Work of a batch.
 
     Attributes:
-        calls: from Python.
-        launches: kernels.
-        products, elements: multiplications and additions of contractions, and elements of other arithmetic.
-        moved: bytes that are read and written, and for each how many bytes live beside them: what fits the cache
-            stays there.
-        arrays: given to the calls, and made by them.
+        calls: calls from Python.
+        launches: kernel launches.
+        products, elements: multiply-adds of contractions, and elements of other arithmetic.
+        moved: pairs of read and written bytes, and live bytes; small live data stays in the cache.
+        arrays: arguments and results of the calls.
     """
 
     calls: int
@@ -114,12 +115,12 @@ class Load:
     arrays: int = 0
 
     def bytes_to_memory(self, machine: Machine) -> float:
-        """The bytes that cross to memory."""
+        """Return the bytes of main memory traffic."""
         each = replace(machine, bandwidth=1.0)
         return sum(moving(int(nbytes), int(held), each) for nbytes, held in self.moved)
 
     def seconds(self, device: Device) -> float:
-        """How long the batch takes."""
+        """Return the predicted time of the batch."""
         of = device.machine
         computing = self.products / of.flops + self.elements / of.elements
         work = max(computing, self.bytes_to_memory(of) / of.bandwidth)
@@ -130,13 +131,13 @@ class Load:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """A step of one environment, and of its policy.
+    """Costs of a step of one environment and its policy.
 
     Attributes:
-        kernels: n_f, for however many environments there are.
-        products, elements: as of `Load`.
-        state, row: bytes that a step takes over from the one before, and that it leaves in the batch.
-        arrays: that are given for a batch, and make it up.
+        kernels: kernels per step, independent of the number of environments.
+        products, elements: see `Load`.
+        state, row: bytes passed to the next step, and bytes stored in the batch.
+        arrays: arguments and results per batch.
     """
 
     kernels: float
@@ -148,7 +149,7 @@ class StepCosts:
 
     @staticmethod
     def from_task(task: Task, work: Work | None = None) -> StepCosts:
-        """That of a task: as counted in what a batch of it does; or about, from its sizes, ahead of compiling it."""
+        """Return the costs of a task, counted in `work` of a batch, or estimated from sizes."""
         assert task.env is not None
         obs, action = task.env.obs_space, task.env.act_space
         state = prod(obs.shape) * NUMPY[obs.dtype].itemsize
@@ -165,9 +166,9 @@ class StepCosts:
         return StepCosts(_KERNELS, products, elements, state, row, arrays)
 
     def loads(self, envs: int, steps: int) -> Mapping[str, Load]:
-        """What a batch is made by, by the name of the way."""
+        """Return the work of a batch by the name of the strategy."""
         many, launches = envs * steps, round(steps * self.kernels)
-        state, rows = 2 * envs * self.state, many * self.row  # there and back
+        state, rows = 2 * envs * self.state, many * self.row  # read and written
         products, elements = many * self.products, many * self.elements
         each = [(steps * state, state), (rows, rows)]
         once = [(state, state), (rows, rows)]
@@ -181,7 +182,7 @@ class StepCosts:
 
 
 def likely(task: Task, ways: Sequence[Way]) -> Sequence[Way]:
-    """Ways in the order in which they are worth trying here; those that the model knows nothing of, last."""
+    """Return strategies in order of predicted speed on this machine; unknown ones come last."""
     if not task.is_ours:
         return ways
     loads, here = StepCosts.from_task(task).loads(task.envs, task.steps), device_here()

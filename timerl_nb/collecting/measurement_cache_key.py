@@ -1,7 +1,7 @@
-"""Cost key of a task: a text of all cost factors known before it runs.
+"""Cache key of measurements: text with all cost factors of a task known before a run.
 
-Two tasks with the same key are equally fast on an idle machine. Code is hashed by its instructions, together
-with its functions and classes. Arrays are hashed by their types, libraries by their versions.
+Tasks with equal keys are equally fast on an idle machine. Code is hashed by its instructions,
+functions and classes, arrays by their types, libraries by their versions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
 def cost_key(task: Task) -> tuple[str, ...]:
-    """The cost key of a task on this machine, in parts."""
+    """Return the cost key of a task on this machine, in parts."""
     spaces = str(task.spaces)
     return (
         f"{device_name()} × {device_count()}",
@@ -45,7 +45,7 @@ def _affinity() -> list[int]:
 
 
 def _environment(task: Task) -> Any:
-    """The classes and arguments of a task's environments."""
+    """Return classes and arguments of a task's environments."""
     if not isinstance(task.env, GymEnvironment):
         return task.env
     spec = task.env.spec
@@ -68,14 +68,14 @@ def _digest(x: Any) -> str:
 
 
 def _cost_factors(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
-    """The cost factors of an object, as texts without addresses."""
+    """Yield the cost factors of an object, as texts without addresses."""
     if isinstance(x, _PLAIN):
         yield repr(x)
         return
     yield type(x).__qualname__
     if id(x) in seen or depth > _DEEP:
         return
-    seen[id(x)] = x  # which keeps its number in use
+    seen[id(x)] = x  # a reference, so that its id is not reused
     parts: Iterable[Any]
     if isinstance(x, ModuleType):
         yield _version(x.__name__)
@@ -122,7 +122,7 @@ def _cost_factors(x: Any, seen: dict[int, Any], depth: int) -> Iterator[str]:
 
 
 def _referenced_globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The globals in a function's code: objects of its package, plain values, and modules."""
+    """Yield the globals in a function's code: objects of its package, plain values, and modules."""
     known = function.__globals__
 
     def names(code: CodeType) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _is_own(module: str | None) -> bool:
-    """Whether a module is the user's, whose code may change under the same version."""
+    """Return whether a module belongs to the user: its code may change under the same version."""
     if module is None or module == "__main__":
         return True
     root = module.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What ways of collecting share: what they are asked, and what they answer."""
+"""Interface of collection strategies."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.collection_task import Task
 
 Weights = Mapping[str, Any]  # by name
-APART: Final = 0xD1342543DE82EF95  # between the seeds of environments and of later ones
+APART: Final = 0xD1342543DE82EF95  # offset between seeds of environments after each interrupt
 
 LOST: Final = (
-    "the environments were within a step, which cannot be completed: with the next batch all of them begin "
+    "the interrupt came during a step of the environments: with the next batch all of them begin "
     "new episodes, and the steps since the last batch are dropped."
 )
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch takes, counted.
+    """Counted work of a batch.
 
     Attributes:
-        calls: to XLA, or to the environments and the policy.
-        launches: kernels that these launch; None where nobody counts them.
-        copies: arrays that are copied between the environments and what is collected.
+        calls: calls of XLA, or of the environments and the policy.
+        launches: kernel launches; None if unknown.
+        copies: copied arrays between environments and batch.
     """
 
     calls: int
@@ -35,50 +35,51 @@ class Counts:
 
 
 class Source(Protocol):
-    """Environments in progress."""
+    """Open environments of a strategy."""
 
     def next(self, weights: Weights) -> Batch:
-        """The steps of all environments after the last returned batch.
+        """Return the next steps of all environments, after the last returned batch.
 
-        After an interrupt it goes on from there: with the steps made since, or with the same ones anew.
+        After an interrupt, it continues from there, with the same steps or with the remaining ones.
         """
         ...
 
     def handed_out(self) -> None:
-        """Note that the reader has received the last result of `next`."""
+        """Confirm that the reader has received the last result of `next`."""
         ...
 
     @property
     def is_lost(self) -> bool:
-        """Whether an interrupt came within a step of environments, which begin anew."""
+        """Whether an interrupt came during a step of environments, so that they begin new episodes."""
         ...
 
     @property
     def speed(self) -> float | None:
-        """Steps a second of the last batch, without setup and compilation; None if not measured."""
+        """Steps per second of the last batch, without setup and compilation; None if unknown."""
         ...
 
     @property
     def counts(self) -> Counts:
-        """Those of the last batch."""
+        """Counted work of the last batch."""
         ...
 
     def close(self) -> None: ...
 
 
-# A way that is ready: environments of that seed begin.
+# A prepared strategy: opens environments with a seed.
 Prepared = Callable[[int], Source]
 
 
 class Way(ABC):
-    """How steps are collected.
+    """A collection strategy.
 
     Attributes:
-        name: by which it is asked for.
-        provenance: whose dynamics and chance it has: ways of one give the same trajectories.
-        what: in a few words.
-        wanted: how many times as fast as another one it has to be, to be chosen by itself.
-        compiles: whether a batch is a program of so many steps; else its sources take any number of them.
+        name: value of `how`.
+        provenance: implementation of environments and random numbers. Strategies of equal
+            provenance return the same trajectories.
+        what: short description.
+        wanted: required speed-up over another strategy for automatic selection.
+        compiles: whether a batch is a compiled program for a fixed number of steps.
     """
 
     name: ClassVar[str]
@@ -89,8 +90,8 @@ class Way(ABC):
 
     @abstractmethod
     def why_not(self, task: Task) -> str | None:
-        """Why it does not apply; None where it does."""
+        """Return the reason why the strategy does not apply; None if it does."""
 
     @abstractmethod
     def prepared(self, task: Task) -> Prepared:
-        """What begins sources, such as a compiled program."""
+        """Prepare the strategy for a task, such as by compilation."""

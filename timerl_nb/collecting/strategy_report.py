@@ -1,4 +1,4 @@
-"""The table of all ways: what each takes and makes, and which was chosen, and why (`c.ways`)."""
+"""Report of all collection strategies: speed, counts and the selected one (`Collector.ways`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timerl_nb.compiler.language.foreign_names import missing
 
 
 class Speed(NamedTuple):
-    """Steps of environments per second, as several batches had it."""
+    """Environment steps per second over several batches."""
 
     median: float
     least: float
@@ -21,7 +21,7 @@ class Speed(NamedTuple):
 
     @staticmethod
     def from_batches(batches: Sequence[float]) -> Speed:
-        """That of several batches."""
+        """Return median, minimum and maximum of several batches."""
         return Speed(median(batches), min(batches), max(batches))
 
     def __str__(self) -> str:
@@ -30,14 +30,14 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """A way.
+    """Row of the report.
 
     Attributes:
-        name: by which it is asked for.
-        provenance: ways of one give the same trajectories.
-        speed: steps a second; None where it was not measured.
-        calls, launches, copies: of a batch, as `Counts`; None where nobody counts them.
-        why_not: why it does not apply; None where it does.
+        name: value of `how`.
+        provenance: strategies of equal provenance return the same trajectories.
+        speed: steps per second; None if not measured.
+        calls, launches, copies: per batch, see `Counts`; None if unknown.
+        why_not: reason why the strategy does not apply; None if it does.
     """
 
     name: str
@@ -50,7 +50,7 @@ class StrategyRow:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As it is printed."""
+        """Texts of the row."""
         counts = (self.calls, self.launches, self.copies)
         speed = "" if self.speed is None else str(self.speed)
         return self.name, speed, *("" if n is None else f"{n:,}" for n in counts)
@@ -61,12 +61,12 @@ _HEAD = ("way", "steps a second", "calls", "launches", "copies")
 
 @dataclass(frozen=True, repr=False)
 class Ways:
-    """All ways of collecting a task; it prints as a table.
+    """Report of all strategies for a task; `str` returns a table.
 
     Attributes:
-        rows: one for each.
-        chosen: the name of the one that is taken.
-        why: it is.
+        rows: one row per strategy.
+        chosen: name of the selected strategy.
+        why: reason for the selection.
         remembered: whether it was measured in an earlier process.
     """
 
@@ -76,12 +76,12 @@ class Ways:
     remembered: bool = False
 
     def __getitem__(self, at: int | str) -> StrategyRow:
-        """The row of a way's name, or of a number."""
+        """Return a row by the name of the strategy, or by index."""
         if not isinstance(at, str):
             return self.rows[at]
         named = {row.name: row for row in self}
         if at not in named:
-            raise missing("the table of ways", at, named, {})
+            raise missing("the table of strategies", at, named, {})
         return named[at]
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Ways:
 
     @property
     def told(self) -> str:
-        """The choice, as a sentence."""
+        """The selection as a sentence."""
         earlier = " (measured in an earlier process)" if self.remembered else ""
         return f"{self.chosen}: {self.why}{earlier}."
 

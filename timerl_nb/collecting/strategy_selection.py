@@ -1,4 +1,4 @@
-"""Choosing a way: those that apply run in turn on environments of their own, and what was found is remembered."""
+"""Selection of a strategy: a race between the applicable ones, with cached results."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from timerl_nb.collecting.strategy_report import Speed, StrategyRow, Ways
 from timerl_nb.runtime.state.disk_cache import CacheEntry, disk_cache, key_of
 
 AUTO: Final = "auto"
-ANY: Final = "any"  # as auto, of whatever provenance
+ANY: Final = "any"  # like "auto", with any provenance
 
 _ROUNDS: Final = 5
 _MOST_ROUNDS: Final = 100
-_EACH: Final = 2.0  # seconds that a way is measured
-_ALL: Final = 10.0  # seconds in all; and so many after which no other way is compiled
+_EACH: Final = 2.0  # seconds of measurement per strategy
+_ALL: Final = 10.0  # seconds in total; later strategies are not compiled
 _BRIEF: Final = 0.2  # seconds of a shortened batch
-_FEW: Final = 3  # fewer batches than these have no spread
-_LOST: Final = 3  # times as long as the fastest
-_APART: Final = 0x9E3779B97F4A7C15  # between the seed of measurements and that of trajectories
-_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax")  # whose versions matter
+_FEW: Final = 3  # minimum number of batches for a spread
+_LOST: Final = 3  # a strategy this many times slower than the fastest is dropped
+_APART: Final = 0x9E3779B97F4A7C15  # offset between the seeds of measurements and of trajectories
+# libraries with an influence on speed
+_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax")
 
-# A task, and the ways that apply, in the order in which they are tried.
+# Order of trial of the applicable strategies for a task.
 Order = Callable[[Task, Sequence[Way]], Sequence[Way]]
 
 
 @dataclass(frozen=True)
 class SelectedStrategy:
-    """The way that a task goes.
+    """Selected strategy of a task.
 
     Attributes:
-        prepared: it, ready.
-        expected: how fast it was in an earlier process; None where it was measured now, or not at all.
-        again: chooses anew, whatever is remembered.
+        prepared: the prepared strategy.
+        expected: cached speed of an earlier process; None if measured now or not at all.
+        again: selects again without the cache.
     """
 
     prepared: Prepared
@@ -51,25 +52,28 @@ class SelectedStrategy:
     again: Callable[[], SelectedStrategy] | None = None
 
     def is_expected(self, speed: float) -> bool:
-        """Whether a batch of this speed, in steps a second, agrees with the remembered figure."""
+        """Return whether the speed of a batch (steps per second) agrees with the cached one."""
         known = self.expected
         return known is None or known.least / _LOST <= speed <= known.greatest * _LOST
 
     @cached_property
     def ways(self) -> Ways:
-        """All of them, and why it is this one."""
+        """Report of all strategies, with the reason for the selection."""
         return self._told()
 
 
 def check(ways: Sequence[Way], task: Task, how: str) -> None:
-    """Refuse what cannot be chosen.
+    """Check that a strategy can be selected.
 
     Raises:
-        OptionError: there is no such way; it does not apply; or none does.
+        OptionError: the strategy does not exist or does not apply, or none applies.
     """
     names = [way.name for way in ways]
     if how not in (AUTO, ANY, *names):
-        raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [AUTO, ANY, *names]))
+        raise OptionError(
+            f"the strategy how={how!r} does not exist.",
+            hint=one_of(str(how), [AUTO, ANY, *names]),
+        )
     why_not: list[str] = []
     for way in ways:
         if how in (AUTO, ANY, way.name):
@@ -78,8 +82,15 @@ def check(ways: Sequence[Way], task: Task, how: str) -> None:
                 return
             why_not.append(f"{way.name}: {why}")
     if how in names:
-        raise OptionError(f"{how!r} does not apply: {why_not[0].removeprefix(f'{how}: ')}.")
-    raise OptionError("no way of collecting applies.", evidence=why_not)
+        raise OptionError(
+            f"{how!r} does not apply: {why_not[0].removeprefix(f'{how}: ')}.",
+            hint='use how="auto", which selects an applicable strategy.',
+        )
+    raise OptionError(
+        "no collection strategy applies.",
+        evidence=why_not,
+        hint="change the environment or the policy to meet the conditions of one.",
+    )
 
 
 def choose(
@@ -92,17 +103,20 @@ def choose(
     clock: Callable[[], float] = perf_counter,
     anew: bool = False,
 ) -> SelectedStrategy:
-    """The way that is asked for; or the fastest of those of one provenance that apply, measured.
+    """Select the requested strategy, or measure the applicable ones and select the fastest.
 
     Args:
-        how: `check` has found nothing wrong with it.
-        weights: that the policy acts by while ways are measured.
-        order: which are tried first, in case that the time does not suffice for all.
-        anew: measure whatever is remembered.
+        ways: all strategies.
+        task: the task.
+        how: valid name of a strategy, "auto" or "any"; see `check`.
+        weights: weights of the policy during the measurement.
+        order: order of trial, in case the time limit does not suffice for all.
+        clock: clock in seconds.
+        anew: True to ignore the cache.
     """
     by_name = {way.name: way for way in ways}
     if how in by_name:
-        told = partial(_report_unmeasured, ways, task, how, "it was asked for")
+        told = partial(_report_unmeasured, ways, task, how, "requested by how")
         return SelectedStrategy(by_name[how].prepared(task), told)
     disk = disk_cache() if task.vector is None else None
     entry = CacheEntry(
@@ -119,12 +133,12 @@ def choose(
         one = able[0].provenance
         for way in able:
             if way.provenance != one:
-                text = f'it is of another provenance, {way.provenance}: how="any" allows it'
+                text = f'it has another provenance ({way.provenance}); how="any" allows it'
                 rows[way.name] = replace(rows[way.name], why_not=text)
         able = [way for way in able if way.provenance == one]
     if len(able) == 1 or task.vector is not None:
-        why = "nothing was measured, since measuring would step the environments that were given"
-        why = "no other one applies" if len(able) == 1 else why
+        why = "not measured, because a measurement would step the given environments"
+        why = "no other strategy applies" if len(able) == 1 else why
         alone = Ways(tuple(rows.values()), able[0].name, why)
         return SelectedStrategy(able[0].prepared(task), lambda: alone)
     race = _Race(task, weights, clock)
@@ -148,27 +162,29 @@ def _report_unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -
 
 @dataclass(kw_only=True)
 class _Runner(Candidate):
-    """A strategy that is being measured."""
+    """A strategy under measurement."""
 
     prepared: Prepared
     source: Source
     counts: Counts
-    wanted: float  # times as fast as another one
+    wanted: float  # required speed-up over another strategy
 
     def shorten(
         self, steps: int, weights: Mapping[str, Any], clock: Callable[[], float], first: float
     ) -> None:
-        """Choose the number of steps of a short batch, up to the task's.
+        """Choose the number of steps of a short batch, at most the task's.
 
         Args:
-            steps: of a batch of the task.
-            first: seconds of the first batch, of one step.
+            steps: steps per batch of the task.
+            weights: weights of the policy.
+            clock: clock in seconds.
+            first: seconds of the first batch of one step.
         """
-        source: Any = self.source  # of a strategy without compilation
+        source: Any = self.source  # a strategy without compilation
         self.counts = replace(
             self.counts, calls=steps * self.counts.calls, copies=steps * self.counts.copies
         )
-        if first > self.limits.each:  # no time is left for a second step
+        if first > self.limits.each:  # no time for a second step
             self.seconds.append(first)
             self.speeds.append(source.envs / first)
             return
@@ -181,14 +197,14 @@ class _Runner(Candidate):
 
 
 def _collect(source: Source, weights: Mapping[str, Any]) -> int:
-    """Make one batch; return its steps."""
+    """Collect one batch and return its number of steps."""
     batch = source.next(weights)
     source.handed_out()
     return batch.count
 
 
 class _Race:
-    """Ways that make batches in turn, each of environments of its own."""
+    """Race of strategies: batches in turn, with separate environments."""
 
     def __init__(self, task: Task, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
         self._task, self._weights, self._clock = task, weights, clock
@@ -199,18 +215,19 @@ class _Race:
         self._why_not: dict[str, str] = {}
 
     def run(self, ways: Sequence[Way]) -> None:
-        """Run them until one leads, or the time is over.
+        """Run the strategies until one leads clearly or the time is over.
 
         Raises:
-            Exception: what the first of them raised, where all of them failed.
+            Exception: the first error, if all strategies failed.
         """
         first: Exception | None = None
-        began, starting = self._clock(), 0.0  # start-up counts, compiling does not
+        # the time of opening environments counts, compilation does not
+        began, starting = self._clock(), 0.0
         with ExitStack() as stack:
             for way in ways:
                 if self.runners and self._clock() - began > self._limits.all:
                     self._why_not[way.name] = (
-                        f"it was not tried: the {self._limits.all:.0f} s of choosing were over"
+                        f"not measured: the time limit of {self._limits.all:.0f} s was reached"
                     )
                     continue
                 begun = self._clock()
@@ -233,7 +250,7 @@ class _Race:
         begin = prepared if way.compiles else way.prepared(replace(task, steps=1))
         source = stack.enter_context(closing(begin(task.seed ^ _APART)))
         run = partial(_collect, source, self._weights)
-        first = time_call(run, self._clock)  # compiles, or resets
+        first = time_call(run, self._clock)  # includes compilation or reset
         runner = _Runner(
             run=run,
             limits=self._limits,
@@ -248,24 +265,24 @@ class _Race:
 
     @property
     def winner(self) -> tuple[str, str]:
-        """The fastest, and why."""
+        """Name of the fastest strategy, and the reason."""
         speeds = {name: runner.speed.median for name, runner in self.runners.items()}
         name = max(speeds, key=lambda name: speeds[name] / self.runners[name].wanted)
         if len(speeds) == 1:
-            return name, "no other one was measured"
+            return name, "no other strategy was measured"
         second = max(speeds.keys() - {name}, key=lambda name: speeds[name])
         first, other = self.runners[name], self.runners[second]
         ratio = speeds[name] / speeds[second]
         if ratio < 1:
-            few = f"less than the {other.wanted:.1f} times that are wanted of it"
+            few = f"but has to be {other.wanted:.1f} times as fast"
             return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"
         times = f"{ratio:,.1f} times as fast as {second}"
         if first.is_clearly_faster(other):
-            return name, f"it leads, {times}"
-        return name, f"by its median it is {times}, which the spread of its batches does not prove"
+            return name, f"clearly fastest, {times}"
+        return name, f"fastest by the median, {times}, but the spread of batches is larger"
 
     def row(self, before: StrategyRow) -> StrategyRow:
-        """What was found of a way."""
+        """Return the measured row of a strategy."""
         if before.name in self._why_not:
             return replace(before, why_not=self._why_not[before.name])
         runner = self.runners[before.name]
@@ -273,7 +290,7 @@ class _Race:
 
 
 def _read_ways(entry: CacheEntry) -> Ways | None:
-    """The strategies measured in an earlier process, if any."""
+    """Return the cached report of an earlier process, if any."""
     whole = entry.load()
     if whole is None:
         return None

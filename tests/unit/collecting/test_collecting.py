@@ -207,7 +207,9 @@ def test_newer_weights() -> None:
             {n: right[n] for n in list(right)[1:]},
             {**right, "more": 0.0},
         ):
-            with pytest.raises(ShapeError, match="the weights do not fit the policy, in 1 of them"):
+            with pytest.raises(
+                ShapeError, match="the weights do not fit the policy: 1 differences"
+            ):
                 c.next(params=wrong)
         with pytest.raises(OptionError, match="weights are arrays by name"):
             c.load(7)
@@ -280,7 +282,7 @@ def test_nan_is_named_and_closes() -> None:
         before = c.next()
         with pytest.raises(ExecutionError, match="log_prob is NaN at step 0 .*, in environment 0"):
             c.next(params={n: np.full(x.shape, np.nan) for n, x in c._weights.items()})
-        with pytest.raises(ExecutionError, match="the collector is closed: a batch was not"):
+        with pytest.raises(ExecutionError, match="the collector is closed: a batch failed"):
             c.next()
         assert before.count == 120 and list(c) == []
 
@@ -376,13 +378,17 @@ def test_programs_without_an_acting_half() -> None:
 def refusals() -> Iterator[tuple[str, type[Exception], dict[str, Any]]]:
     given = {"env": ENV, "policy": policy()}
     yield "there is no environment 'CartPole'", EnvError, {**given, "env": "CartPole"}
-    yield "7 is no environment", EnvError, {**given, "env": 7}
-    yield "7 is no policy", OptionError, {**given, "policy": 7}
-    yield "how='skan' is no way", OptionError, {**given, "how": "skan"}
+    yield "7 is not a supported environment", EnvError, {**given, "env": 7}
+    yield "7 is not a policy", OptionError, {**given, "policy": 7}
+    yield "how='skan' does not exist", OptionError, {**given, "how": "skan"}
     yield "the seed must be an integer, not None", OptionError, {**given, "seed": None}
-    yield "the policy sees f32.4., and", EnvError, {**given, "env": trl.env.make("synthetic")}
     yield (
-        "'scan' does not apply: the policy is a function on the host",
+        "the policy expects observations f32.4., but",
+        EnvError,
+        {**given, "env": trl.env.make("synthetic")},
+    )
+    yield (
+        "'scan' does not apply: the policy is a host function",
         OptionError,
         {**given, "policy": lambda obs: obs},
     )

@@ -280,7 +280,7 @@ def test_functions_of_jax_without_parameters() -> None:
     with trl.collect("gym.CartPole-v1", least, envs=3, how="loop") as c:
         b = c.next()
         np.testing.assert_array_equal(b.action, b.obs[..., 2] > 0)
-        with pytest.raises(ShapeError, match="w is none of the policy's"):
+        with pytest.raises(ShapeError, match="w is unknown"):
             c.load({"w": np.zeros(3)})
 
 
@@ -382,11 +382,16 @@ def four(obs: Any) -> Any:
 @pytest.mark.parametrize(
     ("policy", "kind", "error", "text"),
     [
-        (wrong, "int", ShapeError, r"action is i32\[5, 2\], and the environments take i32\[5\]"),
-        (fractions, "int", ShapeError, r"action is f64\[5\], and the environments take i32\[5\]"),
-        (wrong, "float", ShapeError, r"and the environments take f32\[5, 1\]"),
+        (wrong, "int", ShapeError, r"action is i32\[5, 2\], but the environments expect i32\[5\]"),
+        (fractions, "int", ShapeError, r"action is f64\[5\], but the environments expect i32\[5\]"),
+        (wrong, "float", ShapeError, r"but the environments expect f32\[5, 1\]"),
         (nan, "float", ExecutionError, "action is NaN at step . of the batch, in environment 2"),
-        (changing, "int", ShapeError, r"extra is f64\[5, .\] at step ., where it is that of 5"),
+        (
+            changing,
+            "int",
+            ShapeError,
+            r"extra is f64\[5, .\] at step ., but needs one row for each of 5",
+        ),
         (narrow, "int", ShapeError, r"extra is f64\[2\] at step 0"),
         (raising, "int", KeyError, "mine"),
         (four, "int", ShapeError, "returns 4 arrays"),
@@ -397,7 +402,7 @@ def test_policies_that_go_wrong(policy: Any, kind: str, error: Any, text: str) -
     c = trl.collect(env, policy, envs=ENVS, steps=STEPS, how="loop", seed=11)
     with pytest.raises(error, match=text):
         c.next()
-    with pytest.raises(ExecutionError, match="the collector is closed: a batch was not"):
+    with pytest.raises(ExecutionError, match="the collector is closed: a batch failed"):
         c.next()
 
 
@@ -465,14 +470,14 @@ def test_what_is_refused() -> None:
             {},
         ),
         ("does not declare its autoreset mode", EnvError, without_mode(), act, {}),
-        ("envs=3, and the vector environment has 5", OptionError, same, act, {"envs": 3}),
-        ("a vector environment was given", OptionError, same, act, {"how": "loop"}),
-        ("is no environment", EnvError, Counting(), act, {}),
+        ("envs=3, but the vector environment has 5", OptionError, same, act, {"envs": 3}),
+        ("a given vector environment", OptionError, same, act, {"how": "loop"}),
+        ("is not a supported environment", EnvError, Counting(), act, {}),
         ("SyncVectorEnv", EnvError, Counting(), act, {}),
-        ("has no vector form of its own", OptionError, "MountainCar-v0", act, {}),
+        ("has no vector implementation", OptionError, "MountainCar-v0", act, {}),
         ("Gymnasium has no such environment", OptionError, "synthetic", act, {"how": "loop"}),
-        ("is a function of a, b", OptionError, same, lambda a, b: a, {}),
-        ("steps on the host", OptionError, f"gym.{NAME}", trl.policies.random, {"how": "scan"}),
+        ("has the arguments (a, b)", OptionError, same, lambda a, b: a, {}),
+        ("runs on the host", OptionError, f"gym.{NAME}", trl.policies.random, {"how": "scan"}),
     ]
     for text, error, env, policy, options in rows:
         with pytest.raises(error) as caught:

@@ -151,5 +151,5 @@ def test_a_policy_cannot_ask_its_own_collector() -> None:
     ask: Callable[[Any], Any] = lambda obs: held[0].next()  # noqa: E731
     c = trl.collect(f"gym.{NAME}", ask, envs=2, steps=2, how="loop")
     held.append(c)
-    with pytest.raises(ExecutionError, match="is asked for a batch while it makes one"):
+    with pytest.raises(ExecutionError, match="while the same collector produces a batch"):
         c.next()

@@ -829,7 +829,7 @@ def test_a_bound_without_a_ceiling_that_needs_one() -> None:
         (lambda p: p.execute(seed=1.5), "the seed must be an integer"),
         (lambda p: p.execute(outputs=["z"]), "there is no output 'z'"),
         (lambda p: p.execute(outputs="y"), r"write outputs=\['y'\]"),
-        (lambda p: p.execute(on_event=3), "on_event=3 cannot be called"),
+        (lambda p: p.execute(on_event=3), "on_event=3 is not a function"),
         (lambda p: p.execute()["z"], "the result has no output 'z'"),
         (lambda p: p.stages["fusion"], "there is no stage 'fusion'"),
     ],

@@ -1,1 +1,1 @@
-"""Policies that collectors accept: networks, functions, policies of training programs."""
+"""Policies for collectors: networks, functions and policies of training programs."""

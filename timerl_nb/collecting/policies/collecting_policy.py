@@ -1,4 +1,4 @@
-"""What collecting asks of a policy: to be part of a program, or a function on the host; and its weights."""
+"""Interface of policies for collection, in a compiled program or on the host."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from timerl_nb.rl.exported_policy import LearntPolicy
 from timerl_nb.runtime.jax_backend import graph_function as graph
 from timerl_nb.runtime.jax_backend import jax_engine as backend
 
-# A policy's results for observations, by name: the action and its extras.
+# A policy's results for observations, by name: the action and the extras.
 Acted = dict[str, Any]
-# Tensors that a policy writes into a program, and a function to call after the environment's step.
+# Tensors of a policy in a program, and a function to call after the environment's step.
 Written = tuple[dict[str, RecurrentTensor], Callable[[Any], None]]
 
 
@@ -31,7 +31,8 @@ class StepFeedback:
     """Results of the last step of environments on the host, without observations, [envs].
 
     Attributes:
-        begins: whether the observation is an episode's first one.
+        begins: whether the next observation is the first one of an episode.
+        reward, terminated, truncated: results of the step.
     """
 
     begins: Array
@@ -41,13 +42,13 @@ class StepFeedback:
 
     @staticmethod
     def before_first_step(envs: int) -> StepFeedback:
-        """Before any step."""
+        """Return the feedback before any step."""
         no = np.zeros(envs, bool)
         return StepFeedback(~no, np.zeros(envs, np.float32), no, no)
 
 
 def nothing_follows(step: Any) -> None:
-    """Write nothing after an environment's step."""
+    """Add nothing to the program after an environment's step."""
 
 
 class OnHost(Protocol):
@@ -61,12 +62,15 @@ class OnHost(Protocol):
         came: StepFeedback | None = None,
         /,
     ) -> Acted:
-        """Return the action and extras for the observations of all environments at a step.
+        """Return actions and extras for the observations of all environments.
 
         Args:
-            number: of the step. A policy of ours draws the same numbers at the same step.
-            came: the results of the last step; None if all environments begin an episode, or the
-                policy does not look back.
+            weights: weights by name.
+            obs: observations, [envs, …].
+            number: number of the step. TimeRL's policies draw the same random numbers for equal
+                numbers.
+            came: results of the last step; None at the start of all episodes, or for a policy
+                without memory.
         """
         ...
 
@@ -76,25 +80,25 @@ class Acting(ABC):
     """A policy.
 
     Attributes:
-        weights: those that it begins with, by name; empty where nothing is given to it.
+        weights: initial weights by name; empty for a policy without weights.
     """
 
     weights: Mapping[str, Any]
-    writes: ClassVar[bool] = False  # whether it may write into its argument, the observations
+    writes: ClassVar[bool] = False  # whether it may write into the observations
 
     def check(self, observations: Any) -> None:  # noqa: B027 (most have nothing to refuse)
-        """Find errors of the policy before it acts.
+        """Report errors of the policy before its first action.
 
         Args:
-            observations: their space.
+            observations: observation space.
 
         Raises:
-            OptionError: an extra has a name of a batch's field.
+            OptionError: an extra has a reserved name.
         """
 
     @property
     def why_not_written(self) -> str | None:
-        """Why it cannot be part of a program; None where it can."""
+        """Reason why the policy cannot be part of a program; None if it can."""
         return None
 
     @property
@@ -104,36 +108,46 @@ class Acting(ABC):
 
     @abstractmethod
     def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
-        """Write the policy into a program whose turns of `i` bring its weights; `time` are its steps."""
+        """Write the policy into a program.
+
+        Args:
+            o: observations.
+            i: dimension of the outermost loop; each iteration has its own weights.
+            time: dimensions of the steps.
+        """
 
     @abstractmethod
     def on_host(self, seed: int, space: Any) -> OnHost:
-        """A function of weights, the observations of all environments, and what came with them.
+        """Return the policy as a function on the host.
 
         Args:
-            space: of one's actions, as Gymnasium has it.
+            seed: seed of its random numbers.
+            space: action space of one environment, from Gymnasium.
         """
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """What there is to remember it by: two of the same text take as long."""
+        """Text for the cache key; policies of equal text are equally fast."""
 
     @property
     def made_of(self) -> Any:
-        """Its functions and classes, for the cost key."""
+        """Functions and classes of the policy, for the cache key."""
         return None
 
     def with_weights(self, values: Any) -> Acting:
-        """The policy, which begins with weights that somebody has given; as `taken`."""
+        """Return the policy with other initial weights."""
         return replace(self, weights=self.check_weights(values))
 
     def check_weights(self, values: Any) -> dict[str, Any]:
-        """Weights that somebody has given, if they are its own.
+        """Return weights after a check of names, shapes and types.
+
+        Args:
+            values: arrays by name, a policy or a result.
 
         Raises:
-            OptionError: they are nothing with weights, or one is missing or unknown.
-            ShapeError: one has another shape.
+            OptionError: the argument has no weights.
+            ShapeError: a weight is missing, unknown, or has another shape or type.
         """
         if isinstance(values, LearntPolicy):
             values = values.weights
@@ -142,23 +156,23 @@ class Acting(ABC):
         if not isinstance(values, Mapping):
             raise OptionError(
                 f"weights are arrays by name, not {type(values).__name__}.",
-                hint="give a mapping, result.policy() or a result.",
+                hint="pass a mapping, result.policy() or a result.",
             )
         wrong = [f"{n} is missing" for n in self.weights if n not in values]
-        wrong += [f"{n} is none of the policy's" for n in values if n not in self.weights]
+        wrong += [f"{n} is unknown" for n in values if n not in self.weights]
         found = {n: own(x, self.weights.get(n)) for n, x in values.items()}
         wrong += [
-            f"{n} is {found[n].dtype}{list(found[n].shape)}, and the policy's {x.dtype}{list(x.shape)}"
+            f"{n} is {found[n].dtype}{list(found[n].shape)}, not {x.dtype}{list(x.shape)}"
             for n, x in self.weights.items()
             if n in found and not _fits(found[n], x)
         ]
         if wrong:
             raise ShapeError(
-                f"the weights do not fit the policy, in {len(wrong)} of them.",
+                f"the weights do not fit the policy: {len(wrong)} differences.",
                 evidence=wrong[:20],
-                hint=f"its weights are {', '.join(self.weights)}."
+                hint=f"pass the weights {', '.join(self.weights)}."
                 if self.weights
-                else "it has none.",
+                else "pass no weights; the policy has none.",
             )
         return {n: narrow_array(n, found[n], np.dtype(x.dtype)) for n, x in self.weights.items()}
 
@@ -168,7 +182,7 @@ def _fits(x: Any, like: Any) -> bool:
 
 
 def own(x: Any, like: Any = None) -> Any:
-    """Return a copy of an array on the device, in the element type of `like` if it fits."""
+    """Return a copy of an array on the device, with the element type of `like` if it fits."""
     found = graph.import_array(x) if hasattr(x, "__dlpack__") else x
     if hasattr(found, "devices"):
         return backend.copied(found)
@@ -179,37 +193,38 @@ def own(x: Any, like: Any = None) -> Any:
 
 
 def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
-    """Refuse what a policy has made, by name, [steps, envs, …], if NaN is in it.
+    """Check that the results of a policy contain no NaN.
 
     Args:
-        first: the first step's number in its batch.
+        made: results by name, [steps, envs, …].
+        first: number of the first step.
 
     Raises:
-        ExecutionError: it is; the step and the environment are said.
+        ExecutionError: a result is NaN; the message has the step and the environment.
     """
     floats = {name: x for name, x in made.items() if x.dtype.kind == "f"}
-    if not backend.is_accelerated():  # where they are, and sooner summed up
+    if not backend.is_accelerated():  # on a CPU, a sum in NumPy is faster
         floats = {name: np.asarray(x) for name, x in floats.items()}
     for name, x in floats.items():
         if np.isnan(x.sum()) and np.isnan(array := np.asarray(x)).any():
             step, env, *_ = np.argwhere(np.isnan(array))[0]
             raise ExecutionError(
                 f"the policy's {name} is NaN at step {first + step} of the batch, in environment {env}.",
-                hint="look at its weights, and at what it sees there.",
+                hint="check its weights, and the observation at this step.",
             )
 
 
 class Actions:
-    """The action space of an environment.
+    """Action space of an environment, for a check of actions.
 
-    Integers outside a Discrete or MultiDiscrete space are refused. Numbers beyond the bounds of a Box are
-    passed on as they are: it is the environment that clips them.
+    Integers outside of a Discrete or MultiDiscrete space are an error. Numbers outside of a Box are
+    passed on, because the environment clips them.
 
     Args:
-        space: of one environment.
+        space: action space of one environment.
 
     Attributes:
-        sizes: of the space, less than which actions are: a number or one per element; None for a Box.
+        sizes: exclusive upper bound of actions, as a number or per element; None for a Box.
     """
 
     def __init__(self, space: Any) -> None:
@@ -220,23 +235,25 @@ class Actions:
             self.sizes = np.array(space.sizes)
 
     def check(self, made: Any, first: int = 0) -> None:
-        """Refuse a batch with an action outside the space.
+        """Check that all actions of a batch are in the space.
 
         Args:
             made: actions, [steps, envs, …].
-            first: the first step's number in its batch.
+            first: number of the first step.
 
         Raises:
-            ExecutionError: there is one; the first is named, with its step and environment.
+            ExecutionError: an action is outside of the space; the message has the first step and
+                environment.
         """
         if self.sizes is None:
             return
-        if backend.is_accelerated() and not isinstance(made, np.ndarray):  # reduced in place
+        if backend.is_accelerated() and not isinstance(made, np.ndarray):  # reduction on the device
             ends = made.min(axis=(0, 1)), made.max(axis=(0, 1))
             if np.all(np.asarray(ends[0]) >= 0) and np.all(np.asarray(ends[1]) < self.sizes):
                 return
         array = np.asarray(made)
-        whole = array.view(f"u{array.dtype.itemsize}")  # negative integers become huge
+        # as unsigned integers, negative ones are huge
+        whole = array.view(f"u{array.dtype.itemsize}")
         if np.all(np.maximum.reduce(whole, axis=(0, 1)) < self.sizes):
             return
         outside = (array < 0) | (array >= self.sizes)
@@ -245,6 +262,6 @@ class Actions:
         element = "" if len(at) == 2 else f", element {at[2]}"
         raise ExecutionError(
             f"the policy's action is {array[at]} at step {first + at[0]} of the batch, in environment "
-            f"{at[1]}{element}; the environment takes 0 to {size - 1}.",
-            hint="a policy returns integers from 0 on, each less than the size of its space.",
+            f"{at[1]}{element}; the environment accepts 0 to {size - 1}.",
+            hint="return integers from 0 to the size of the action space minus 1.",
         )

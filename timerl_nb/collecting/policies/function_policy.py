@@ -1,4 +1,4 @@
-"""Functions as policies: of NumPy, modules of PyTorch, and pure ones of JAX."""
+"""Functions as policies: NumPy functions, PyTorch modules and pure JAX functions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 
 @dataclass(frozen=True)
 class HostFunction(Acting):
-    """A function of the observations of all environments, which keeps its weights."""
+    """NumPy function of the observations of all environments; it has no weights as arguments."""
 
     function: Callable[[Any], Any]
     writes: ClassVar[bool] = True
 
     @property
     def why_not_written(self) -> str | None:
-        return "the policy is a function on the host, of observations alone; one of JAX is f(params, obs, key)"
+        return (
+            "the policy is a host function of observations; a JAX function is f(params, obs, key)"
+        )
 
     def write_into_program(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         raise AssertionError(self.why_not_written)
@@ -61,7 +63,7 @@ class HostFunction(Acting):
 
 
 class TorchModule(HostFunction):
-    """A module of PyTorch's, called with tensors on its own device."""
+    """PyTorch module, called with tensors on its own device."""
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
@@ -85,18 +87,19 @@ class TorchModule(HostFunction):
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ShapeError(
                 f"the weights do not fit the module: {error}",
-                hint="give what its state_dict() returns.",
+                hint="pass a result of its state_dict().",
             ) from None
         return {}
 
 
 @dataclass(frozen=True)
 class JaxFunction(Acting):
-    """A pure function of parameters, the observation of one environment and a key.
+    """Pure JAX function of parameters, the observation of one environment, and a key.
 
     Attributes:
-        weights: the arrays in its parameters, by where they are there.
-        tree: its parameters as they were given first.
+        function: the function.
+        weights: arrays of its parameters, by path.
+        tree: pytree of the initial parameters.
     """
 
     function: Callable[[Any, Any, Any], Any]
@@ -147,10 +150,10 @@ class JaxFunction(Acting):
                 seen,
                 words,
             )
-        except OptionError:  # of a name
+        except OptionError:  # an invalid name of an extra
             raise
         except Exception:
-            return  # parameters may come later; other errors are raised as it acts
+            return  # parameters may be set later; other errors are reported at the first action
 
     def check_weights(self, values: Any) -> dict[str, Any]:
         return super().check_weights(graph.leaves(values))
@@ -166,12 +169,14 @@ class JaxFunction(Acting):
 
 
 def parse_policy_result(made: Any) -> Acted:
-    """What a function returns: an action; an action and more by name; or an action, its log-probability
+    """Convert the result of a policy function to a dictionary.
+
+    The result is an action; an action and a dictionary of extras; or an action, its log-probability
     and a value.
 
     Raises:
-        ShapeError: it returns more.
-        OptionError: it adds something under a name that batches have.
+        ShapeError: it has more parts.
+        OptionError: an extra has a reserved name.
     """
     if not isinstance(made, tuple):
         return {"action": made}
@@ -187,16 +192,16 @@ def parse_policy_result(made: Any) -> Acted:
 
 
 def function_of(policy: Callable[..., Any]) -> Acting:
-    """A policy that is a function: what it is of, its arguments say.
+    """Return the policy of a function; its number of arguments decides about the kind.
 
     Raises:
-        OptionError: they are neither the observations, nor parameters, an observation and a key.
+        OptionError: the arguments are neither `obs`, nor `params, obs, key`.
     """
     if hasattr(policy, "load_state_dict"):
         return TorchModule({}, policy)
     try:
         takes = inspect.signature(policy).parameters.values()
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # a function written in C has no signature
         return HostFunction({}, policy)
     needed = [
         p
@@ -208,7 +213,7 @@ def function_of(policy: Callable[..., Any]) -> Acting:
     if len(needed) == 1 or (not needed and any(p.kind is p.VAR_POSITIONAL for p in takes)):
         return HostFunction({}, policy)
     raise OptionError(
-        f"the policy is a function of {', '.join(p.name for p in needed) or 'nothing'}.",
-        hint="f(obs) is given the observations of all environments, as an array of NumPy's; f(params, "
-        "obs, key) is a pure function of JAX, given that of one.",
+        f"the policy function has the arguments ({', '.join(p.name for p in needed)}).",
+        hint="use f(obs) for a NumPy function of the observations of all environments, or f(params, "
+        "obs, key) for a pure JAX function of one observation.",
     )

@@ -1,4 +1,4 @@
-"""Networks of ours as policies: their weights are values."""
+"""TimeRL networks as policies, with their weights as values."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 @dataclass(frozen=True)
 class Network(Acting):
-    """A policy from a graph without dimensions; its weights are values.
+    """Policy of a graph without dimensions; its weights are values.
 
     Attributes:
-        graph: the policy; its frozen values are among the weights.
-        indices: dimensions and bounds it reads, by name.
-        shape, dtype: the type of an observation.
+        weights: weights and frozen values, by name.
+        graph: the policy's graph.
+        indices: dimensions and bounds in the graph, by name.
+        shape, dtype: type of an observation.
     """
 
     graph: PolicyGraph
@@ -68,7 +69,7 @@ class Network(Acting):
         draws = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)
         begin, kind = int(draws[0]) + 1, NUMPY[self.dtype]
         self._check_shown()
-        # the last step, the state before it, and the next state: a step may be repeated
+        # step number, state before it, state after it: a step may be repeated after an interrupt
         last: tuple[int, dict[str, Array], dict[str, Array]] = (-1, {}, {})
 
         def act(
@@ -118,7 +119,7 @@ class Network(Acting):
         for name, op_id in self.graph.inputs.items():
             if name not in ("obs", *StepFeedback.__dataclass_fields__):
                 raise OptionError(
-                    f"the policy also reads {name!r}, which environments on the host do not show.",
+                    f"the policy also reads {name!r}, but environments on the host do not provide it.",
                     origin=self.graph.pdg[op_id].origin,
                     hint=f"call the policy itself: policy(observation, {name}=…).",
                 )
@@ -136,7 +137,7 @@ class Network(Acting):
 def beginning(
     ctx: Context, policy: Slicer | Actor, seed: int, how: How, bounds: Mapping[str, int]
 ) -> Network:
-    """A policy with the first values of its parameters and of its other values."""
+    """Return a policy with the initial values of its parameters and other values."""
     found = graphs_of(policy)[how]
     if isinstance(found, TimeRLError):
         raise found
@@ -154,12 +155,13 @@ def beginning(
 
 
 def check_network(network: Network, spaces: tuple[Any, Any]) -> Network:
-    """A network that sees what an environment shows."""
+    """Check that a network has the observation space of the environment."""
     seen = spaces[0]
     if (network.shape, network.dtype) != (tuple(seen.shape), seen.dtype):
         raise EnvError(
-            f"the policy sees {network.dtype}{list(network.shape)}, and the environment shows "
+            f"the policy expects observations {network.dtype}{list(network.shape)}, but the environment has "
             f"{seen.dtype}{list(seen.shape)}.",
-            others={"the policy is made at": network.graph.origin},
+            hint="build the policy for this environment: trl.DNNBuilder().from_env(env, …).",
+            others={"the policy is created at": network.graph.origin},
         )
     return network

@@ -1,4 +1,4 @@
-"""What somebody gives as a policy, as collecting has it."""
+"""Conversion of a user's policy argument."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from timerl_nb.rl.policy_networks import DNNBuilder
 
 
 def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sample") -> Acting:
-    """A policy as collecting has it.
+    """Return the policy of a user's argument.
 
     Args:
-        spaces: of observations and actions.
-        how: whether it explores.
+        policy: the argument.
+        spaces: observation and action space.
+        seed: seed of its random numbers.
+        how: "sample", or "explore" for the exploration of the training program.
 
     Raises:
-        OptionError: it is none.
-        EnvError: it sees something else than the environment shows.
+        OptionError: it is not a supported policy.
+        EnvError: it has another observation space than the environment.
     """
     if policy is random:
         return Random({}, spaces[1])
@@ -42,21 +44,23 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sampl
     if isinstance(policy, Module):
         params = policy.saved
         if not params:
-            raise OptionError("the network has no parameters of its own.")
+            raise OptionError(
+                "the network has no parameters.", hint="pass a network built by trl.DNNBuilder."
+            )
         ctx = params[0].ctx
         actors = [one for one in ctx.policies if one.network is policy]
         actor = actors[0] if actors else None
         if actor is None:
             raise OptionError(
-                f"{type(policy).__name__} does not say how it acts.",
-                hint="pass what trl.DNNBuilder builds, or let the program say so, "
-                "ctx.policy(network, o, act), and pass result.policy().",
+                f"{type(policy).__name__} does not define an action.",
+                hint="pass a network built by trl.DNNBuilder, or define the action by "
+                "ctx.policy(network, o, act) in the program and pass result.policy().",
             )
         return check_network(beginning(ctx, actor, seed, how, {}), spaces)
     if callable(policy):
         return function_of(policy)
     raise OptionError(
-        f"{policy!r} is no policy.",
+        f"{policy!r} is not a policy.",
         hint="pass trl.DNNBuilder().from_env(env, hidden=[64, 64]), result.policy(), trl.policies.random, "
         "or a function from observations to actions.",
     )

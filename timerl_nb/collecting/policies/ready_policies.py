@@ -1,4 +1,4 @@
-"""Policies that are there (`trl.policies`)."""
+"""Predefined policies (`trl.policies`)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,29 @@ __getattr__, __dir__ = _module_names("trl.policies", lambda: __all__)
 
 
 def random(*_: Any) -> None:
-    """The policy that draws its actions: `trl.collect("CartPole-v1", trl.policies.random)`."""
+    """Policy with random actions, as an argument of `trl.collect`.
+
+    Actions of discrete or bounded spaces are uniform; actions of unbounded spaces have a normal
+    distribution.
+
+    Raises:
+        OptionError: it is called.
+
+    Example:
+        >>> with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=3, how="step") as c:
+        ...     batch = c.next()
+        >>> batch.action.shape
+        (3, 2)
+    """
     raise OptionError(
-        "trl.policies.random stands for a policy, and is not called.",
-        hint='trl.collect("CartPole-v1", trl.policies.random, …).',
+        "trl.policies.random is called, but it is only an argument.",
+        hint='pass it without a call: trl.collect("CartPole-v1", trl.policies.random, …).',
     )
 
 
 @dataclass(frozen=True)
 class Random(Acting):
-    """Actions that are drawn evenly from their space, or from a normal distribution where it has no ends."""
+    """Random actions: uniform over the space, or normal for an unbounded one."""
 
     space: Any
 
@@ -82,7 +95,7 @@ class Random(Acting):
             _: Mapping[str, Any], obs: Array, number: int = 0, came: StepFeedback | None = None
         ) -> Acted:
             nonlocal last
-            if last[0] != number:  # a step repeated after an interrupt draws nothing new
+            if last[0] != number:  # a step repeated after an interrupt must not draw again
                 last = number, draw_actions((len(obs), *own)).astype(kind)
             return {"action": last[1]}
 

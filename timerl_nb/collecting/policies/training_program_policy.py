@@ -1,4 +1,4 @@
-"""The acting half of a training program: its policy in its environment (`program.collector`)."""
+"""Collector with the policy and environment of a training program (`program.collector`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def collector(
     explore: bool = False,
     **options: Any,
 ) -> Collector:
-    """See `Program.collector`; `ctx` is where the program was written."""
+    """Implementation of `Program.collector`; `ctx` is the context of the program."""
     policy = policy_of(ctx)
     own = next(iter(ctx.environments), None)
     if own is None and env is None:
         raise OptionError(
-            "the program resets no environment.", hint='program.collector(env="CartPole-v1").'
+            "the program has no environment.",
+            hint='pass one: program.collector(env="CartPole-v1").',
         )
     axes = own.axes if own is not None else None
     for_envs, for_steps = (_size(program, dims) for dims in axes or ((), ()))
@@ -55,7 +56,7 @@ def collector(
 
 
 def _size(program: Program, dims: tuple[str, ...]) -> int | None:
-    """How many points dimensions have together, where that is known."""
+    """Return the number of points of some dimensions, or None if unknown."""
     bounds = [program.bounds.get(program.pdg.dims[name].bound) for name in dims]
     known = [n for n in bounds if isinstance(n, int) and n > 0]
     return prod(known) if known and len(known) == len(bounds) else None

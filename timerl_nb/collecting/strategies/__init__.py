@@ -1,4 +1,4 @@
-"""Strategies for collecting steps: on the device with JAX, or on the host.
+"""Collection strategies on the device with JAX, and on the host.
 
-Each module implements `collecting.strategy.Way` under the name that `trl.collect(..., how=...)` takes.
+Each module implements `collecting.strategy.Way`; its `name` is the value of `how` in `trl.collect`.
 """

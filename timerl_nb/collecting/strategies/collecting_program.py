@@ -1,4 +1,7 @@
-"""The program that acts and collects, and nothing else: environments that go on from turn to turn."""
+"""Compiled program for collection: policy and environments.
+
+The environments continue from iteration to iteration of the outermost loop.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
 _PLAIN = ("obs", "action", "reward", "last_obs")
-_ADDED = "policy_"  # prefix of the policy's names, so they differ from ours
+_ADDED = "policy_"  # prefix of the policy's outputs, to keep names disjoint
 
 
 def collecting(task: Task, options: Options) -> Program:
-    """The program of a task: a turn is a batch.
+    """Return the program of a task; an iteration of its outermost loop is a batch.
 
-    The environments are the first dimension, so that they count within draws, and nothing is folded
-    for each of them; what is handed out has steps first, as the loop over them writes it.
+    Environments are the first dimension, so their position enters the random draws, and no constant
+    is folded per environment. Outputs have steps as the first dimension, in the order of the loop.
     """
     assert task.env is not None
     sim = _same_step(task.env)
@@ -54,7 +57,7 @@ def collecting(task: Task, options: Options) -> Program:
             return y.transpose(1, 0, *range(2, y.rank))
 
         def goes_on(name: str, by: RecurrentTensor) -> RecurrentTensor:
-            """What an episode has added up ahead of a step."""
+            """Return the partial sum of an episode before each step."""
             total = tensor((), by.dtype, domain=(b, i, t)).named(name)
             left = total + by if step.endless else where(step.done, 0, total + by)
             total[b, 0, 0] = 0
@@ -79,14 +82,14 @@ def collecting(task: Task, options: Options) -> Program:
 
 
 def _same_step(env: Simulation) -> Simulation:
-    """The environment as another one, in which episodes follow each other without a step between."""
+    """Return a copy of the environment that resets within the last step of an episode."""
     twin = env.unstarted()
     twin.autoreset = "same_step"
     return twin
 
 
 class _Supply:
-    """The weights for each iteration: the current ones as it begins."""
+    """Iterator over the weights of each iteration: the current ones."""
 
     def __init__(self) -> None:
         self.weights: Weights = {}
@@ -99,13 +102,16 @@ class _Supply:
 
 
 class Turns:
-    """Environments in the turns of a program, which runs them.
+    """Open environments in a program; an iteration of the outermost loop is a batch.
 
     Args:
-        counts: of a batch, where they are asked for.
+        program: the compiled program.
+        task: the task.
+        seed: seed of all random numbers.
+        counts: returns the counts of a batch.
     """
 
-    speed: float | None = None  # the first batch compiles, and so says nothing of it
+    speed: float | None = None  # never measured, because the first batch compiles
 
     def __init__(
         self, program: Program, task: Task, seed: int, counts: Callable[[], Counts]
@@ -115,10 +121,10 @@ class Turns:
         self._copies = 0
         shape = task.steps, task.envs
         self._always, self._never = (backend.to_device(np.full(shape, x)) for x in (True, False))
-        self._lost = 0  # how often an interrupt ended the run
+        self._lost = 0  # number of restarts after interrupts
         self._is_repeatable = program.why_not_repeatable is None
         self._turns = self._start_turns()
-        self._is_begun = False  # a batch not yet returned
+        self._is_begun = False  # whether there is a batch that was not returned
 
     def _start_turns(self) -> DriverTurns:
         given = self._supply if self._task.acting.weights else None
@@ -151,7 +157,7 @@ class Turns:
         return self._is_begun and not self._is_repeatable
 
     def _begin_again(self) -> None:
-        """Begin new episodes, as the program's effects cannot be repeated."""
+        """Begin new episodes, because the effects of the program cannot be repeated."""
         self._turns.close()
         self._lost += 1
         self._turns, self._is_begun = self._start_turns(), False
@@ -165,7 +171,7 @@ class Turns:
         extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
         one, other = map(np.asarray, flags) if is_near else flags
         reward = plain["reward"]
-        if after is None:  # episodes have no end
+        if after is None:  # the environment has no end of episodes
             after, returns, lengths = reward, reward[0], reward[0]
         kept = np.array(reward) if is_near else backend.copied(reward)
         valid = np.broadcast_to(True, shape)

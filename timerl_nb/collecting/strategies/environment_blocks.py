@@ -1,4 +1,7 @@
-"""`blocks`: as `scan`, but some environments make all steps of a batch before the next ones, in the cache."""
+"""Strategy "blocks": like "scan", but block by block of environments.
+
+A block runs all its steps before the next block, which keeps its state in the cache.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from timerl_nb.driver.program import Program
 
 class Blocks(Scan):
     name = "blocks"
-    what = "a call to XLA for each batch, all steps of some environments before the next ones"
+    what = "one XLA call per batch, with all steps of a block of environments before the next block"
     options = Options(executor="xla", tile="auto")
 
     def __init__(self) -> None:
@@ -26,7 +29,7 @@ class Blocks(Scan):
         return None if program.executable.tiles else program.stages["tile"].summary
 
     def _program(self, task: Task) -> Program:
-        """Compiled once, as it says itself whether it has blocks."""
+        """Return the program of a task, compiled once, because `why_not` needs it, too."""
         if task not in self._programs:
             self._programs[task] = super()._program(task)
         return self._programs[task]

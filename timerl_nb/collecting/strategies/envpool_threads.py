@@ -1,4 +1,4 @@
-"""`threads`: EnvPool's environments, which are in C++ and step on threads of their own."""
+"""Strategy "threads": EnvPool's environments in C++, on their own threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Threads(HostWay):
 
 
 def _environment(task: Task) -> PoolEnvironment | None:
-    """EnvPool's environment: that which is asked for, or that of Gymnasium's name."""
+    """Return EnvPool's environment: the given one, or one of the same name and spaces."""
     if isinstance(task.env, PoolEnvironment):
         return task.env
     if task.gym is None:
@@ -47,7 +47,7 @@ def _environment(task: Task) -> PoolEnvironment | None:
 
 
 class PoolStepping:
-    """Environments of EnvPool's, which begin anew in a step of its own."""
+    """Environments of EnvPool; a reset takes a separate step."""
 
     restarts_at_once = False
 

@@ -1,4 +1,4 @@
-"""`loop`: Gymnasium's environments, stepped one after the other."""
+"""Strategy "loop": Gymnasium's environments, one after the other."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from timerl_nb.env.indexed_environment import Numbered
 from timerl_nb.env.vector_environments import VectorStepping
 
 NOT_THERE = "Gymnasium has no such environment"
-GIVEN = "a vector environment was given, which steps by itself"
+GIVEN = "a given vector environment steps its environments itself"
 
 
 def warn_of_infinite() -> None:
-    """Warn of a finite number of an observation that its space's type does not hold."""
+    """Warn of a finite observation beyond the range of the space's type."""
     warn(
-        "the environments' observations: there are numbers that the type of their space does not hold: "
-        "they become infinite.",
-        hint="scale the values, or give the space a wider type.",
+        "the environments' observations exceed the range of their space's type and become infinite.",
+        hint="scale the values, or use a wider type for the space.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Environments that step on the host, all at once: their steps written into a batch's own memory."""
+"""Environments on the host: steps of all of them, written into the memory of a batch."""
 
 from __future__ import annotations
 
@@ -35,44 +35,49 @@ from timerl_nb.collecting.strategy import (
 from timerl_nb.compiler.ir.shapes import NUMPY, dtype_name
 
 _REWARDS: Final = "the environments' rewards"
-_LINE: Final = 64  # bytes: memory with this alignment is shared with JAX without a copy
+_LINE: Final = 64  # JAX shares memory of this alignment (bytes) without a copy
 
 
 class Stepping(Protocol):
-    """Environments on the host that take a step together.
+    """Environments on the host with common steps.
 
     Attributes:
-        space: of one's actions, as Gymnasium has it.
-        restarts_at_once: whether the observation that a step returns is of the next episode where one
-            has ended; else the step after does nothing but begin it.
+        space: action space of one environment, from Gymnasium.
+        restarts_at_once: whether the last step of an episode returns the first observation of the
+            next one. Otherwise a separate step resets the environment.
     """
 
     space: Any
     restarts_at_once: bool
 
     def reset(self) -> Any:
-        """The first observations, [envs, …]."""
+        """Return the first observations, [envs, …]."""
         ...
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
-        """Observations, rewards, terminated and truncated; and where environments restart at once the
-        last observations of the episodes that ended, in the order of environments, None for none."""
+        """Step all environments.
+
+        Returns:
+            Observations, rewards, terminated, truncated, and the last observations. The latter are
+            the observations of the ended episodes in order of environments, with `restarts_at_once`
+            only, or None.
+        """
         ...
 
     def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
-        """Which environments may have raised an error, of all if it is not known, and what was said."""
+        """Return the environments that may have raised an error (all if unknown), and its text."""
         ...
 
     def close(self) -> None: ...
 
     @property
     def seeds(self) -> Sequence[int] | None:
-        """What each was seeded with; None where they have one seed together."""
+        """Seed of each environment; None for a common seed."""
         ...
 
 
 def memory(shape: Sequence[int], kind: Any) -> Array:
-    """An array of one's own, not filled, that JAX takes as it is."""
+    """Return an uninitialized array with the alignment required by JAX."""
     size = prod(shape) * np.dtype(kind).itemsize
     whole = np.empty(size + _LINE, np.uint8)
     at = -whole.ctypes.data % _LINE
@@ -83,11 +88,11 @@ class _Carried(NamedTuple):
     """State of the environments between two batches.
 
     Attributes:
-        obs: their observations; None before they are reset.
-        over: flags of the environments to be reset at the next step.
-        returns, lengths: of the episodes in progress.
-        done: steps so far, of each environment.
-        came: the results of the last step, for a policy that looks back.
+        obs: observations; None before the first reset.
+        over: whether each environment is reset at the next step.
+        returns, lengths: partial sums of the open episodes.
+        done: steps of each environment so far.
+        came: results of the last step, for a policy with memory.
     """
 
     obs: Array | None
@@ -102,16 +107,16 @@ class _Carried(NamedTuple):
         return _Carried(None, np.zeros(envs, bool), np.zeros(envs), np.zeros(envs, np.int64), done)
 
 
-_UNKNOWN: Final[Any] = object()  # the result of an interrupted step
+_UNKNOWN: Final[Any] = object()  # placeholder for the result of an interrupted step
 
 
 class _BatchInProgress:
-    """A batch in the making. An interrupt leaves it whole: the next call completes it.
+    """An incomplete batch; after an interrupt, the next call completes it.
 
     Attributes:
-        at: the step, the policy's result and the environments' result; a missing result is None.
-            All three are assigned as one value, so an interrupt leaves them consistent.
-        whole: the finished batch and the state of the environments after it.
+        at: step, the policy's result and the environments' result; a missing result is None. All
+            three are assigned in one operation, so an interrupt leaves them consistent.
+        whole: the complete batch, and the state after it.
     """
 
     def __init__(self, task: Task, seen: tuple[Any, Any], acts: tuple[Any, Any]) -> None:
@@ -119,8 +124,9 @@ class _BatchInProgress:
         self.obs = memory((steps + 1, envs, *seen[0]), seen[1])
         self.action = memory((steps, *acts[0]), acts[1])
         self.reward = memory((steps, envs), np.float32)
-        self.gained = np.empty((steps, envs))  # as the environments say
-        self.ended, self.cut = np.empty((2, steps, envs), np.bool_)  # as the environments say
+        self.gained = np.empty((steps, envs))  # unconverted, from the environments
+        # unconverted, from the environments
+        self.ended, self.cut = np.empty((2, steps, envs), np.bool_)
         self.extras: dict[str, Array] = {}
         self.last: dict[int, Array] = {}
         self.at: tuple[int, Any, Any] = (0, None, None)
@@ -128,10 +134,12 @@ class _BatchInProgress:
 
 
 class HostTurns:
-    """Environments in progress on the host.
+    """Open environments on the host.
 
     Args:
-        make: makes the environments, from a seed.
+        make: creates the environments from a seed.
+        task: the task.
+        seed: seed of all random numbers.
     """
 
     def __init__(self, make: Callable[[int], Stepping], task: Task, seed: int) -> None:
@@ -142,10 +150,10 @@ class HostTurns:
         self._seen = (*seen.shape,), NUMPY[seen.dtype]
         self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
         self._allowed = Actions(acts)
-        self._known: Any = None  # the last kind of actions that was looked at
+        self._known: Any = None  # shape and type of the last checked actions
         self._act = task.acting.on_host(seed, self._stepping.space)
-        self._lost = 0  # how often an interrupt came within a step
-        # the state after the last batch, and the unfinished batch
+        self._lost = 0  # number of interrupts during a step
+        # the state after the last batch, and the incomplete batch
         self._now: tuple[_Carried, _BatchInProgress | None] = (_Carried.initial(task.envs), None)
         self.counts = Counts(0, None, 0)
         self.speed: float | None = None
@@ -174,11 +182,11 @@ class HostTurns:
         return self._envs
 
     def of_steps(self, steps: int) -> None:
-        """Make batches of another number of steps from now on."""
+        """Change the number of steps per batch."""
         self._task, self._steps = replace(self._task, steps=steps), steps
 
     def handed_out(self) -> None:
-        """The last batch has reached its reader: the next one follows."""
+        """Confirm that the reader has received the last batch."""
         part = self._now[1]
         if part is not None and part.whole is not None:
             self._now = part.whole[1], None
@@ -189,7 +197,7 @@ class HostTurns:
         return part is not None and part.at[1] is not None and part.at[2] is _UNKNOWN
 
     def _complete(self, part: _BatchInProgress, weights: Weights, carried: _Carried) -> None:
-        """Make the remaining steps of a batch."""
+        """Collect the remaining steps of a batch."""
         done, looks_back = carried.done, self._task.acting.looks_back
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
@@ -207,7 +215,7 @@ class HostTurns:
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
                 made = self._check_actions(made)
                 fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
-            # without their signs, negative actions are greater than any size
+            # as unsigned integers, negative actions exceed any size
             if (
                 is_bounded
                 and np.maximum.reduce(made.view(plain)) >= sizes
@@ -221,7 +229,7 @@ class HostTurns:
             if stepped is None:
                 try:
                     part.at = t, acted, _UNKNOWN
-                    # a copy: environments may keep an action, or write into it
+                    # a copy, because environments may store the action or write into it
                     part.at = t, acted, step(action[t].copy())
                 except Exception as error:
                     raise self._environment_error(error, done, t, action[t]) from error
@@ -235,7 +243,7 @@ class HostTurns:
             if final is not None:
                 part.last[t] = self._convert_observations(final)
             part.at = t + 1, None, None
-            if t == 0:  # at which policies compile
+            if t == 0:  # the policy may compile in the first step
                 began = perf_counter()
         part.reward[:] = convert_array(_REWARDS, gained, part.reward.dtype)
         self._known = fits
@@ -246,13 +254,13 @@ class HostTurns:
     def _last_step_results(
         self, part: _BatchInProgress, carried: _Carried, t: int
     ) -> StepFeedback | None:
-        """Return the last step's results, which the policy gets with the observations."""
+        """Return the results of the last step, for the policy."""
         if t == 0:
             return carried.came
         over = part.ended[:t] | part.cut[:t]
         if self._stepping.restarts_at_once:
             begins = over[-1]
-        else:  # the step behind an end began the episode
+        else:  # the step after the end of an episode has begun the next one
             begins = over[-2] if t > 1 else carried.over
         reward = convert_array(_REWARDS, part.gained[t - 1], part.reward.dtype)
         return StepFeedback(begins, reward, part.ended[t - 1], part.cut[t - 1])
@@ -266,30 +274,29 @@ class HostTurns:
     def _begin_again(
         self, carried: _Carried, part: _BatchInProgress
     ) -> tuple[_Carried, _BatchInProgress | None]:
-        """Begin new episodes, as the state after an interrupted step is unknown."""
+        """Begin new episodes, because the state after an interrupted step is unknown."""
         lost = self._lost + self.is_lost
         self._stepping.close()
         self._stepping = self._make((self._seed + lost * APART) % 2**64)
         self._lost = lost
-        if part.at[1] is None:  # within their first reset
+        if part.at[1] is None:  # during the first reset
             self._now = carried, None
             return self._now
         self._now = _Carried.initial(self._envs, carried.done + part.at[0] + 1), None
         return self._now
 
     def _check_actions(self, made: Any) -> Array:
-        """Actions, if they are what the environments take."""
+        """Return actions after a check of shape and type."""
         made = numbers_of("the policy's action", made)
         shape, kind = self._acts
         wrong = "" if self._allowed.sizes is not None else misfit(made, kind)
         if wrong.startswith("integers"):
-            raise ShapeError(f"the policy's action holds {wrong}.", hint="clip it to the space.")
+            raise ShapeError(f"the policy's action has {wrong}.", hint="clip it to the space.")
         if made.shape != shape or wrong or not np.can_cast(made.dtype, kind, "same_kind"):
             raise ShapeError(
-                f"the policy's action is {_kind(made)}, and the environments take "
+                f"the policy's action is {_kind(made)}, but the environments expect "
                 f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
-                hint="a policy is given the observations of all environments, and returns an "
-                "action for each.",
+                hint="return one action per environment, for the observations of all environments.",
             )
         if self._allowed.sizes is not None:  # the range is checked at each step
             return made
@@ -299,12 +306,12 @@ class HostTurns:
         """Return observations in the element type of the batch.
 
         Raises:
-            EnvError: they hold integers out of range.
+            EnvError: an integer is out of range.
         """
         return convert_array("the environments' observations", obs, self._seen[1], error=EnvError)
 
     def _write_extras(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
-        """Write what a policy adds at a step."""
+        """Write the extras of the policy at a step."""
         added = {name: x for name, x in acted.items() if name != "action"}
         if t == 0:
             for name, x in added.items():
@@ -316,14 +323,14 @@ class HostTurns:
             wanted = extras[name].shape[1:] if name in extras else ()
             if one.shape != wanted or one.shape[:1] != (self._envs,):
                 raise ShapeError(
-                    f"the policy's {name} is {_kind(one)} at step {t}, where it is that of "
-                    f"{format_count(self._envs, 'environment')}, and of one shape at every step.",
-                    hint="what a policy adds has the environments first.",
+                    f"the policy's {name} is {_kind(one)} at step {t}, but needs one row for each of "
+                    f"{format_count(self._envs, 'environment')}, and equal shapes at every step.",
+                    hint="return extras with environments as the first dimension.",
                 )
             extras[name][t] = convert_array(f"the policy's {name}", one, extras[name].dtype)
 
     def _environment_error(self, error: Exception, done: int, t: int, action: Any) -> Exception:
-        """What to say of an environment that raised, and when."""
+        """Return an error with the failed environment, its seed and step."""
         if action is not None:
             try:
                 check_numbers({"action": action[None]}, t)
@@ -337,10 +344,10 @@ class HostTurns:
         if seeds is not None:
             known = ", ".join(str(seeds[k]) for k in which[:8])
             name += f" (seed {known}{', …' if len(which) > 8 else ''})"
-        when = "as it was reset" if action is None else f"at step {t} of the batch"
+        when = "in its reset" if action is None else f"at step {t} of the batch"
         return EnvError(
             f"{name} failed {when}, after {done + t} steps of each: {said}.",
-            hint="the environments are closed; batches stay.",
+            hint="fix the environment and create a new collector. Collected batches stay valid.",
         )
 
     def _batch(self, part: _BatchInProgress, before: _Carried) -> tuple[Batch, _Carried]:
@@ -349,7 +356,7 @@ class HostTurns:
         valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
         valid[:] = True
         done = part.ended | part.cut
-        if not at_once:  # the step behind an end begins the next episode, and does nothing else
+        if not at_once:  # the step after the end of an episode only resets the environment
             valid[0] = ~before.over
             valid[1:] = ~done[:-1]
             over = done[-1].copy()
@@ -360,9 +367,9 @@ class HostTurns:
             seen = np.concatenate([*part.last.values()]) if part.last else obs[:0, 0].copy()
             if len(seen) != done.sum():
                 raise EnvError(
-                    "environments that restart at once did not bring the last observations of all "
-                    "episodes that ended.",
-                    hint='their infos have "final_obs" in this mode, as those of Gymnasium.',
+                    "the environments reset in the last step of an episode, but do not return all "
+                    "last observations.",
+                    hint='return them as "final_obs" in the infos, as in Gymnasium.',
                 )
         else:
             seen = obs[1:][done]
@@ -399,13 +406,13 @@ def _kind(x: Array, shape: Sequence[int] | None = None) -> str:
 
 
 class HostWay(Way):
-    """A way whose environments step on the host."""
+    """A strategy with environments on the host."""
 
     compiles = False
 
     @abstractmethod
     def make_stepping(self, task: Task, seed: int) -> Stepping:
-        """Its environments, of which a task says how many."""
+        """Create the environments of a task."""
 
     def prepared(self, task: Task) -> Prepared:
         return lambda seed: HostTurns(partial(self.make_stepping, task), task, seed)

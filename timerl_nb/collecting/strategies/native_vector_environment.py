@@ -1,4 +1,4 @@
-"""`native`: environments that are vectors of their own: Gymnasium's of that entry point, or one that was given."""
+"""Strategy "native": vector environments with an implementation of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.env.vector_environments import VectorStepping
 class Native(HostWay):
     name = "native"
     provenance = "Gymnasium"
-    what = "the environment's own vector form"
+    what = "the environment's vector implementation"
 
     def why_not(self, task: Task) -> str | None:
         if task.vector is not None:
@@ -20,7 +20,7 @@ class Native(HostWay):
         if task.gym is None:
             return NOT_THERE
         if task.gym.spec.vector_entry_point is None:
-            return f"{task.gym.spec.id} has no vector form of its own"
+            return f"{task.gym.spec.id} has no vector implementation"
         return None
 
     def make_stepping(self, task: Task, seed: int) -> Stepping:

@@ -1,4 +1,4 @@
-"""`sharded`: as `blocks`, or as `scan` where blocks gain nothing, on all devices, each with its share of the environments."""
+"""Strategy "sharded": like "blocks" or "scan", with environments divided among devices."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from timerl_nb.runtime.jax_backend.jax_engine import device_count
 
 class Sharded(Scan):
     name = "sharded"
-    what = "a call to XLA for each batch, on several devices, each with some of the environments"
+    what = "one XLA call per batch, with the environments divided among devices"
     wanted: ClassVar[float] = 1.1
     options = Options(executor="xla", tile="auto")
 
     def why_not(self, task: Task) -> str | None:
         why, count = super().why_not(task), device_count()
         if why is None and count == 1:
-            more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
-            why = f"JAX sees one device: {more}"
+            more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 splits a CPU"
+            why = f"JAX sees only one device; {more}"
         if why is None and task.envs % count:
             why = f"{format_count(task.envs, 'environment')} cannot be divided equally among {count} devices"
         return why

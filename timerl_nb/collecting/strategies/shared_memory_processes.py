@@ -1,4 +1,4 @@
-"""`processes`: Gymnasium's environments in processes of their own, one for each core at most."""
+"""Strategy "processes": Gymnasium's environments in processes, at most one per core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from timerl_nb.env.gymnasium import GymEnvironment, distinct_seeds, gymnasium
 
 class Processes(Loop):
     name = "processes"
-    what = "Gymnasium's environments, shared out among processes"
+    what = "Gymnasium's environments, divided among processes"
 
     def make_stepping(self, task: Task, seed: int) -> Stepping:
         assert task.gym is not None
@@ -37,13 +37,13 @@ class Processes(Loop):
 
 
 class _Failed(Exception):
-    """An environment raised: its number, and what."""
+    """Error of an environment: its number and the text."""
 
 
 class ProcessStepping:
-    """Environments in processes, whose observations lie in memory that all share.
+    """Environments in processes, with observations in shared memory.
 
-    The processes are spawned: one that is forked after JAX has made its threads may wait for ever.
+    Processes are spawned, because a forked process may deadlock after JAX has started threads.
     """
 
     restarts_at_once = True
@@ -70,7 +70,7 @@ class ProcessStepping:
         except BaseException as error:
             for process in getattr(
                 self._env, "processes", ()
-            ):  # it cannot end them: it was not made
+            ):  # its constructor failed, so it cannot end them itself
                 if process.pid is not None:
                     process.kill()
                     process.join()
@@ -79,9 +79,9 @@ class ProcessStepping:
             if not isinstance(error, EOFError | OSError):
                 raise
             raise EnvError(
-                f"processes for the environments did not begin ({type(error).__name__}).",
-                hint="a script that starts processes is read by each of them: let it begin with "
-                "if __name__ == '__main__':, or use how='loop'.",
+                f"the processes of the environments did not start ({type(error).__name__}).",
+                hint="put the script's code under if __name__ == '__main__':, because each process imports "
+                "the script; or use how='loop'.",
             ) from error
 
     def reset(self) -> Any:
@@ -109,7 +109,7 @@ class ProcessStepping:
         return made
 
     def _shared_out(self, action: Array) -> Array:
-        """Actions of each share, in an array of as many rows as that of the greatest."""
+        """Return the actions of each process, padded to equal numbers."""
         parts = len(self._env.processes)
         if self._actions is None:
             width = self._env.single_action_space.shape[0]
@@ -126,18 +126,18 @@ class ProcessStepping:
             return [number], said
         said = f"{type(error).__name__}: {error}"
         for k, process in enumerate(self._env.processes):
-            process.join(0.2)  # whose end of the pipe is closed before it has ended
+            process.join(0.2)  # its end of the pipe closes before the process ends
             if not process.is_alive():
                 return [int(self._at[k])], f"its process ended with exit code {process.exitcode}"
         return range(len(self.seeds)), said
 
     def close(self) -> None:
-        """End the processes: those that wait for orders close their environments first."""
+        """End the processes; idle ones close their environments first."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of those that were interrupted
+            warnings.simplefilter("ignore")  # warnings of interrupted processes
             try:
                 self._env.close(terminate=self._asked)
-            except Exception:  # one of them has ended
+            except Exception:  # a process has already ended
                 for process in self._env.processes:
                     process.kill()
                     process.join()
@@ -145,12 +145,12 @@ class ProcessStepping:
         self._remove()
 
 
-_ONE_AT_A_TIME = Lock()  # modules are registered for all threads
+_ONE_AT_A_TIME = Lock()  # the registration of modules is global
 
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """What processes are given is pickled with its text."""
+    """Pickle the environments' modules by value inside of this context."""
     import cloudpickle
 
     with _ONE_AT_A_TIME:
@@ -159,7 +159,7 @@ def _by_value() -> Iterator[None]:
         try:
             with variable(
                 "PYTHONSAFEPATH", "1"
-            ):  # spawned Pythons import nothing from the current folder
+            ):  # spawned processes must not import from the current folder
                 yield
         finally:
             for module in (indexed_environment, environment_shard):

@@ -1,4 +1,4 @@
-"""`kernel`: as `blocks`, but all steps of a block are within one kernel on a GPU."""
+"""Strategy "kernel": like "blocks", with all steps of a block in one GPU kernel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from timerl_nb.collecting.strategies.environment_blocks import Blocks
 from timerl_nb.collecting.strategies.xla_scan import Scan
 from timerl_nb.runtime.xla.lowering.pallas_triton_tile_kernel import without_gpu
 
-_MOST: Final = 256  # environments of a block: as many threads as a kernel has as a rule
+_MOST: Final = 256  # environments per block: the usual number of threads in a GPU block
 
 
 class OneKernel(Blocks):
     name = "kernel"
-    what = "a call to XLA for each batch: one kernel, with all steps of some environments inside"
+    what = "one XLA call per batch, with all steps of a block of environments in one kernel"
     runs: ClassVar[Literal[True, "interpret"]] = True
 
     def why_not(self, task: Task) -> str | None:
@@ -24,11 +24,12 @@ class OneKernel(Blocks):
         if why is not None:
             return why
         if task.envs == 1:
-            return "blocks of a kernel are of several environments, and there is one"
+            return "a block of a kernel needs several environments, but there is one"
         why = super().why_not(task)
         lowered = None if why is not None else self._program(task).executable.xla_program
         return why if lowered is None else lowered.why_no_kernel(lowered.tiles[0])
 
     def _options(self, task: Task) -> Options:
-        size = min(_MOST, 1 << (task.envs - 1).bit_length() - 1)  # a power of two, less than all
+        # a power of two, smaller than the number of environments
+        size = min(_MOST, 1 << (task.envs - 1).bit_length() - 1)
         return replace(self.options, tile={"b": size}, tile_kernel=self.runs)

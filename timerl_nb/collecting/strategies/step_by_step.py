@@ -1,4 +1,4 @@
-"""`step`: the same program, whose kernels are called one by one, step by step."""
+"""Strategy "step": the same program as "scan", with a separate call per kernel and step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.driver.program import Program
 
 class StepByStep(Scan):
     name = "step"
-    what = "a call to XLA for each kernel of each step"
+    what = "one XLA call per kernel and step"
     options = Options(executor="interpret")
 
     def count_work(self, program: Program) -> Counts:

@@ -1,4 +1,4 @@
-"""`scan`: all steps of a batch in one call to XLA."""
+"""Strategy "scan": all steps of a batch in one XLA call."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from timerl_nb.runtime.xla.hlo.calls_per_run import calls_made
 class Scan(Way):
     name = "scan"
     provenance = "recurrence equations"
-    what = "a call to XLA for each batch"
+    what = "one XLA call per batch"
     options: ClassVar[Options] = Options(executor="xla")
 
     def why_not(self, task: Task) -> str | None:
         if not task.is_ours:
-            return "the environment is not written in recurrence equations, and steps on the host"
+            return "the environment is not written in recurrence equations and runs on the host"
         return task.acting.why_not_written
 
     def prepared(self, task: Task) -> Prepared:
         program = self._program(task)
-        counts = cache(lambda: self.count_work(program))  # waits for XLA, and reads what it made
+        counts = cache(lambda: self.count_work(program))  # compiles the program
         return lambda seed: Turns(program, task, seed, counts)
 
     def _program(self, task: Task) -> Program:
@@ -36,7 +36,7 @@ class Scan(Way):
         return self.options
 
     def count_work(self, program: Program) -> Counts:
-        """What a batch takes."""
+        """Return the counts of a batch."""
         lowered = program.executable.xla_program
         assert lowered is not None
         made = calls_made(lowered)
