@@ -1,8 +1,9 @@
-/* Thread timelines, annotations and function wrappers in C: the fast version of pure.py, which documents the meaning.
+/* Thread timelines, annotations and function wrappers in C: the fast version of python_recorder.py, whose docstrings
+   define the behaviour.
 
-   An edge goes to the mapped segment. Python is called for the next segment, for the number of a name, for the lane of
-   a new thread, at the end of a block, and for annotations that are left out of order. All code runs under the
-   interpreter's lock. */
+   Events are written to a memory-mapped segment. Python is called for the next segment, for the number of a name, for
+   the timeline of a new thread, at the end of a block, and for annotations with an exit out of order. All code runs
+   under the global interpreter lock. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <fcntl.h>
@@ -15,10 +16,10 @@
 #include <unistd.h>
 
 #define NAME_BITS 24
-#define DEPTH 1024 /* calls of libraries from inside of others; those further inside are not recorded */
-#define LEAST 1000000ull /* ns: shorter waits of a thread are not written; see pure.LEAST */
-#define LIBRARIES 8 /* libraries are smaller numbers */
-#define ENTERED (LIBRARIES * LIBRARIES - 1) /* among the counts of an operation, how often it was entered */
+#define DEPTH 1024 /* maximum depth of recorded nested calls */
+#define LEAST 1000000ull /* nanoseconds: shorter waits are not written; see python_recorder.LEAST */
+#define LIBRARIES 8 /* all library numbers are smaller */
+#define ENTERED (LIBRARIES * LIBRARIES - 1) /* count of an operation's entries, among its other counts */
 enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT, PASSED = 13, BLOCKED };
 enum { CALLS, OPERATIONS };
 
@@ -27,51 +28,51 @@ typedef struct { uint64_t ts; uint32_t top; uint16_t kind, depth; } Edge;
 typedef struct {
     PyObject_HEAD
     Edge *at, *end;
-    Py_buffer view;     /* of the segment */
-    PyObject *next;     /* makes a segment */
-    uint64_t before;    /* edges in earlier segments */
-    uint64_t last;      /* ts of the last edge of earlier segments */
-    uint64_t due;       /* when the thread's clock is read next */
-    uint64_t wall, cpu; /* when it was read last, and the CPU time then */
-    uint64_t ready;     /* ns that the thread had waited for a processor, as the system said last */
-    uint64_t off;       /* ns without a processor since then */
-    long long switches; /* how often it had given the processor up by then */
+    Py_buffer view;     /* memory of the segment */
+    PyObject *next;     /* returns the next segment */
+    uint64_t before;    /* events in earlier segments */
+    uint64_t last;      /* time of the last event in earlier segments */
+    uint64_t due;       /* time of the next read of the thread's CPU clock */
+    uint64_t wall, cpu; /* wall and CPU time of the last read */
+    uint64_t ready;     /* nanoseconds in the run queue at the last read */
+    uint64_t off;       /* nanoseconds without a processor since then */
+    long long switches; /* voluntary context switches at the last read */
     uint32_t calls[DEPTH];
     int depth;
-    uint32_t passed[2]; /* calls and operations that were not written, since the last edge */
-    char silent;        /* calls and operations are counted, and not written */
-    char met[ENTERED + 1]; /* which counts of the innermost operation are not 0 */
-    int kinds;          /* how many these are */
-    uint32_t counts[ENTERED + 1]; /* of the innermost operation while silent, by the library left and entered */
-    PyObject *missed;   /* the same of the other operations, by name: bytearrays */
-    PyObject *operations, *phases; /* lists of what is open */
-    PyObject *tallies;  /* by name, how many outermost operations the block has had; None where there are no blocks */
+    uint32_t passed[2]; /* unwritten calls and operations since the last event */
+    char silent;        /* whether calls and operations are only counted */
+    char met[ENTERED + 1]; /* indices of the innermost operation's nonzero counts */
+    int kinds;          /* number of these indices */
+    uint32_t counts[ENTERED + 1]; /* counts in a disabled block, by left and entered library */
+    PyObject *missed;   /* the same for the other operations, by name: bytearrays */
+    PyObject *operations, *phases; /* lists of the open ones */
+    PyObject *tallies;  /* outermost operations of the block by name; None without blocks */
     PyObject *turn;     /* ends the block */
-    Py_ssize_t left;    /* operations, until it ends */
+    Py_ssize_t left;    /* operations until the end of the block */
 } Lane;
 
 typedef struct {
     PyObject_HEAD
     PyObject *name;
-    uint64_t epoch;     /* of the recording that `top` is of */
+    uint64_t epoch;     /* recording of `top` */
     uint32_t top;
     char is_phase;
 } Named;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *function, *taps, *name, *weak, *guess; /* the last is the operation that a call is, where none is open */
+    PyObject *function, *taps, *name, *weak, *guess; /* `guess`: operation to open around a call if none is open */
     vectorcallfunc vectorcall;
-    uint64_t epoch;     /* of the recording that `top` is of */
+    uint64_t epoch;     /* recording of `top` */
     uint32_t library, top;
 } Tap;
 
 static _Thread_local struct { Lane *lane; uint64_t epoch; } here;
 static uint64_t epoch = 1;
 static int recording = 0;
-static PyObject *this_lane, *number, *numbers, *astray, *stepped; /* Python's, of the recording that goes on */
+static PyObject *this_lane, *number, *numbers, *astray, *stepped; /* Python functions of the current recording */
 
-/* --- lanes ------------------------------------------------------------------------------------- */
+/* --- timelines ------------------------------------------------------------------------------ */
 
 static uint64_t edges_of(Lane *lane) {
     return lane->before + (lane->at ? (uint64_t)(lane->at - (Edge *)lane->view.buf) : 0);
@@ -102,7 +103,7 @@ static inline int put_at(Lane *lane, uint32_t top, uint16_t kind, int depth, uin
     edge->top = top;
     edge->kind = kind;
     edge->depth = (uint16_t)(depth < 0xFFFF ? depth : 0xFFFF);
-    __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* last: it says that the edge is whole */
+    __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* stored last: a nonzero time marks a complete event */
     return 0;
 }
 
@@ -112,7 +113,7 @@ static uint64_t clock_ns(clockid_t which) {
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* ns that this thread was ready to run and had no processor; 0 where the system does not say. */
+/* Return nanoseconds of this thread in the run queue; 0 if unknown. */
 static uint64_t ready_ns(void) {
     char text[96];
     int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
@@ -126,7 +127,7 @@ static uint64_t ready_ns(void) {
     return strtoull(rest, NULL, 10);
 }
 
-/* How often this thread gave its processor up to wait; -1 where the system does not say. */
+/* Return the number of this thread's voluntary context switches; -1 if unknown. */
 static long long switches_now(void) {
 #ifdef RUSAGE_THREAD
     struct rusage used;
@@ -137,9 +138,9 @@ static long long switches_now(void) {
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-/* ns for which the thread was blocked at the end of the time since its last edge: see pure.Lane.blocked. */
+/* Return nanoseconds of blocking since the last event: see python_recorder.Lane.blocked. */
 static uint64_t blocked_until(Lane *lane, uint64_t ts, uint64_t cpu, uint64_t ready, long long switches) {
-    if (switches >= 0 && switches == lane->switches) return 0; /* interrupts and other machines took the rest */
+    if (switches >= 0 && switches == lane->switches) return 0; /* interrupts or other virtual machines took the time */
     uint64_t window = less(ts, lane->wall), ran = less(cpu, lane->cpu), since = less(ts, last_of(lane));
     uint64_t waited = less(less(ready, lane->ready), lane->off);
     uint64_t blocked = less(since, less(ran, less(window, since)) + waited);
@@ -150,7 +151,7 @@ static inline uint32_t library_on(Lane *lane) {
     return lane->depth ? lane->calls[lane->depth - 1] >> NAME_BITS : 0;
 }
 
-/* Read the thread's clock ahead of an edge, and write for how long the thread was blocked in Python. */
+/* Read the thread's CPU clock before an event, and write for how long it was blocked in Python code. */
 static int sample(Lane *lane, uint16_t kind, uint64_t ts) {
     uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), blocked = 0;
     if (!lane->wall) {
@@ -170,7 +171,7 @@ static int sample(Lane *lane, uint16_t kind, uint64_t ts) {
     lane->wall = ts;
     lane->cpu = cpu;
     lane->due = ts + LEAST;
-    uint32_t on = kind == CALL_EXIT ? lane->calls[lane->depth] >> NAME_BITS : library_on(lane); /* before the edge */
+    uint32_t on = kind == CALL_EXIT ? lane->calls[lane->depth] >> NAME_BITS : library_on(lane); /* before the event */
     if (!blocked || on || lane->silent) return 0;
     return put_at(lane, (uint32_t)blocked, BLOCKED, (int)(blocked >> 32), ts);
 }
@@ -199,13 +200,13 @@ static inline int leave(Lane *lane) {
     return put(lane, lane->depth ? lane->calls[lane->depth - 1] : 0, CALL_EXIT, lane->depth, 0);
 }
 
-/* --- counts of what is not written --- */
+/* --- counts of unwritten calls and operations --- */
 
 static inline void count(Lane *lane, uint32_t which) {
     if (!lane->counts[which]++) lane->met[lane->kinds++] = (char)which;
 }
 
-/* Add the counts of the innermost operation to what is known of its name. */
+/* Add the counts of the innermost operation to the sums of its name. */
 static int flush(Lane *lane) {
     if (!lane->kinds) return 0;
     Py_ssize_t n = PyList_GET_SIZE(lane->operations);
@@ -218,7 +219,7 @@ static int flush(Lane *lane) {
         uint32_t zeros[ENTERED + 1] = {0};
         held = PyErr_Occurred() ? NULL : PyByteArray_FromStringAndSize((char *)zeros, sizeof zeros);
         if (held && PyDict_SetItem(lane->missed, name, held) < 0) Py_CLEAR(held);
-        Py_XDECREF(held); /* the dictionary holds it */
+        Py_XDECREF(held); /* the dictionary has a reference */
     }
     Py_XDECREF(none);
     if (!held) return -1;
@@ -231,7 +232,7 @@ static int flush(Lane *lane) {
     return 0;
 }
 
-/* What was counted since the last time: (operation, which, count), see pure.Lane.missed. */
+/* Return and clear the counts: (operation, which, count), see python_recorder.Lane.missed. */
 static PyObject *lane_missed(Lane *lane, PyObject *_) {
     PyObject *found = PyList_New(0), *name, *held;
     if (!found || flush(lane) < 0) return Py_XDECREF(found), NULL;
@@ -249,7 +250,7 @@ static PyObject *lane_missed(Lane *lane, PyObject *_) {
     return found;
 }
 
-/* A library is called, or has returned, and nothing is written. */
+/* Count the start or end of a call without writing it. */
 static inline void enter_silently(Lane *lane, uint32_t top) {
     count(lane, library_on(lane) % LIBRARIES * LIBRARIES + (top >> NAME_BITS) % LIBRARIES);
     lane->calls[lane->depth++] = top;
@@ -349,30 +350,30 @@ static PyTypeObject LaneType = {
     .tp_members = lane_members,
 };
 
-/* What Python was called for has raised an error: nothing is recorded any more, and the program goes on. */
+/* A call into Python has failed: stop recording; the program continues. */
 static void fail(void) {
     recording = 0;
     PyErr_WriteUnraisable(NULL);
 }
 
-/* That of the thread that asks; NULL where nothing is recorded. */
+/* Return the timeline of the current thread; NULL without a recording. */
 static Lane *lane_here(void) {
     if (!recording) return NULL;
     if (__builtin_expect(here.epoch == epoch && here.lane, 1)) return here.lane;
-    PyObject *made = PyObject_CallNoArgs(this_lane); /* which installs it */
+    PyObject *made = PyObject_CallNoArgs(this_lane); /* installs it */
     if (!made) return fail(), NULL;
     Py_DECREF(made);
     return recording && here.epoch == epoch ? here.lane : NULL;
 }
 
-/* --- annotations ------------------------------------------------------------------------------- */
+/* --- annotations ---------------------------------------------------------------------------- */
 
 static PyTypeObject NamedType, OperationType, PhaseType;
 
 static PyObject *named_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     static char *words[] = {"name", NULL};
     PyObject *name;
-    if (!named && PyTuple_GET_SIZE(args) == 1) name = PyTuple_GET_ITEM(args, 0); /* a third of the time of making one */
+    if (!named && PyTuple_GET_SIZE(args) == 1) name = PyTuple_GET_ITEM(args, 0); /* fast path without the argument parser */
     else if (!PyArg_ParseTupleAndKeywords(args, named, "O", words, &name)) return NULL;
     if (!PyUnicode_Check(name)) {
         PyObject *pure = PyImport_ImportModule("timerl_nb.scope.wrappers.python_recorder");
@@ -391,7 +392,7 @@ static void named_dealloc(Named *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* What an edge says of it; -1 where that ends the recording. */
+/* Return the `top` field of an annotation; -1 if the recording has ended. */
 static inline int find_top(Named *self) {
     if (self->epoch == epoch) return 0;
     PyObject *known = PyDict_GetItemWithError(numbers, self->name);
@@ -410,14 +411,14 @@ static void enter_named(Named *self) {
     PyObject *open = self->is_phase ? lane->phases : lane->operations;
     int written = self->is_phase || !lane->silent;
     if (written && find_top(self) < 0) return;
-    if (!written && flush(lane) < 0) return fail(); /* of the operation around it */
+    if (!written && flush(lane) < 0) return fail(); /* counts of the enclosing operation */
     if (PyList_Append(open, (PyObject *)self) < 0) return fail();
     if (!written) count(lane, ENTERED);
     uint16_t kind = self->is_phase ? PHASE_ENTER : OPERATION_ENTER;
     if (written && put(lane, self->top, kind, (int)PyList_GET_SIZE(open), 0) < 0) fail();
 }
 
-/* A block has had one more outermost operation, and may end. */
+/* Count an outermost operation of the block, and end the block if it is complete. */
 static int tally(Lane *lane, PyObject *name) {
     PyObject *so_far = PyDict_GetItemWithError(lane->tallies, name);
     PyObject *count = PyLong_FromLong(so_far ? PyLong_AsLong(so_far) + 1 : 1);
@@ -440,10 +441,10 @@ static int leave_named(Named *self) {
         Py_XDECREF(made);
         return made ? 0 : -1;
     }
-    Py_INCREF(lane); /* its thread's, which may begin another recording */
+    Py_INCREF(lane); /* the thread may begin another recording */
     int bad = 0, written = self->is_phase || !lane->silent;
     Named *below;
-    do { /* with it goes what is below, and was left ahead of it */
+    do { /* also pop the entries below with an earlier exit out of order */
         if (!written && flush(lane) < 0) { bad = -1; goto end; }
         if (PyList_SetSlice(open, n - 1, n, NULL) < 0) { bad = -1; goto end; }
         below = --n ? (Named *)PyList_GET_ITEM(open, n - 1) : NULL;
@@ -478,14 +479,14 @@ static PyMethodDef named_methods[] = {
 static PyMemberDef named_members[] = {
     {"name", T_OBJECT, offsetof(Named, name), READONLY, "What it is called."},
     {"is_phase", T_BOOL, offsetof(Named, is_phase), READONLY, "Or an operation."}, {0}};
-static PyTypeObject NamedType = { /* without methods it was left, and stands for itself among what is open */
+static PyTypeObject NamedType = { /* without methods: marks an entry with an exit out of order */
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope.wrappers._tap.Named",
     .tp_basicsize = sizeof(Named), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = named_new, .tp_dealloc = (destructor)named_dealloc, .tp_members = named_members,
     .tp_doc = "Named(name)\n--\n\nWhat is open, or was left.",
 };
 
-/* --- taps -------------------------------------------------------------------------------------- */
+/* --- function wrappers ---------------------------------------------------------------------- */
 
 static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
     uint64_t begun = epoch;
@@ -503,9 +504,9 @@ static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n
         return PyObject_Vectorcall(self->function, args, n, named);
     }
     PyObject *made = PyObject_Vectorcall(self->function, args, n, named);
-    /* it may have ended the recording, or be another process */
+    /* the function may have ended the recording, or forked */
     if (recording && begun == epoch && here.lane == lane) {
-        PyObject *type, *value, *trace; /* what the function has raised stays */
+        PyObject *type, *value, *trace; /* keep the function's exception */
         if (!made) PyErr_Fetch(&type, &value, &trace);
         if (leave(lane) < 0) fail();
         if (!made) PyErr_Restore(type, value, trace);
@@ -513,7 +514,7 @@ static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n
     return made;
 }
 
-/* A call that is an operation, since no other is open. */
+/* Call a function inside of its default operation. */
 static PyObject *in_operation(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
     int known = PyObject_TypeCheck(self->guess, &NamedType);
     PyObject *guess = known ? Py_NewRef(self->guess) : PyObject_CallNoArgs(self->guess);
@@ -598,7 +599,7 @@ static PyObject *tap_compare(PyObject *a, PyObject *b, int how) {
 }
 static PyObject *tap_reduce(PyObject *o, PyObject *protocol) {
     PyObject *function = ((Tap *)o)->function;
-    if (PyFunction_Check(function)) /* which itself does not say its name */
+    if (PyFunction_Check(function)) /* its own __reduce_ex__ does not return the name */
         return PyObject_GetAttrString(function, "__qualname__");
     return PyObject_CallMethod(function, "__reduce_ex__", "O", protocol);
 }
@@ -623,7 +624,7 @@ static PyTypeObject TapType = {
     .tp_members = tap_members,
 };
 
-/* --- the module -------------------------------------------------------------------------------- */
+/* --- the module ----------------------------------------------------------------------------- */
 
 static PyObject *start(PyObject *module, PyObject *args) {
     PyObject *lane, *top, *known, *left;
@@ -658,7 +659,7 @@ PyMODINIT_FUNC PyInit__tap(void) {
     MethodTapType = TapType;
     MethodTapType.tp_name = "timerl_nb.scope.wrappers._tap.MethodTap";
     MethodTapType.tp_descr_get = tap_get;
-    MethodTapType.tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR; /* called with its instance: no bound method is made */
+    MethodTapType.tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR; /* called with its instance, without a bound method */
     OperationType = PhaseType = NamedType;
     OperationType.tp_name = "timerl_nb.scope.wrappers._tap.Operation";
     PhaseType.tp_name = "timerl_nb.scope.wrappers._tap.Phase";
