@@ -1,6 +1,6 @@
-"""Replay buffer, prioritised sampling and parallel training (`trl.replay`; PEARL, paper 003).
+"""Replay buffer, prioritised sampling and parallel off-policy training (`trl.replay`).
 
-Papers: docs/references.md.
+Source: [PEARL].
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

@@ -1,8 +1,7 @@
-"""Concurrent kernels by run-time dependence analysis: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c).
+"""Concurrent execution of small kernels by run-time dependence analysis (`trl.streams`, `trl.kernel`).
 
-Input: kernels that declare the memory they read and write (`kernel_declaration`). `scheduling_window`
-and `dependence_analysis` find independent kernels, and `thread_execution` or `cuda_execution` run them.
-Papers: docs/references.md.
+A kernel declares the memory that it reads and writes. A window compares the declarations of the next kernels
+in program order, and runs independent ones concurrently. Source: [ACS].
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

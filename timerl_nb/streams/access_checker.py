@@ -1,4 +1,4 @@
-"""Comparison of the memory that a kernel can reach or changes with its declared memory."""
+"""Checks that a kernel accesses only the memory that it declares."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from timerl_nb.streams.reachable_arrays import ReachableMemory, reachable
 
 
 class CheckError(ExecutionError):
-    """Access of a kernel to memory outside its declaration."""
+    """A kernel accesses memory outside its declaration."""
 
 
 def run_checked(kernel: Kernel) -> None:
-    """Run a kernel, and compare the memory that it can reach before and after.
+    """Run a kernel, and check its accesses by comparing the reachable memory before and after.
 
-    The cost is linear in that memory. `docs/explanation/concurrent-kernels.md` lists undetected accesses.
+    The cost is linear in the size of this memory. `docs/explanation/concurrent-kernels.md` lists the undetected accesses.
 
     Raises:
-        CheckError: the kernel is given or names memory outside `reads` and `writes`; it changes bytes
-            outside of `writes`; or it replaces or moves an array.
+        CheckError: the kernel has an argument or names a variable outside `reads` and `writes`; it changes
+            bytes outside `writes`; or it replaces or moves an array.
     """
     assert kernel.run is not None
     before = reachable(kernel)
@@ -38,9 +38,9 @@ def run_checked(kernel: Kernel) -> None:
         if found.is_used and ranges and not any(a.overlaps(b) for a in ranges for b in declared):
             what = "the captured variable" if found.is_captured else "its argument"
             raise CheckError(
-                f"the kernel {kernel.name!r} says nothing of {what} {found.name!r}.",
+                f"the kernel {kernel.name!r} does not declare {what} {found.name!r}.",
                 origin=Origin(kernel.line),
-                hint=f"let its reads or writes return {found.name}, or else do not pass it.",
+                hint=f"add {found.name} to its reads or writes, or do not pass it.",
             )
         for one in ranges:
             if not any(_covers(s, one) for s in kernel.writes):
@@ -55,7 +55,7 @@ def run_checked(kernel: Kernel) -> None:
             raise CheckError(
                 f"the kernel {kernel.name!r} has replaced or moved the array {found.name!r}.",
                 origin=Origin(kernel.line),
-                hint=f"write into the array, as by {found.name}[...] = value; other kernels still use the old one.",
+                hint=f"write into the array, as in {found.name}[...] = value: other kernels still use the old one.",
             )
     for snapshot in snapshots.values():
         snapshot.compare(kernel)
@@ -69,26 +69,26 @@ def _covers(declared: Segment, one: Segment) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Return a tensor, or any other memory as a plain NumPy array."""
+    """Return tensors unchanged, and other memory as a plain NumPy array."""
     if hasattr(value, "untyped_storage"):
         return value
     if isinstance(value, np.ndarray):
-        return np.asarray(value)  # of a masked array the data
+        return np.asarray(value)  # the data of a masked array
     return np.frombuffer(memoryview(value).cast("B"), np.uint8)
 
 
 def _ranges(value: Any) -> tuple[Segment, ...]:
-    """Return the ranges in main memory. JAX arrays never change, and have none."""
+    """Return the address ranges in main memory. JAX arrays are immutable and have none."""
     if hasattr(value, "addressable_shards"):
         return ()
     try:
         return tuple(s for s in segments_of(_array(value)) if s.buffer == HOST)
-    except (CallError, TypeError, ValueError):  # sparse, strided or closed
+    except (CallError, TypeError, ValueError):  # sparse, strided or closed memory
         return ()
 
 
 def _place(value: Any) -> object:
-    """Return a value that changes if a name is bound to other memory."""
+    """Return a value that changes if the name is bound to other memory."""
     if hasattr(value, "addressable_shards"):
         return id(value)
     try:
@@ -98,7 +98,8 @@ def _place(value: Any) -> object:
 
 
 class _Snapshot:
-    """Bytes of an array. Overlapping elements, as of a sliding window, are copied once, with the gaps between them.
+    """Copy of an array's bytes. Overlapping elements, such as those of a sliding window, are copied once,
+    including the gaps between them.
 
     Attributes:
         key: equal for arrays with the same elements.
@@ -125,7 +126,7 @@ class _Snapshot:
         self.key = self._first, self._shape, self._strides
 
     def _live(self) -> Array:
-        """Return the bytes as they are now: the last dimension is bytes of an element."""
+        """Return the current bytes; the last dimension indexes the bytes of an element."""
         lo, hi = self._range.start, self._range.stop
         memory: Any = (ctypes.c_uint8 * (hi - lo)).from_address(lo)
         return np.ndarray(self._shape, np.uint8, memory, self._first - lo, self._strides)
@@ -133,13 +134,14 @@ class _Snapshot:
     def take(self) -> None:
         value = self._found.value
         has_objects = isinstance(value, np.ndarray) and value.dtype.hasobject
-        self._objects = np.array(value) if has_objects else None  # keeps them alive
+        self._objects = np.array(value) if has_objects else None  # the copy keeps the objects alive
         self._before = self._live().copy()
 
     def compare(self, kernel: Kernel) -> None:
-        """
+        """Compare the bytes with the copy.
+
         Raises:
-            CheckError: bytes outside of the kernel's `writes` have changed.
+            CheckError: bytes outside the kernel's `writes` have changed.
         """
         at = np.argwhere(self._live() != self._before)
         places = at @ np.array(self._strides) + self._first
@@ -152,23 +154,23 @@ class _Snapshot:
         first = at[int(np.argmin(is_declared))]
         name, is_captured = self._found.name, self._found.is_captured
         what = "the captured variable" if is_captured else "its argument"
-        of = f"{what} {name!r}" if name else "an array that its reads return"
+        of = f"{what} {name!r}" if name else "an array that its reads declare"
         raise CheckError(
-            f"the kernel {kernel.name!r} has changed {of}, which its writes do not say.",
+            f"the kernel {kernel.name!r} has changed {of}, which is not in its writes.",
             origin=Origin(kernel.line),
             evidence=f"{self._describe_change(tuple(int(k) for k in first))}.",
-            hint=f"let writes return {name or 'it'} too.",
+            hint=f"add {name or 'it'} to its writes.",
         )
 
     def _describe_change(self, at: tuple[int, ...]) -> str:
-        """Describe the change of a byte by its element."""
+        """Describe the change of a byte in terms of its element."""
         name, value = self._found.name or "the array", self._found.value
         if not self._is_by_element:
-            return f"byte {at[0]} of {name} is another now"
+            return f"byte {at[0]} of {name} has changed"
         index = at[:-1]
         place = f"{name}[{', '.join(map(str, index))}]" if index else name
         if not isinstance(value, np.ndarray):
-            return f"{place} is another now"
+            return f"{place} has changed"
         if self._objects is not None:
             old = self._objects[index]
         else:

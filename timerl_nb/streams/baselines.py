@@ -1,4 +1,6 @@
-"""What a window is compared with: kernels in order, and a graph of all of them that is made ahead (§II-D)."""
+"""Baselines for the window: serial execution, and a graph of all dependences built before the run. Source: [ACS]
+§II-D.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,26 @@ from timerl_nb.streams.thread_execution import Threads, one_by_one, run_in, runn
 
 
 def run_serial(stream: Stream) -> Report:
-    """In order, on the thread that asks."""
+    """Run the kernels one after the other on the calling thread."""
     alone = one_by_one("serial", lambda kernel: runnable(kernel)(), len(stream))
     return replace(run_in(alone, stream), size=0)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """All kernels of a stream, and who waits for whom among them: constructed once, run as often as one likes.
+    """All kernels of a stream with their dependences: built once, run any number of times.
 
     Attributes:
-        upstream, downstream: of each kernel those that it waits for, and that wait for it.
-        construction: µs that it took to find them.
+        kernels: the kernels of the stream.
+        upstream: for each kernel, the kernels that it depends on.
+        downstream: for each kernel, the kernels that depend on it.
+        construction: the duration of the dependence analysis in µs.
+
+    Example:
+        >>> stream = trl.streams.workload("ant")
+        >>> built = trl.streams.graph(stream)
+        >>> len(built.kernels) == len(stream)
+        True
     """
 
     kernels: tuple[Kernel, ...]
@@ -37,7 +47,23 @@ class Graph:
 
 
 def graph(stream: Stream) -> Graph:
-    """The graph of a stream, for `stream.run("graph", built=…)`."""
+    """Return the dependence graph of a stream, for `stream.run("graph", built=…)`.
+
+    Args:
+        stream: a stream, recorded or loaded.
+
+    Raises:
+        CallError: `stream` is not a stream.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out)
+        ... def double(a, out):
+        ...     np.multiply(a, 2.0, out=out)
+        >>> a, b, c = np.ones(4), np.zeros(4), np.zeros(4)
+        >>> stream = trl.streams.record(lambda: (double(a, b), double(b, c)))
+        >>> trl.streams.graph(stream).upstream
+        ((), (0,))
+    """
     expect_type(
         stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path)."
     )
@@ -51,7 +77,7 @@ def graph(stream: Stream) -> Graph:
 
 
 class Unfolding(SchedulingWindow):
-    """A run of a graph: a window that all its kernels are in from the beginning."""
+    """Run of a graph: a window that contains all kernels from the start."""
 
     def __init__(self, graph: Graph) -> None:
         self.kernels = [*graph.kernels]
@@ -69,16 +95,21 @@ def _nothing(slot: int) -> None: ...
 def run_graph(
     stream: Stream, streams: int = 2, built: Graph | None = None, record: int = 10_000
 ) -> Report:
-    """By a graph on threads.
+    """Run a stream by a dependence graph, on threads.
 
     Args:
-        built: one that was constructed before (`trl.streams.graph`); none is then.
+        stream: the stream.
+        streams: the number of threads.
+        built: the graph from `trl.streams.graph`; by default this function builds it.
+        record: the maximal number of kernels in the report.
 
     Raises:
-        OptionError: it is of another stream.
+        OptionError: the graph belongs to another stream.
     """
     if built is not None and built.kernels is not stream.kernels:
-        raise OptionError("the graph is of another stream.", hint="trl.streams.graph(stream).")
+        raise OptionError(
+            "the graph belongs to another stream.", hint="build it by trl.streams.graph(stream)."
+        )
     made = graph(stream) if built is None else built
     for kernel in made.kernels:
         runnable(kernel)

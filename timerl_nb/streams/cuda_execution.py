@@ -1,6 +1,6 @@
-"""Windows and graphs on a GPU's streams, by PyTorch; tests run them on an imitation.
+"""Execution of streams on a GPU with PyTorch: windows and CUDA graphs. Tests use a fake of `torch.cuda`.
 
-A kernel's `run` launches on PyTorch's current stream, and does not wait.
+A kernel's `run` launches its work on PyTorch's current stream and returns without waiting.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from timerl_nb.streams.thread_execution import Threads, run_in, runnable
 
 
 def _cuda(how: str) -> Any:
-    """`torch.cuda`, where there is a GPU.
+    """Return `torch.cuda`.
 
     Raises:
-        MissingPartError: there is none.
+        MissingPartError: PyTorch is not installed or finds no GPU.
     """
     simulated = {"stream-sync": "acs-sw", "events": "events", "cuda-graph": "graph"}[how]
     try:
@@ -33,8 +33,8 @@ def _cuda(how: str) -> Any:
         found = None
     if found is None or not found.is_available():
         raise MissingPartError(
-            f"{how!r} needs a GPU that PyTorch finds; there is none.",
-            hint=f"simulate one: stream.simulate({simulated!r}).",
+            f"{how!r} needs PyTorch with a GPU, which is not available.",
+            hint=f"simulate a GPU by stream.simulate({simulated!r}).",
         )
     return found
 
@@ -42,7 +42,9 @@ def _cuda(how: str) -> Any:
 def run_stream_sync(
     stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto", record: int = 10_000
 ) -> Report:
-    """The paper's ACS-SW (Algorithm 2): a thread for each stream launches a kernel there, and waits for it."""
+    """Run a stream by ACS-SW: one thread per CUDA stream launches a kernel and waits for it. Source: [ACS]
+    Algorithm 2.
+    """
     cuda = _cuda("stream-sync")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
 
@@ -54,28 +56,32 @@ def run_stream_sync(
 
         return run
 
-    cuda.synchronize()  # what the kernels read has been written
+    cuda.synchronize()  # completes earlier writes to the kernels' inputs
     window, by_lane = SchedulingWindow(size, finder(deps)), [*map(caller_for, lanes)]
     return run_in(Threads(window, streams, "stream-sync", record=record, lanes=by_lane), stream)
 
 
 class _Launcher:
-    """Launches kernels at once, each on the stream of one that it waits for, if that is the last there, and lets
-    that stream wait for the events of the others.
+    """Launches kernels without waiting. Dependences become CUDA events.
+
+    A kernel goes to the CUDA stream of an upstream kernel if that is the last kernel there. The stream then
+    waits for the events of the other upstream kernels.
     """
 
     def __init__(self, cuda: Any, lanes: Sequence[Any]) -> None:
         self._cuda, self._lanes = cuda, lanes
-        self._last: list[Any] = [None] * len(lanes)  # by lane, whose launch is the last one there
+        self._last: list[Any] = [None] * len(lanes)  # by CUDA stream, the event of its last kernel
         self._next = 0
 
     def launch(self, kernel: Kernel, upstream: Sequence[tuple[int, Any]]) -> tuple[int, Any]:
-        """
+        """Launch a kernel.
+
         Args:
-            upstream: what this returned for those that the kernel waits for.
+            kernel: the kernel.
+            upstream: the results of this method for the kernels that it depends on.
 
         Returns:
-            the lane, and an event behind the kernel.
+            The number of the CUDA stream, and an event after the kernel.
         """
         behind = next((lane for lane, event in upstream if self._last[lane] is event), None)
         if behind is None:
@@ -93,7 +99,9 @@ class _Launcher:
 
 
 def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto") -> Report:
-    """Kernels are launched as they enter the window, and wait for events on the device: no thread waits for them (§III-A)."""
+    """Run a stream with events: the host launches each kernel on its entry into the window, and the device waits
+    for dependences. Source: [ACS] §III-A.
+    """
     cuda = _cuda("events")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
     window, launcher = SchedulingWindow(size, finder(deps)), _Launcher(cuda, lanes)
@@ -112,7 +120,7 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
                 window.complete(slot)
                 del flying[slot]
         slot = window.insert(kernel)
-        window.ready.clear()  # all are launched: the device waits
+        window.ready.clear()  # all kernels are launched; the device waits
         upstream = slots(window.upstream[slot])
         flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
         held[slot] = k
@@ -125,10 +133,11 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
 
 
 def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
-    """All kernels in a CUDA graph, captured from as many streams; its construction is timed apart.
+    """Run a stream as one CUDA graph, captured from several CUDA streams. The report lists the time of
+    construction separately.
 
     Raises:
-        ExecutionError: a kernel cannot be captured, as one that copies to the host cannot.
+        ExecutionError: a kernel cannot be captured, for example because it copies data to the host.
     """
     cuda = _cuda("cuda-graph")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
@@ -151,10 +160,12 @@ def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
     except Exception as error:
         if len(made) == len(stream):
             raise
-        first_said: BaseException = error.__context__ or error  # what ends the capture fails, too
+        first_said: BaseException = (
+            error.__context__ or error
+        )  # the end of the capture fails too; its context has the first error
         raise ExecutionError(
-            f"kernel {len(made)}, {stream.kernels[len(made)]}, cannot be in a CUDA graph: {first_said}",
-            hint='run it by "events", or "stream-sync"; nothing of it may wait for the device or copy to the host.',
+            f"kernel {len(made)}, {stream.kernels[len(made)]}, cannot be captured in a CUDA graph: {first_said}",
+            hint='run it by "events" or "stream-sync". A captured kernel must not wait for the device or copy to the host.',
         ) from error
     first = perf_counter()
     graph.replay()

@@ -1,8 +1,8 @@
-"""Who must wait for whom: finders of a new kernel's upstream kernels (Algorithm 1, repaired, and two that are faster).
+"""Dependence analysis between kernels (RAW, WAR and WAW hazards) of a scheduling window.
 
-A finder knows the kernels of a window's slots, and speaks of them in masks: bit k is slot k. Two kernels keep their order
-where one writes what the other reads or writes. The masks of two finders may differ where a kernel is waited for
-by way of another; who waits in the end does not.
+A finder stores the kernels of the window's slots, and returns sets of slots as bit masks. Finders may differ
+in dependences implied by others; the resulting order is the same. Source: [ACS] Algorithm 1, corrected, with
+two faster alternatives.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from timerl_nb.base.errors import OptionError, one_of
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.memory_segments import ANY, Segment
 
-KEPT: Final = 4_096  # segments; beyond this number those of finished kernels are dropped
+KEPT: Final = 4_096  # number of stored segments above which those of finished kernels are dropped
 
-MOST_KEYS: Final = 64  # address ranges under which a group is found
+MOST_KEYS: Final = 64  # maximal number of address ranges that refer to one group
 
 _Key: TypeAlias = tuple[int, int, int]
 _NUMBERED: Final[Any] = ()  # keys of a numbered buffer
-_Touched: TypeAlias = tuple[int, int, list[int]]  # from where, to where, and by whom
+_Touched: TypeAlias = tuple[int, int, list[int]]  # first byte, end, and the kernel's bit
 
 
 class Finder(Protocol):
     def add(self, slot: int, kernel: Kernel) -> int:
-        """Take a kernel in, and say for which slots it waits."""
+        """Add a kernel, and return the mask of the slots that it depends on."""
         ...
 
     def remove(self, slot: int) -> None:
-        """Forget the kernel of a slot: it has run."""
+        """Remove the kernel of a slot after it has run."""
         ...
 
 
 def slots(mask: int) -> list[int]:
-    """The slots of a mask, the lowest first."""
+    """Return the slots in a mask, in ascending order."""
     found: list[int] = []
     while mask:
         lowest = mask & -mask
@@ -47,8 +47,10 @@ def slots(mask: int) -> list[int]:
 
 
 class Printed:
-    """Algorithm 1 as the paper prints it: *wrong*, it compares the new kernel's writes alone, and misses what the new
-    kernel reads of the others' writes. For a lesson, and for a test that must fail.
+    """Algorithm 1 as printed in the paper. It is wrong: it checks only the new kernel's writes, and misses RAW
+    hazards.
+
+    It serves as a counterexample in tutorials and tests.
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,7 @@ class Printed:
 
 
 class Pairwise(Printed):
-    """Algorithm 1 with the half that it lacks: the new kernel's reads against the writes in the window."""
+    """Algorithm 1 with the missing check of the new kernel's reads against the writes in the window."""
 
     def _waits(self, new: Kernel, held: Kernel) -> bool:
         return super()._waits(new, held) or _meet(held.writes, new.reads)
@@ -79,8 +81,9 @@ def _meet(some: tuple[Segment, ...], others: tuple[Segment, ...]) -> bool:
 
 
 class _Few:
-    """Segments of a buffer that were read, and written: few enough to compare each with a new one. Each has a list of its
-    kernel's bit, which is 0 when that has run.
+    """Segments of a buffer that were read and written, compared one by one with a new segment.
+
+    Each has a list with its kernel's bit, which becomes 0 when the kernel has run.
     """
 
     __slots__ = "read", "wrote"
@@ -108,14 +111,14 @@ class _Few:
                         if first < hi and lo < last:
                             upstream |= by[0]
                             if lo <= first and last <= hi:
-                                continue  # who must wait for it waits for this
+                                continue  # later kernels that depend on it also depend on the new kernel
                         kept.append(one)
                 part[:] = kept
         self.wrote.append((lo, hi, bit))
         return upstream
 
     def without_finished(self, few: int) -> _Few | _Many | None:
-        """Drop kernels that have run. Return None if none is left, and cells for more than a `few` segments."""
+        """Drop finished kernels. Return None if none is left, and cells if there are more than `few` segments."""
         self.read = [one for one in self.read if one[2][0]]
         self.wrote = [one for one in self.wrote if one[2][0]]
         count = len(self.read) + len(self.wrote)
@@ -123,7 +126,7 @@ class _Few:
 
 
 class _Whole(_Few):
-    """As `_Few`, but every segment counts as all bytes of its group."""
+    """Like `_Few`, but every segment counts as the whole group."""
 
     def reads(self, lo: int, hi: int, bit: list[int]) -> int:
         return super().reads(0, ANY.stop, bit)
@@ -136,7 +139,7 @@ class _Whole(_Few):
 
 
 class _Many:
-    """The same as disjoint cells in order, which are found by bisection: [from, to, who wrote it, who has read it since]."""
+    """Sorted disjoint cells, found by bisection: [start, end, bit of the writer, bits of the readers since]."""
 
     def __init__(self, few: _Few) -> None:
         self._starts: list[int] = []
@@ -162,7 +165,7 @@ class _Many:
         return upstream
 
     def _split_cells(self, lo: int, hi: int) -> tuple[int, int]:
-        """From which cell to which a segment is, cut where it begins and ends, and made where there are none."""
+        """Split the cells at both ends of a segment, fill gaps, and return the range of cell numbers."""
         starts, cells = self._starts, self._cells
         for at in lo, hi:
             before = bisect_left(starts, at) - 1
@@ -181,7 +184,7 @@ class _Many:
         return first, k
 
     def extend(self, other: _Many) -> None:
-        """Append cells of higher addresses."""
+        """Append cells at higher addresses."""
         self._starts += other._starts
         self._cells += other._cells
 
@@ -195,14 +198,14 @@ class _Many:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Accesses to a numbered buffer, or to ranges of addresses that overlap, directly or through others.
+    """Accesses to a numbered buffer, or to address ranges that overlap directly or indirectly.
 
     Attributes:
-        wrote, read: masks of the last writer and of its readers since, while there is a single range.
-        parts: accesses by range, otherwise.
+        wrote, read: masks of the last writer and of the readers since, as long as there is a single range.
+        parts: accesses by range, if there are several ranges.
         lo, hi: the single range.
-        first, end: all bytes, of addresses.
-        keys: of the ranges, of addresses.
+        first, end: the address range of the whole group.
+        keys: the address ranges that refer to the group.
     """
 
     wrote: int
@@ -220,7 +223,7 @@ class _Group:
 
 
 class _Groups(dict["int | _Key", _Group]):
-    """Groups by the number of a buffer, or by a range of addresses; `enter` makes missing groups."""
+    """Groups by buffer number or address range; `enter` creates missing groups."""
 
     def __init__(self, enter: Callable[[Any], _Group]) -> None:
         self._enter = enter
@@ -230,16 +233,16 @@ class _Groups(dict["int | _Key", _Group]):
 
 
 class Buffers:
-    """Finder by group: its last writer, and the readers since, of any ranges.
+    """Finder by group of overlapping ranges: stores the last writer and the readers since.
 
-    A range of addresses that a kernel in the window has used before is found by a lookup. Groups of a name space are
-    disjoint and sorted, so bisection finds the overlaps of a new range.
+    A dictionary finds address ranges that are already known. The groups of an address space are disjoint and
+    sorted, so bisection finds the overlaps of a new range.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, Kernel] = {}
-        self._bits: dict[int, list[int]] = {}  # by slot, of kernels in groups that keep ranges
-        self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # first addresses and groups
+        self._bits: dict[int, list[int]] = {}  # by slot, for kernels in groups with several ranges
+        self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # start addresses and groups
         self._all = self._group(ANY.start, ANY.stop)
         self._all.parts = None
         self._none = self._group(0, 0)
@@ -265,7 +268,7 @@ class Buffers:
         for s in kernel.writes:
             group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
             if group.parts is None:
-                upstream |= group.read or group.wrote  # the readers have waited for the writer
+                upstream |= group.read or group.wrote  # the readers already depend on the writer
                 group.wrote = bit
                 group.read = 0
             else:
@@ -273,7 +276,7 @@ class Buffers:
         self._held[slot] = kernel
         if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
-        return upstream & ~bit  # a kernel's own reads and writes may overlap
+        return upstream & ~bit  # reads and writes of one kernel may overlap
 
     def remove(self, slot: int) -> None:
         keep, groups, kernel = ~(1 << slot), self._groups, self._held.pop(slot)
@@ -293,7 +296,7 @@ class Buffers:
             self._drop_finished()
 
     def _enter(self, key: int | _Key) -> _Group:
-        """Make the group of a buffer, or the group of a range, joined with all groups it overlaps."""
+        """Create the group of a buffer, or of a range merged with all groups that it overlaps."""
         if isinstance(key, int):
             found = self._groups[key] = self._group(0, 0)
             return found
@@ -321,7 +324,7 @@ class Buffers:
         return made
 
     def _merge_groups(self, groups: list[_Group]) -> _Group:
-        """Make one group of several, given by ascending addresses, that keeps ranges."""
+        """Merge groups in ascending order of addresses into one group with several ranges."""
         made = groups[0]
         parts = [one.parts or self._split_into_ranges(one) for one in groups]
         if any(isinstance(one, _Many) for one in parts):
@@ -342,7 +345,7 @@ class Buffers:
         return made
 
     def _split_into_ranges(self, group: _Group) -> _Few:
-        """Let a group keep ranges."""
+        """Convert a group with a single range to one with several ranges."""
         parts = group.parts = self._make_ranges()
         parts.wrote = [(group.lo, group.hi, self._bit(by)) for by in slots(group.wrote)]
         parts.read = [(group.lo, group.hi, self._bit(by)) for by in slots(group.read)]
@@ -358,7 +361,9 @@ class Buffers:
         group.keys = []
 
     def _drop_finished(self) -> None:
-        """Drop kernels that have run, and groups without others. Of many ranges of a group, later accesses enter again."""
+        """Drop finished kernels and empty groups. Groups with many ranges lose their keys; later accesses
+        restore them.
+        """
         for buffer, one in list(self._groups.items()):
             if one.parts is not None:
                 one.parts = one.parts.without_finished(self._few)
@@ -375,7 +380,7 @@ class Buffers:
         self._most = max(KEPT, 2 * len(self._groups))
 
     def _barriers(self, kernel: Kernel, bit: int) -> int:
-        """Return the upstream of a kernel by accesses to all memory, others' and its own."""
+        """Return the dependences that come from accesses to all memory (`ANY`), by this kernel or by others."""
         writers, readers = self._all.wrote, self._all.read
         upstream = writers if kernel.reads or kernel.writes else 0
         if kernel.writes:
@@ -388,12 +393,12 @@ class Buffers:
 
 
 class Ranges(Buffers):
-    """Finder by range: the accesses to each group, by their bytes.
+    """Finder by byte range: compares ranges inside a group.
 
     Args:
-        whole: a group is two masks until it has two different ranges; otherwise it keeps ranges from the beginning.
-        few: accesses by range are compared one by one with a new one, and found by bisection if there are more.
-        every: kernels that have run are dropped after so many accesses by range.
+        whole: represent a group by two masks until it has two different ranges.
+        few: the number of ranges above which bisection replaces comparison one by one.
+        every: the number of accesses after which finished kernels are dropped.
     """
 
     def __init__(self, whole: bool = False, few: int = 16, every: int = 4_096) -> None:
@@ -459,11 +464,13 @@ FINDERS: Final[Mapping[str, Callable[[], Finder]]] = {
 
 
 def finder(name: str) -> Finder:
-    """A new finder.
+    """Return a new finder.
 
     Raises:
-        OptionError: there is none of that name.
+        OptionError: the name is unknown.
     """
     if not isinstance(name, str) or name not in FINDERS:
-        raise OptionError(f"{name!r} finds no dependences.", hint=one_of(str(name), tuple(FINDERS)))
+        raise OptionError(
+            f"the dependence analysis {name!r} is unknown.", hint=one_of(str(name), tuple(FINDERS))
+        )
     return FINDERS[name]()

@@ -1,4 +1,6 @@
-"""A kernel: what it reads, what it writes, and how it is run; and functions as kernels (§IV-A, Figs. 16 and 17)."""
+"""Kernel declarations: the memory that a kernel reads and writes, and the decorator `trl.kernel`. Source: [ACS]
+§IV-A, Figs. 16 and 17.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from timerl_nb.base.errors import CallError, ExecutionError, Origin
 from timerl_nb.compiler.language.foreign_names import explain_call_errors
 from timerl_nb.streams.memory_segments import ANY, Segment, segments_of
 
-THREADS: Final = 256  # of a block; of what is recorded each makes an element
+THREADS: Final = 256  # threads per block; in recordings each thread computes one element
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,18 +27,27 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch.
+    """One kernel launch with its declared memory.
 
     Attributes:
+        name: the name of the function.
         reads, writes: the memory that it may read, and may change.
-        run: does its work; None where it can only be simulated.
-        blocks: of threads, on a GPU (CTAs).
-        operations: of floating point, in all blocks.
-        nbytes: that are read and written in all.
-        registers: of a thread.
-        keep: what must live until it has run.
-        line: of the user's program that launched it.
-        op_ids: of the operations of one of our programs that it computes.
+        run: executes the kernel; None if it can only be simulated.
+        blocks: the number of thread blocks (CTAs) on a GPU.
+        operations: the floating-point operations of all blocks.
+        nbytes: the bytes read and written.
+        registers: the registers per thread.
+        keep: objects that must stay alive until the kernel has run.
+        line: the user's line that launched it.
+        op_ids: the operations of a recorded program that it computes.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out)
+        ... def double(a, out):
+        ...     np.multiply(a, 2.0, out=out)
+        >>> one = double.kernel(np.ones(4), np.zeros(4))
+        >>> one.name, len(one.reads), len(one.writes)
+        ('double', 1, 1)
     """
 
     name: str
@@ -56,11 +67,11 @@ class Kernel:
 
     @property
     def description(self) -> tuple[str, str, tuple[int, ...]]:
-        """What a report says of it."""
+        """The name, line and operations, for reports."""
         return self.name, self.line, self.op_ids
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but how it is run."""
+        """Return all attributes that can be compared, as JSON values."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         for part in ("reads", "writes"):
             said[part] = [[s.buffer, s.start, s.stop] for s in said[part]]
@@ -68,34 +79,37 @@ class Kernel:
 
 
 def blocks_of(elements: int) -> int:
-    """How many blocks make so many elements."""
+    """Return the number of blocks that compute this number of elements."""
     return max(1, -(-elements // THREADS))
 
 
 class Taker:
-    """Receives the kernels called in a context: in the block of a window, or inside a kernel.
+    """Receiver of the kernels called in a context: in the block of a window, or inside a kernel.
 
-    A context variable holds the innermost one, so other tasks of an event loop do not see it. A context that was copied
-    inside the block still holds it afterwards; `take` is None then, as it is in a forked process.
+    A context variable holds the innermost receiver, so other tasks of an event loop do not see it. A context
+    copied inside the block still holds it after the block; then `take` is None, as in a forked process.
 
     Attributes:
-        take: is called with each kernel; None once the block has ended.
-        thread: the one that opened it.
-        before: the taker around it.
-        frame: the number of a generator's frame that contains the block, or 0.
+        take: a function called with each kernel; None after the end of the block.
+        thread: the thread that opened the block.
+        before: the enclosing receiver.
+        frame: the id of a generator's frame that contains the block, or 0.
     """
 
     __slots__ = "before", "frame", "take", "thread"
 
     def __init__(self, take: Callable[[Kernel], object], frame: FrameType | None = None) -> None:
-        """
+        """Create a receiver; `open` activates it.
+
         Args:
-            frame: a generator's that contains the block: while it is suspended nothing is taken.
+            take: a function called with each kernel.
+            frame: the frame of a generator that contains the block: while it is suspended, the receiver gets
+                no kernels.
         """
         self.take: Callable[[Kernel], object] | None = take
         self.thread = get_ident()
         self.before = current_taker()
-        # Not the frame itself: it would keep an unreferenced generator alive, and so the block open.
+        # The id, not the frame: a reference would keep an unused generator alive, and the block open.
         self.frame = 0 if frame is None else id(frame)
 
     def open(self) -> None:
@@ -104,14 +118,14 @@ class Taker:
         _TAKER.set(self)
 
     def close(self) -> None:
-        """Take nothing any more; may be called again."""
+        """Stop receiving kernels; repeated calls have no effect."""
         self.take = None
         _TAKERS.pop(self, None)
         if _TAKER.get() is self:
             _TAKER.set(self.before)
 
     def is_here(self, frame: FrameType | None) -> bool:
-        """Whether code in a frame is inside the block."""
+        """Return whether code in a frame is inside the block."""
         if self.take is None:
             return False
         if not self.frame:
@@ -122,11 +136,11 @@ class Taker:
 
 
 _TAKER: ContextVar[Taker | None] = ContextVar("taker", default=None)
-_TAKERS: dict[Taker, int] = {}  # those of open windows, and the thread of each
+_TAKERS: dict[Taker, int] = {}  # receivers of open windows, with their threads
 
 
 def _forget_takers() -> None:
-    """In a forked process: windows are the parent's."""
+    """Close the parent's windows in a forked process."""
     for taker in list(_TAKERS):
         taker.close()
 
@@ -135,7 +149,7 @@ register_at_fork(after_in_child=_forget_takers)
 
 
 def current_taker() -> Taker | None:
-    """Return the taker of kernels called here, if there is one."""
+    """Return the receiver of kernels called here, or None."""
     taker, frame = _TAKER.get(), sys._getframe(1)
     while taker is not None and not taker.is_here(frame):
         taker = taker.before
@@ -143,26 +157,26 @@ def current_taker() -> Taker | None:
 
 
 def is_taken() -> bool:
-    """Return whether kernels that this thread calls here are taken."""
+    """Return whether a receiver gets the kernels that this thread calls here."""
     taker = current_taker()
     return taker is not None and taker.thread == get_ident()
 
 
 def refuse(inner: Kernel) -> None:
-    """Refuse a kernel called by a kernel: its accesses were unknown at the outer one's launch."""
+    """Reject a kernel called by a kernel: its accesses were unknown when the outer kernel was launched."""
     raise ExecutionError(
-        f"the kernel {inner.name!r} is called by a kernel, which did not say what it reads and writes.",
-        hint="call its plain function there, kernel.function(...), or call both kernels one after the other.",
+        f"the kernel {inner.name!r} is called by another kernel, so its reads and writes are unknown at the launch.",
+        hint="call the plain function there, kernel.function(...), or call both kernels one after the other.",
     )
 
 
 def refuse_kernels() -> None:
-    """Let calls of kernels be refused in the current context: in a worker's thread, or a copied context."""
+    """Reject calls of kernels in the current context: a worker's thread or a copied context."""
     Taker(refuse).open()
 
 
 def run_inside(run: Callable[..., R], *args: Any) -> R:
-    """Call a function as the inside of a kernel. Nothing has to be undone, even if it is interrupted."""
+    """Call a function as the body of a kernel, in a copied context. An interruption leaves nothing to restore."""
 
     def call() -> R:
         refuse_kernels()
@@ -172,21 +186,22 @@ def run_inside(run: Callable[..., R], *args: Any) -> R:
 
 
 def failure(kernel: Kernel, error: BaseException, launched: Origin) -> ExecutionError:
-    """What says that a kernel has raised; `launched` is the line where no other is known."""
+    """Return the error for a kernel that has raised; `launched` is the fallback for its line."""
     failed = ExecutionError(
         f"the kernel {kernel.name!r} has raised {type(error).__name__}: {error}",
         origin=Origin(kernel.line) if kernel.line else launched,
-        hint="no kernel has been started since; what the others wrote is in their buffers.",
+        hint="fix the kernel. No other kernel has started since; the buffers hold the results of completed kernels.",
     )
     failed.__cause__ = error
     return failed
 
 
 class KernelFunction(Generic[P, R]):
-    """A function whose calls are kernels: within a window they are submitted, elsewhere they just run.
+    """Function decorated by `trl.kernel`. Inside a window a call submits a kernel; elsewhere it runs the
+    function.
 
     Attributes:
-        function: the plain function.
+        function: the undecorated function.
     """
 
     def __init__(self, function: Callable[P, R], reads: Any, writes: Any, blocks: Any) -> None:
@@ -196,7 +211,7 @@ class KernelFunction(Generic[P, R]):
         self._name = name_of(function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> KernelFunction[..., R]:
-        """Bind a method, as functions do; `reads` and `writes` get the instance, too."""
+        """Bind a method, like a plain function; `reads` and `writes` get the instance as well."""
         bind = getattr(type(self.function), "__get__", None)
         if bind is None:
             return self
@@ -223,13 +238,13 @@ class KernelFunction(Generic[P, R]):
             taker = taker.before
         if _TAKERS and get_ident() not in _TAKERS.values():
             raise ExecutionError(
-                f"the kernel {self._name!r} is called on a thread other than the window's.",
-                hint="call kernels on the thread that opened the window, or the plain function: kernel.function(...).",
+                f"the kernel {self._name!r} is called on another thread than that of the open window.",
+                hint="call kernels on the thread that opened the window, or call the plain function, kernel.function(...).",
             )
         return self.function(*args, **kwargs)
 
     def kernel(self, *args: P.args, **kwargs: P.kwargs) -> Kernel:
-        """The call as a value, which has not run."""
+        """Return the kernel of a call without running it."""
         return self._kernel(sys._getframe(1), args, kwargs)
 
     def _kernel(self, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
@@ -251,7 +266,7 @@ class KernelFunction(Generic[P, R]):
         )
 
     def _with_defaults(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call `reads`, `writes` and `blocks` with all arguments, defaults included."""
+        """Call `reads`, `writes` and `blocks` with all arguments, including defaults."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except ValueError:  # a built-in function without a signature
@@ -267,24 +282,25 @@ def name_of(function: Any) -> str:
 
 
 def _check_function(function: Any) -> None:
-    """
+    """Check that a function can be a kernel.
+
     Raises:
-        CallError: it cannot be called, or a call only makes a coroutine or a generator, of which nothing runs.
+        CallError: it is not callable, or a call only creates a coroutine or generator and runs nothing.
     """
     if not (callable(function) or isinstance(function, classmethod)):
         raise CallError(
-            f"{type(function).__name__} is no function that can be a kernel.",
-            hint="@trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), above a function.",
+            f"{type(function).__name__} is not a function, so it cannot be a kernel.",
+            hint="write @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out) above a function.",
         )
     if makes := deferred_call_kind(function):
         raise CallError(
-            f"{name_of(function)!r} cannot be a kernel: a call of it makes a {makes}, and runs nothing.",
-            hint="let the kernel be a plain function, which ends when its work has been done.",
+            f"{name_of(function)!r} cannot be a kernel: a call only creates a {makes}, and runs nothing.",
+            hint="decorate a plain function: its return marks the end of the kernel.",
         )
 
 
 def deferred_call_kind(function: Any) -> str:
-    """Return "coroutine" or the like if a call only makes such an object, "" if it runs."""
+    """Return "coroutine" or similar if a call only creates such an object, "" if it runs the function."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, staticmethod | classmethod):
@@ -308,31 +324,41 @@ def kernel(
     writes: Any = None,
     blocks: int | Callable[..., int] = 1,
 ) -> Callable[[Callable[P, R]], KernelFunction[P, R]]:
-    """Make a function a kernel, whose calls a window (`trl.streams.window`) may run out of order.
+    """Decorate a function as a kernel, so that a window can run its calls concurrently and out of order.
 
-    ```python
-    @trl.kernel(reads=lambda a, b, out: [a, b], writes=lambda a, b, out: [out])
-    def gemm(a, b, out):
-        np.matmul(a, b, out=out)
-    ```
-
-    The function may be a method (`reads` and `writes` get `self` first), a partial function, or any other object that can be
-    called. Within a window a call returns None: results are the memory it writes.
+    The function may also be a method (`reads` and `writes` then get `self` first), a partial function or
+    another callable. Inside a window (`trl.streams.window`) a call returns None; the results are in the
+    memory that it writes.
 
     Args:
-        reads, writes: memory that it may read, and may change: arrays of NumPy, PyTorch or (to read) JAX,
-            `trl.streams.segment(...)`, `trl.streams.ANY`, or lists and mappings of these; or a function of the
-            call's arguments that returns them (the paper's `get_addresses`). With neither a kernel may
-            access all memory, and so runs alone.
-        blocks: the number of thread blocks on a GPU, or a function of the arguments that returns it: for simulations.
+        reads, writes: the memory that the kernel may read, and may change: arrays of NumPy, PyTorch or (to
+            read) JAX, `trl.streams.segment(...)`, `trl.streams.ANY`, or lists and mappings of these; or a
+            function from the call's arguments to such memory, `get_addresses` in the paper. A kernel without
+            both may access all memory, and therefore runs alone.
+        blocks: the number of thread blocks on a GPU, or a function of the arguments that returns it; for
+            simulations.
+
+    Returns:
+        A decorator.
 
     Raises:
-        CallError: a name is given in place of memory; or a call of the function only makes a coroutine or a generator.
+        CallError: memory is given by a name instead of a function, or the function is a generator or
+            coroutine function.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, b, out: [a, b], writes=lambda a, b, out: [out])
+        ... def gemm(a, b, out):
+        ...     np.matmul(a, b, out=out)
+        >>> a, b, out = np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2))
+        >>> with trl.streams.window() as w:
+        ...     gemm(a, b, out)
+        >>> out.tolist()
+        [[2.0, 2.0], [2.0, 2.0]]
     """
     if function is not None:
         raise CallError(
-            "trl.kernel is called before it decorates a function.",
-            hint="@trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), with the function's arguments.",
+            "trl.kernel decorates a function without arguments of its own.",
+            hint="write @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), with the function's parameters.",
         )
     for part, given in (("reads", reads), ("writes", writes)):
         named = (
@@ -340,8 +366,8 @@ def kernel(
         )
         if any(isinstance(one, str) for one in named):
             raise CallError(
-                f"{part}={given!r} names arguments, and has to return them.",
-                hint=f"{part}=lambda a, b, out: [a, b], with the arguments of the function.",
+                f"{part}={given!r} is a name, not a function that returns memory.",
+                hint=f"write {part}=lambda a, b, out: [a, b], with the parameters of the function.",
             )
     if reads is None and writes is None:
         writes = ANY

@@ -1,4 +1,4 @@
-"""A stream: kernels in the order in which a program launches them, a value like every other artifact."""
+"""Kernel stream: the kernels of a program in launch order."""
 
 from __future__ import annotations
 
@@ -21,18 +21,27 @@ from timerl_nb.streams.simulator.gpu_constants import RTX3070, Gpu, by_name
 
 
 def upstream_of(kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
-    """For each kernel those before it that it waits for, but for some that are waited for by way of others."""
+    """Return, for each kernel, the earlier kernels that it depends on; some dependences implied by others are
+    omitted.
+    """
     found = finder("auto")
     return tuple(tuple(slots(found.add(k, one))) for k, one in enumerate(kernels))
 
 
 @dataclass(frozen=True, repr=False)
 class Stream(Inspectable):
-    """Kernels in order.
+    """Kernels in launch order, from `trl.streams.record`, `load` or `workload`.
 
     Attributes:
-        begin: is called ahead of every run, if anything has to be.
-        result: what they have computed, after a run; None where they only write into buffers.
+        name: the name of the recorded function.
+        kernels: the kernels.
+        begin: a function called before every run, or None.
+        result: a function that returns the results after a run; None if the kernels only write into buffers.
+
+    Example:
+        >>> stream = trl.streams.workload("ant")
+        >>> stream.width > 1
+        True
     """
 
     name: str
@@ -45,13 +54,14 @@ class Stream(Inspectable):
 
     @cached_property
     def edges(self) -> tuple[tuple[int, ...], ...]:
-        """For each kernel those that it waits for, by their place in the stream; who is waited for by way of another
-        may be missing."""
+        """For each kernel, the positions of the kernels that it depends on. Some dependences implied by others
+        are omitted.
+        """
         return upstream_of(self.kernels)
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Of each kernel, how many run one after the other up to it, and with it."""
+        """For each kernel, the length of the longest chain of dependences that ends with it."""
         depths: list[int] = []
         for upstream in self.edges:
             depths.append(1 + max((depths[u] for u in upstream), default=0))
@@ -59,15 +69,26 @@ class Stream(Inspectable):
 
     @property
     def width(self) -> float:
-        """Kernels over the longest chain of them: how many could run at once, on average."""
+        """The number of kernels divided by the longest chain: the average number of kernels that can run
+        concurrently.
+        """
         return len(self.kernels) / max(self.depths, default=1)
 
     @explain_call_errors
     def run(self, how: str = "window", **options: Any) -> Report:
         """Run the kernels.
 
+        Args:
+            how: "serial", "window" or "graph" on threads; "stream-sync", "events" or "cuda-graph" on a GPU
+                with PyTorch.
+            options: as in `trl.streams.window`: `size`, `streams`, `deps`, …
+
+        Returns:
+            The report; `report.result` has the results of a recorded program or module.
+
         Raises:
-            OptionError: there is no such way.
+            OptionError: the strategy is unknown.
+            ExecutionError: a kernel fails, or has no code to run.
         """
         run = _way("run", how)
         if self.begin is not None:
@@ -85,21 +106,25 @@ class Stream(Inspectable):
         streams: int = 8,
         scheduled: int = 48,
     ) -> Any:
-        """What the kernels would take on a GPU, which need not be there: a `Simulated`.
+        """Simulate the stream on a GPU model; no GPU is required.
 
         Args:
-            how: "serial": one queue; "acs-sw": a window on the host, with a thread for each queue; "events": a
-                window on the host that waits for no kernel; "acs-hw": a window on the device; "graph": all of it
-                constructed ahead; "persistent": one kernel whose threads take the blocks of all.
-            gpu: of `GPUS`, by name, or a `Gpu`.
-            size: of the window, kernels that are looked at at once.
-            streams: queues, of "acs-sw" and "events".
-            scheduled: kernels in the host's list, M, of "acs-hw". The paper does not say how many; 4 KB (section IV-D)
-                hold 34 kernels of 10 segments, or 57 of 6.
+            how: "serial": one queue. "acs-sw": a window on the host with one thread per queue. "events": a
+                window on the host that does not wait for kernels. "acs-hw": a window on the device. "graph":
+                a graph built before the run. "persistent": one kernel whose threads execute the blocks of all
+                kernels.
+            gpu: a `Gpu`, or the name of a predefined one.
+            size: the number of slots in the window.
+            streams: the number of queues of "acs-sw" and "events".
+            scheduled: the length of the host's list of kernels, M, in "acs-hw". The paper does not state it;
+                its 4 KB (§IV-D) hold 34 kernels with 10 segments, or 57 with 6.
+
+        Returns:
+            The simulated times, a `Simulated`.
 
         Raises:
-            OptionError: there is no such way or GPU, a kernel's block does not fit a processor, or 8 bits do not tell
-                so many kernels apart.
+            OptionError: the strategy or the GPU is unknown, a block of a kernel exceeds a processor, or 8-bit
+                identities are not enough.
         """
         course = _way("simulate", how)
         counts = {"the size of a window": size, "streams": streams, "scheduled": scheduled}
@@ -135,5 +160,7 @@ class Stream(Inspectable):
 def _way(verb: str, how: str) -> Any:
     ways = entry_point("streams.ways")[verb]
     if how not in ways:
-        raise OptionError(f"a stream does not {verb} by {how!r}.", hint=one_of(how, tuple(ways)))
+        raise OptionError(
+            f"a stream has no strategy {how!r} for {verb}().", hint=one_of(how, tuple(ways))
+        )
     return ways[how]

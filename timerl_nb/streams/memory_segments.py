@@ -1,4 +1,6 @@
-"""Memory that kernels read and write: ranges of addresses, in one name space per device (004_5c654ad594bcdc3c, §III-C, §IV-A)."""
+"""Memory segments that kernels read and write: address ranges in one address space per device. Source: [ACS]
+§III-C, §IV-A.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,19 @@ from timerl_nb.compiler.language.argument_checks import integer
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """A range of bytes, `start` inclusive and `stop` exclusive, within a name space.
+    """Range of bytes in an address space: `start` inclusive, `stop` exclusive.
 
     Attributes:
-        buffer: the name space. `HOST` is main memory, and other negative numbers are memories of devices:
-            there `start` and `stop` are addresses. A number from 0 on is a buffer that the user or a recording
-            numbered: there they count from its first byte. `ANY` has a number of its own.
+        buffer: the address space. Negative numbers are memories of devices, in which `start` and `stop` are
+            addresses; -2 is main memory. Numbers from 0 on are buffers numbered by the user or by a
+            recording, in which offsets count from the buffer's first byte. `ANY` has a separate number.
+        start: the first byte.
+        stop: the byte after the last one.
+
+    Example:
+        >>> first, second = trl.streams.segment(0, 0, 8), trl.streams.segment(0, 4, 12)
+        >>> first.overlaps(second)
+        True
     """
 
     buffer: int
@@ -40,55 +49,75 @@ class Segment:
         return self.buffer == other.buffer and self.start < other.stop and other.start < self.stop
 
 
-ANY: Final = Segment(-1, 0, 2**63 - 1)  # all memory, of kernels whose accesses are unknown
+ANY: Final = Segment(-1, 0, 2**63 - 1)  # all memory, for kernels with unknown accesses
 HOST: Final = -2
-_SPACES: Final = {"cpu": HOST}  # by device; others are numbered downwards as they come
+_SPACES: Final = {"cpu": HOST}  # by device; other devices get the next lower numbers
 
 
 def segment(of: Any, start: int | None = None, stop: int | None = None) -> Segment:
-    """Return a part of a buffer, by its first and last byte.
+    """Return a part of a buffer, by its first byte and the byte after its last one.
 
     Args:
-        of: an array (NumPy, PyTorch or JAX), or a number that the caller has given to a buffer.
-        start, stop: bytes, counted from the first one of `of`. The default is all bytes of the array.
+        of: an array (NumPy, PyTorch or JAX), or a number that the caller has assigned to a buffer.
+        start, stop: offsets in bytes from the start of `of`. By default all bytes of the array.
+
+    Returns:
+        The segment, to be returned by a kernel's `reads` or `writes`.
 
     Raises:
-        ShapeError: there are no such bytes.
-        CallError: `of` is of another kind.
+        ShapeError: the range is empty or outside the buffer.
+        CallError: `of` is neither an array nor a number.
+
+    Example:
+        >>> x = np.zeros(10)
+        >>> part = trl.streams.segment(x, 0, 16)
+        >>> part.stop - part.start
+        16
     """
     if isinstance(of, int | np.integer) and not isinstance(of, bool):
         whole = Segment(integer("a buffer", of, least=0), 0, ANY.stop)
         if stop is None:
             raise ShapeError(
-                "a buffer that is a number has no length.", hint="segment(buffer, start, stop)."
+                "a buffer given by a number has no length.",
+                hint="pass both offsets: segment(buffer, start, stop).",
             )
     else:
         whole = segment_of(of)
     first = integer("start", 0 if start is None else start)
     last = integer("stop", whole.stop - whole.start if stop is None else stop)
     if not 0 <= first < last <= whole.stop - whole.start:
-        length = "" if whole.stop == ANY.stop else f", which has {whole.stop - whole.start} bytes"
+        length = "" if whole.stop == ANY.stop else f" of {whole.stop - whole.start} bytes"
         raise ShapeError(
-            f"bytes {first} up to {last} are outside the buffer{length}.",
-            hint="0 <= start < stop, both in bytes; leave out of reads and writes what is empty.",
+            f"the bytes {first} to {last} are not a range in the buffer{length}.",
+            hint="choose 0 <= start < stop, both in bytes. Omit empty parts from reads and writes.",
         )
     return Segment(whole.buffer, whole.start + first, whole.start + last)
 
 
 def segment_of(view: Any) -> Segment:
-    """Return the range of addresses of an array. The range of a strided view includes its gaps.
+    """Return the address range of an array. For a strided view it includes the gaps.
 
-    Arrays over the same addresses share memory, however they were made: by slicing, `as_strided`, `from_dlpack`,
-    `memoryview`, `ctypes` or `torch.from_numpy`. Two mappings of one file have two ranges of addresses, and the
-    mask of a masked array a range of its own.
+    Arrays over the same addresses share memory, however they were created: by slicing, `as_strided`,
+    `from_dlpack`, `memoryview`, `ctypes` or `torch.from_numpy`. Two mappings of the same file have two
+    different ranges, and so have a masked array and its mask.
+
+    Args:
+        view: an array of NumPy, PyTorch or JAX.
 
     Raises:
-        CallError: the argument is no array of NumPy, PyTorch or JAX.
-        ShapeError: the array is empty, or its memory has been given back.
+        CallError: the argument is not an array.
+        ShapeError: the array is empty, or its memory has been freed.
+
+    Example:
+        >>> x = np.zeros((4, 4))
+        >>> trl.streams.segment_of(x).overlaps(trl.streams.segment_of(x[1:]))
+        True
     """
     found = next(_ranges(view))
     if found.start == found.stop:
-        raise ShapeError("an empty array is no memory.", hint="leave it out of reads and writes.")
+        raise ShapeError(
+            "an empty array occupies no memory.", hint="omit it from reads and writes."
+        )
     return found
 
 
@@ -98,10 +127,10 @@ def is_memory(value: Any) -> bool:
 
 
 def segments_of(views: Any, written: bool = False) -> tuple[Segment, ...]:
-    """Return the segments of arrays, segments, and lists, tuples and mappings of them, without empty ones.
+    """Return the non-empty segments of arrays, segments, and lists, tuples and mappings of them.
 
     Raises:
-        CallError: a value is no memory, or is `written` and never changes.
+        CallError: a value is not memory, or it is `written` but immutable.
     """
     return tuple(s for s in _segments(views, written) if s.start < s.stop)
 
@@ -117,7 +146,7 @@ def _segments(views: Any, written: bool) -> Iterator[Segment]:
             yield from _segments(one, written)
     elif written and _is_jax(views):
         raise CallError(
-            "a JAX array never changes: no kernel can write it.",
+            "a kernel cannot write a JAX array: it is immutable.",
             hint="write a NumPy array or a PyTorch tensor.",
         )
     else:
@@ -125,7 +154,7 @@ def _segments(views: Any, written: bool) -> Iterator[Segment]:
 
 
 def _ranges(view: Any) -> Iterator[Segment]:
-    """Yield the ranges of an array, empty ones too; those of a masked array are its data, then its mask."""
+    """Yield the ranges of an array, including empty ones. A masked array yields its data, then its mask."""
     if isinstance(view, np.ndarray):
         yield _of_array(view)
         if isinstance(view, np.ma.MaskedArray) and view.mask is not np.ma.nomask:
@@ -139,8 +168,8 @@ def _ranges(view: Any) -> Iterator[Segment]:
             yield Segment(_space(name), first, first + shard.data.nbytes)
     else:
         raise CallError(
-            f"{type(view).__name__} is no memory that a kernel reads or writes.",
-            hint="an array of NumPy, PyTorch or JAX, a list or mapping of them, "
+            f"{type(view).__name__} is not memory for a kernel's reads or writes.",
+            hint="return an array of NumPy, PyTorch or JAX, a list or mapping of arrays, "
             "trl.streams.segment(buffer, start, stop) or trl.streams.ANY.",
         )
 
@@ -154,7 +183,7 @@ def _is_jax(value: Any) -> bool:
 
 
 def _space(device: str) -> int:
-    """Return the number of a device's name space."""
+    """Return the number of a device's address space."""
     return _SPACES.setdefault(device, HOST - len(_SPACES))
 
 
@@ -170,7 +199,7 @@ def _of_array(view: np.ndarray[Any, Any]) -> Segment:
 
 
 def _bounds(view: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return the lowest address of an array's elements, and the one behind its highest."""
+    """Return the lowest address of an array's elements, and the address after the highest."""
     first = last = view.__array_interface__["data"][0]
     if view.flags.forc:
         return first, first + view.nbytes
@@ -191,8 +220,8 @@ def _of_tensor(view: Any) -> Segment:
         start, length = storage.data_ptr(), storage.nbytes()
     except (NotImplementedError, RuntimeError) as error:
         raise CallError(
-            f"a tensor of layout {view.layout} has no single range of memory: {error}",
-            hint="name its parts, as tensor.values() and tensor.indices().",
+            f"a tensor of layout {view.layout} is not one range of memory: {error}",
+            hint="return its parts instead, such as tensor.values() and tensor.indices().",
         ) from None
     size, device = view.element_size(), view.device
     if device.type == "meta":
@@ -209,6 +238,6 @@ def _of_tensor(view: Any) -> Segment:
 def _check_owned(first: int, last: int, length: int) -> None:
     if first < 0 or last > length:
         raise ShapeError(
-            f"the view is bytes {first} up to {last} of a buffer that has {length}: its memory has been given back.",
-            hint="keep buffers until the kernels that name them have run.",
+            f"the view covers the bytes {first} to {last} of a buffer of {length} bytes: its memory has been freed.",
+            hint="keep buffers alive until their kernels have run.",
         )

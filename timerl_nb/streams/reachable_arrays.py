@@ -1,4 +1,6 @@
-"""Arrays that a kernel can reach: through its arguments, their contents, and variables of its code."""
+"""Search for the arrays that a kernel can reach: through its arguments, their contents, and the variables in its
+code.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import numpy as np
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.memory_segments import is_memory
 
-DEPTH: Final = 4  # depth of followed attributes
+DEPTH: Final = 4  # nesting depth of attributes
 _BUFFERS: Final = bytearray, memoryview, array.array, mmap.mmap, ctypes.Array
 _SEQUENCES: Final = list, tuple, deque
 _LEAVES: Final = str, bytes, int, float, complex, type, type(None), np.generic, np.dtype
@@ -29,10 +31,10 @@ class ReachableMemory:
     """Memory that a kernel can reach.
 
     Attributes:
-        name: as the user would write it; "" if only `reads` or `writes` return it.
+        name: its expression in the user's code; "" if only `reads` or `writes` return it.
         value: an array, or another object with a buffer.
-        is_used: the kernel is given it, or its code names it: `reads` or `writes` have to return it.
-        is_captured: the name is a variable outside the function.
+        is_used: whether it is an argument or named in the code, so that `reads` or `writes` must return it.
+        is_captured: whether the name is a variable outside the function.
     """
 
     name: str
@@ -42,7 +44,7 @@ class ReachableMemory:
 
 
 def reachable(kernel: Kernel) -> list[ReachableMemory]:
-    """Return the memory that a kernel can reach, each array once under each of its names."""
+    """Return the memory that a kernel can reach; an array occurs once per name."""
     call = kernel.run
     found: list[ReachableMemory] = []
     if isinstance(call, functools.partial):
@@ -74,14 +76,14 @@ def _arguments(call: functools.partial[Any]) -> dict[str, Any]:
 
 
 class _Walk:
-    """A walk through objects.
+    """Traversal of objects.
 
     Attributes:
-        captured: values of the variables outside the function that its code names.
+        captured: the values of outer variables in the function's code, by name.
     """
 
     def __init__(self, function: Any, given: Mapping[str, Any]) -> None:
-        self._names: set[str] = set()  # in the code of the function and its callees
+        self._names: set[str] = set()  # names in the code of the function and its callees
         self._followed: set[int] = set()
         self.captured: dict[str, Any] = {}
         self._module = getattr(_plain(function), "__globals__", None)
@@ -90,7 +92,7 @@ class _Walk:
             self._follow_methods(value)
 
     def _follow(self, function: Any) -> None:
-        """Note the names in a function, and follow functions of its module and its closure."""
+        """Collect the names in a function, in functions of its module and in its closure."""
         if isinstance(function, functools.partial):
             for name, value in _arguments(function).items():
                 self.captured.setdefault(name, value)
@@ -120,7 +122,7 @@ class _Walk:
                 self.captured[name] = value
 
     def _follow_methods(self, value: Any) -> None:
-        """Note the names in the methods of an object that the code calls."""
+        """Collect the names in the methods that the code calls on an object."""
         before = 0
         while before != len(self._followed):
             before = len(self._followed)
@@ -182,7 +184,7 @@ def _plain(function: Any) -> Any:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Return the names of variables and attributes in a function's code, with functions inside it."""
+    """Return the names of variables and attributes in a function's code, including nested functions."""
     names = {*code.co_names, *code.co_freevars}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -191,7 +193,7 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an object's own attributes, without running its code."""
+    """Yield the attributes stored in an object, without running its code."""
     yield from list(getattr(value, "__dict__", {}).items())
     for cls in type(value).__mro__:
         slots = vars(cls).get("__slots__", ())
@@ -199,5 +201,5 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
             if inspect.ismemberdescriptor(held := vars(cls).get(name)):
                 try:
                     yield name, held.__get__(value)
-                except AttributeError:  # not set
+                except AttributeError:  # the attribute is not set
                     continue

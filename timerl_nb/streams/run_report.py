@@ -1,4 +1,4 @@
-"""What ran when, on which stream, and who waited for whom."""
+"""Report of a stream's run: times, threads and dependences of its kernels."""
 
 from __future__ import annotations
 
@@ -15,18 +15,28 @@ from timerl_nb.base.entry_points import entry_point
 from timerl_nb.base.graphviz_text import Dot
 from timerl_nb.base.text_formatting import format_count
 
-_SHOWN: Final = 60  # launches in a report's text
+_SHOWN: Final = 60  # maximal number of kernels in a report's text
 
 
 @dataclass(slots=True)
 class Launch:
-    """A kernel that ran; times are µs since the first one was submitted.
+    """Execution of one kernel. Times are in µs since the submission of the first kernel.
 
     Attributes:
-        kernel: its place in the stream.
+        kernel: the position of the kernel in the stream.
+        name: the name of the kernel.
+        line: the user's line that launched it.
+        op_ids: the operations of a recorded program.
         lane: the stream that ran it.
-        slot: of the window; -1 where there is none.
-        upstream: the kernels that it waited for as it entered the window.
+        slot: its slot in the window; -1 without a window.
+        upstream: the kernels that it had to wait for when it entered the window.
+        entered, started, ended: the times of its entry into the window, start and end.
+
+    Example:
+        >>> report = trl.streams.workload("ant").simulate("acs-sw")
+        >>> first = report.launches[0]
+        >>> first.ended > first.started
+        True
     """
 
     kernel: int
@@ -46,7 +56,7 @@ class Launch:
 
 
 class Launches(Sequence[Launch]):
-    """Launches that are made when somebody looks at them."""
+    """Launches that are created at the first access."""
 
     def __init__(self, count: int, make: Callable[[], Sequence[Launch]]) -> None:
         self._count, self._make = count, make
@@ -64,16 +74,27 @@ class Launches(Sequence[Launch]):
 
 @dataclass(frozen=True, repr=False)
 class Report(Inspectable):
-    """A run of kernels.
+    """Result of running a stream.
 
     Attributes:
-        how: it was run.
-        size, streams: of the window; kernels that could be looked at, and run, at once.
-        us: from the first kernel's submission to the last one's end.
-        launches: in the order in which they ended; of very many the last ones.
-        count: of all kernels that ran.
-        construction: µs that a graph took to be made, which are not in `us`.
-        result: what the stream computes, where it is of one that returns something.
+        how: the strategy.
+        size: the number of slots in the window; 0 without a window.
+        streams: the number of streams, which limits the number of concurrent kernels.
+        us: the time from the submission of the first kernel to the end of the last one, in µs.
+        launches: the executions in the order of their ends; only the last ones of a long run.
+        count: the number of kernels.
+        construction: the time to build a graph in µs, not included in `us`.
+        result: the results of a recorded program or module, else None.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out)
+        ... def double(a, out):
+        ...     np.multiply(a, 2.0, out=out)
+        >>> a, b = np.ones(4), np.zeros(4)
+        >>> with trl.streams.window() as w:
+        ...     double(a, b)
+        >>> w.report.count
+        1
     """
 
     how: str
@@ -87,7 +108,9 @@ class Report(Inspectable):
 
     @property
     def utilization(self) -> float:
-        """The part of the time in which streams ran kernels, of those that are kept, averaged over streams."""
+        """The fraction of time in which streams ran kernels, averaged over streams. Only recorded launches
+        count.
+        """
         begun = min((one.started for one in self.launches), default=0.0)
         ended = max((one.ended for one in self.launches), default=0.0)
         there = (ended - begun) * self.streams
@@ -95,7 +118,9 @@ class Report(Inspectable):
 
     @property
     def waits(self) -> tuple[tuple[int, int, float], ...]:
-        """(a kernel, the upstream kernel that ended last, µs in the window until then), of those that had to wait."""
+        """For each kernel that had to wait: the kernel, its upstream kernel that ended last, and the µs it
+        waited in the window.
+        """
         ends = {one.kernel: one.ended for one in self.launches}
         found: list[tuple[int, int, float]] = []
         for one in sorted(self.launches, key=lambda one: one.kernel):
@@ -106,7 +131,7 @@ class Report(Inspectable):
 
     @property
     def edges(self) -> int:
-        """How many kernels were waited for, each as often as it was."""
+        """The number of dependences between kernels."""
         return sum(len(one.upstream) for one in self.launches)
 
     def __str__(self) -> str:
@@ -129,7 +154,7 @@ class Report(Inspectable):
         return entry_point("streams.view")(self).to_svg()
 
     def explore(self, *others: Report, name: str = "") -> Any:
-        """The run as a widget, to step through; above others of the same stream, where some are given."""
+        """Open the run as a widget, with other runs of the same stream below it."""
         return entry_point("streams.explore")(self, *others, name=name)
 
     def to_dot(self) -> str:
@@ -153,7 +178,10 @@ class Report(Inspectable):
         return {**said, "launches": [asdict(one) for one in self.launches]}
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write a trace for chrome://tracing or Perfetto, a lane for each stream.
+        """Write a trace for chrome://tracing or Perfetto, with one track per stream.
+
+        Args:
+            path: the file.
 
         Raises:
             ExecutionError: the file cannot be written.
@@ -161,7 +189,7 @@ class Report(Inspectable):
         return write_events(path, self.events())
 
     def events(self, process: int = 0) -> Iterator[dict[str, Any]]:
-        """The trace's events, in a process of its own: `profile.chrome_trace(path, report)` has several."""
+        """Yield the events of the trace, as a separate process, for `profile.chrome_trace(path, report)`."""
         yield from lanes(
             process, f"streams ({self.how})", (f"stream {k}" for k in range(self.streams))
         )

@@ -1,4 +1,8 @@
-"""The scheduling window: kernels enter in order, and leave out of it (§III-D, Figs. 14 and 15). Nothing here runs them."""
+"""Scheduling window: kernels enter in program order and become ready in any order. Source: [ACS] §III-D, Figs.
+14 and 15.
+
+This module only decides; other modules run the kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,25 @@ from timerl_nb.compiler.language.argument_checks import integer
 from timerl_nb.streams.dependence_analysis import Finder
 from timerl_nb.streams.kernel_declaration import Kernel
 
-_LARGEST: Final = 1 << 20  # slots of a window
+_LARGEST: Final = 1 << 20  # maximal number of slots
 
 
 class SchedulingWindow:
     """Slots for kernels, each of which waits for its upstream slots.
 
-    A kernel that has to wait for one outside the window cannot be: who leaves has run, who comes later enters later.
+    A kernel never depends on one outside the window: kernels that have left have run, and later kernels enter
+    later.
 
     Attributes:
-        kernels: by slot; None where it is free.
-        upstream: by slot, the mask of the slots that its kernel had to wait for as it came.
-        waits: by slot, how many of these have not run.
-        downstream: by slot, those that wait for it, the first first.
-        ready: slots whose upstream is empty, in the order in which it became so.
-        free: slots without a kernel.
+        kernels: by slot, the kernel, or None for a free slot.
+        upstream: by slot, the mask of the slots that its kernel depended on at its entry.
+        waits: by slot, the number of upstream kernels that have not run.
+        downstream: by slot, the slots that depend on it, in order of entry.
+        ready: the slots without pending dependences, in the order in which they became ready.
+        free: the slots without a kernel.
 
     Raises:
-        ShapeError: `size` is no number of slots.
+        ShapeError: `size` is not a valid number of slots.
     """
 
     def __init__(self, size: int, finder: Finder) -> None:
@@ -44,7 +49,7 @@ class SchedulingWindow:
 
     @property
     def count(self) -> int:
-        """How many kernels are there."""
+        """The number of kernels in the window."""
         return self.size - len(self.free)
 
     def state(self, slot: int) -> Literal["free", "pending", "ready", "executing"]:
@@ -55,7 +60,7 @@ class SchedulingWindow:
         return "ready" if slot in self.ready else "executing"
 
     def insert(self, kernel: Kernel) -> int:
-        """Put a kernel into a free slot."""
+        """Put a kernel into a free slot, and return the slot."""
         slot = self.free.pop()
         self.kernels[slot] = kernel
         upstream = self.upstream[slot] = self._add(slot, kernel)
@@ -72,11 +77,11 @@ class SchedulingWindow:
         return slot
 
     def take(self) -> int:
-        """The slot of the kernel that has been ready for longest; from now on it is executing."""
+        """Remove and return the slot that has been ready for the longest time; its kernel is then executing."""
         return self.ready.popleft()
 
     def complete(self, slot: int) -> None:
-        """Free the slot of a kernel that has run, which may make others ready."""
+        """Free the slot of a kernel that has run; dependent kernels may become ready."""
         self._remove(slot)
         waits = self.waits
         for other in self.downstream[slot]:

@@ -1,4 +1,4 @@
-"""Ways of running a stream, and of simulating a run of it, by name."""
+"""Strategies for running and simulating a stream, by name."""
 
 from __future__ import annotations
 

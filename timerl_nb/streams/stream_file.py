@@ -1,7 +1,8 @@
-"""A stream as a file: what its kernels are called, read, write and cost; not what runs them.
+"""File format of kernel streams: names, segments and costs of the kernels, without their code.
 
-Gzipped JSON, a row for each kernel. A segment is how many buffers ago its own came (0: now, the first time), its start and
-its stop, so that turns of a loop are the same text: thousands of kernels take some tens of kilobytes.
+A file is gzipped JSON with one row per kernel. A segment is stored as the distance to the first occurrence of
+its buffer (0 for a new one), start and stop. Iterations of a loop then have equal text, so thousands of
+kernels take tens of kilobytes.
 """
 
 from __future__ import annotations
@@ -35,11 +36,21 @@ _COSTS: Final = attrgetter("blocks", "operations", "nbytes", "registers")
 
 
 def save(stream: Stream, path: str | Path) -> None:
-    """Write a stream into a file, `NAME.stream.gz` by custom; the same stream makes the same bytes.
+    """Write a stream to a file. Equal streams produce equal bytes.
+
+    Args:
+        stream: the stream.
+        path: the file, by convention `NAME.stream.gz`.
 
     Raises:
-        CallError: it is no stream, or the path is none.
-        ExecutionError: it cannot be written.
+        CallError: `stream` is not a stream, or `path` is not a path.
+        ExecutionError: the file cannot be written.
+
+    Example:
+        >>> stream = trl.streams.workload("ant")
+        >>> trl.streams.save(stream, "ant.stream.gz")
+        >>> len(trl.streams.load("ant.stream.gz")) == len(stream)
+        True
     """
     expect_type(
         stream, Stream, "a stream", "trl.streams.record(function, …), or trl.streams.load(path)."
@@ -72,15 +83,17 @@ def save(stream: Stream, path: str | Path) -> None:
     text = json.dumps(value, separators=(",", ":"))
     try:
         write_whole(user_path(path), gzip.compress(text.encode(), 9, mtime=0))
-    except (OSError, ValueError) as error:  # a zero byte in its name
+    except (OSError, ValueError) as error:  # a zero byte in the name
         raise ExecutionError(
             f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.",
-            hint="name a file in a folder that is there and can be written to.",
+            hint="choose a file in an existing, writable folder.",
         ) from None
 
 
 def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
-    """Number buffers of addresses: overlapping segments belong to one, and count from its first byte."""
+    """Map address ranges to numbered buffers. Overlapping segments belong to one buffer, with offsets from its
+    first byte.
+    """
     addresses = {
         s for k in kernels for s in (*k.reads, *k.writes) if s.buffer < 0 and s.buffer != ANY.buffer
     }
@@ -96,31 +109,39 @@ def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
 
 
 def load(path: str | Path) -> Stream:
-    """A stream out of a file, to be looked at and simulated: `run` has nothing to run.
+    """Read a stream from a file. It can be inspected and simulated, but not run.
+
+    Args:
+        path: a file written by `trl.streams.save`.
 
     Raises:
-        ExecutionError: it is no such file, or of a newer format, or cannot be read.
+        ExecutionError: the file is not a stream, has a newer format, or cannot be read.
+
+    Example:
+        >>> trl.streams.save(trl.streams.workload("ant"), "ant.stream.gz")
+        >>> trl.streams.load("ant.stream.gz").name == trl.streams.workload("ant").name
+        True
     """
-    hint = "name a file that trl.streams.save has written."
+    hint = "pass a file written by trl.streams.save."
     try:
         packed = read_regular(user_path(path), LONGEST_TEXT)
         value = parse_json(unpack_gzip(packed, _LONGEST))
         found = value["stream"]
         if found != FORMAT:
             raise ExecutionError(
-                f"{path} is a stream of format {found}; this version reads {FORMAT}.",
-                hint="record it again, or read it with the version that wrote it.",
+                f"{path} has the stream format {found}, but this version reads format {FORMAT}.",
+                hint="record the stream again, or use the version that wrote it.",
             )
         return _stream(value["name"], value["names"], value["kernels"])
     except (gzip.BadGzipFile, EOFError, ValueError, KeyError, IndexError, zlib.error) as error:
-        raise ExecutionError(f"{path} is no stream: {error}.", hint=hint) from error
+        raise ExecutionError(f"{path} is not a stream: {error}.", hint=hint) from error
     except OSError as error:
         said = error.strerror or error
         raise ExecutionError(f"{path} cannot be read: {said}.", hint=hint) from None
     except TypeError as error:
         if isinstance(error, CallError):
             raise
-        raise ExecutionError(f"{path} is no stream: {error}.", hint=hint) from error
+        raise ExecutionError(f"{path} is not a stream: {error}.", hint=hint) from error
 
 
 def _stream(name: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Stream:

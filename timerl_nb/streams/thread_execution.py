@@ -1,4 +1,4 @@
-"""A window on real threads (§IV-B): as many workers as streams, of which none polls."""
+"""Window on threads: one worker per stream, without polling. Source: [ACS] §IV-B."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.run_report import Launch, Launches, Report
 from timerl_nb.streams.scheduling_window import SchedulingWindow
 
-_MOST_QUEUED: Final = (
-    1_024  # kernels before the window; who submits more waits until half of them have entered
-)
+_MOST_QUEUED: Final = 1_024  # kernels in front of the window; a full queue blocks the submitter until half of them have entered
 
 Lane = Callable[[Callable[[], object]], object]
 
@@ -43,8 +41,8 @@ Lane = Callable[[Callable[[], object]], object]
 class _Exit:
     """`__exit__` of a window, as a new object for every block.
 
-    A `with` statement holds that object until control has left the block, also by an error. An interrupt may come before the
-    first line of `__exit__`; the window then ends as the object is released.
+    A `with` statement holds this object until control has left the block, also after an error. An interrupt
+    can occur before the first line of `__exit__`; then the window ends when the object is released.
     """
 
     def __get__(self, window: Threads | None, owner: type) -> Callable[..., None]:
@@ -56,12 +54,13 @@ class _Exit:
 
 
 class Threads:
-    """A window that is open within a `with` block; see `window`.
+    """Window that is open inside a `with` block; see `window`.
 
-    A worker that completes a kernel refills the window, takes the next one that is ready, and wakes another worker only
-    if one more is ready and a worker is idle. Workers make all changes, under `_lock`. The submitter takes no lock,
-    so that an interrupt at any of its lines leaves the window whole: it appends to the queue, and then looks
-    whether a worker is idle, as a worker that becomes idle then looks into the queue.
+    A worker that completes a kernel refills the window, takes the next ready kernel, and wakes another worker
+    only if another kernel is ready and a worker is idle. Workers make all changes under `_lock`. The
+    submitter takes no lock, so an interrupt at any of its lines leaves the window consistent: it appends to
+    the queue, then checks for idle workers. A worker that becomes idle checks the queue afterwards, so no
+    kernel is missed.
     """
 
     def __init__(
@@ -83,22 +82,22 @@ class Threads:
         self.streams = integer("streams", streams, least=1)
         self._window = window
         self._alone, self._how = alone, how
-        self._queue: deque[Kernel] = deque()  # before the window
-        self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes an idle worker
+        self._queue: deque[Kernel] = deque()  # kernels in front of the window
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # each token wakes an idle worker
         self._news: SimpleQueue[None] = SimpleQueue()  # wakes the submitter
         self._lock = Lock()
-        self._idle = self._busy = 0  # workers
-        self._entered = window.count  # kernels so far
+        self._idle = self._busy = 0  # numbers of workers
+        self._entered = window.count  # number of kernels that have entered
         self._completed = 0
-        self._wants: Literal["", "room", "end"] = ""  # condition that the submitter waits for
-        self._closing = self._stopped = False  # threads end; no kernel starts any more
+        self._wants: Literal["", "room", "end"] = ""  # the condition that the submitter waits for
+        self._closing = self._stopped = False  # the threads end; no further kernel starts
         self._failed: ExecutionError | None = None
-        # by slot: the kernel's number, its upstream kernels, the time at which it entered
+        # by slot: the number of the kernel, its upstream kernels, the time of its entry
         self._held = [(k, waits, perf_counter()) for k, waits in enumerate(ahead)]
         self._held = self._held or [(0, (), 0.0)] * window.size
         self._record = integer("record", record, least=0, most=sys.maxsize)
         self._ran: deque[tuple[Any, ...]] = deque(maxlen=self._record)
-        self._lanes = lanes  # by stream, what runs a kernel's function there
+        self._lanes = lanes  # by stream, a function that runs a kernel's function there
         self._workers: list[Thread] = []
         self._state: Literal["new", "open", "closed"] = "new"
         self._taker: Taker | None = None
@@ -111,12 +110,13 @@ class Threads:
     def __enter__(self) -> Threads:
         if self._state != "new":
             raise ExecutionError(
-                "a window is opened once.", hint="call trl.streams.window(...) for every block."
+                "the window has been opened before.",
+                hint="create a window by trl.streams.window(...) for every block.",
             )
         if is_taken():
             raise ExecutionError(
-                "a window is opened, or a recording made, within another or within a kernel.",
-                hint="end the outer block first; one window finds what may run at once among all kernels.",
+                "a window or recording starts inside another one, or inside a kernel.",
+                hint="end the outer block first: one window finds all independent kernels.",
             )
         try:
             self._open(generator_around(sys._getframe(1)))
@@ -140,11 +140,11 @@ class Threads:
         self._taker.open()
 
     def watch(self, leave: Any) -> None:
-        """End the window when `leave` is released, if it has not ended before."""
+        """End the window when `leave` is released, unless it has ended before."""
         self._exit = weakref.ref(leave, lambda _: self._stop())
 
     def exit(self, kind: object, error: BaseException | None, at: object) -> None:
-        """Leave the block."""
+        """End the window at the end of its block."""
         if self._state == "open":
             if self._process == os.getpid():
                 self._close(drop=error is not None)
@@ -154,16 +154,20 @@ class Threads:
         self._exit = None
 
     def close(self) -> None:
-        """Wait for all kernels, and end the threads; what the block calls from then on just runs."""
+        """Wait for all kernels and end the threads; later calls in the block run directly."""
         self._check_usable()
         self._close(drop=False)
         self._say_failure()
 
     def submit(self, *kernels: Kernel) -> None:
-        """Launch kernels, each after its upstream kernels. Return at once, unless very many are waiting.
+        """Submit kernels; each runs after its upstream kernels. Returns immediately unless the queue is full.
+
+        Args:
+            kernels: values of `KernelFunction.kernel(...)`.
 
         Raises:
-            ExecutionError: another kernel has failed; or the window is not open, or belongs to another thread or process.
+            ExecutionError: another kernel has failed; or the window is closed, or belongs to another thread
+                or process.
         """
         taker = self._taker
         if taker is None or taker.take is None or get_ident() != self._thread:
@@ -184,10 +188,10 @@ class Threads:
                 self._wait("room")
 
     def wait(self) -> None:
-        """Wait for all kernels that have been submitted, as before a look at what they wrote.
+        """Wait for all submitted kernels, for example before reading their results.
 
         Raises:
-            ExecutionError: one of them has failed.
+            ExecutionError: a kernel has failed.
         """
         self._check_usable()
         self._wait("end")
@@ -195,7 +199,7 @@ class Threads:
 
     @property
     def report(self) -> Report:
-        """What has run so far."""
+        """The report of the kernels that have run so far."""
         ran, count = list(self._ran.copy()), self._completed
         last = ran[-1][-1] if ran else self._last
 
@@ -215,19 +219,19 @@ class Threads:
     def _check_usable(self) -> None:
         if self._state == "open" and self._process != os.getpid():
             raise ExecutionError(
-                "the window is another process's.",
-                hint="open a window in the forked process: it has none of the threads.",
+                "the window belongs to another process.",
+                hint="open a window in the forked process: threads do not survive a fork.",
             )
         if self._state != "open" or self._taker is None or self._taker.take is None:
             is_new = self._state == "new"
             raise ExecutionError(
-                "the window is not open yet." if is_new else "the window is closed already.",
-                hint="with trl.streams.window(...) as w: its kernels are launched within the block.",
+                "the window has not been opened." if is_new else "the window is closed.",
+                hint="launch kernels inside the block `with trl.streams.window(...) as w:`.",
             )
         if get_ident() != self._thread:
             raise ExecutionError(
-                "the window is another thread's.",
-                hint="launch kernels from the thread that opened it: their order there is what is kept.",
+                "the window belongs to another thread.",
+                hint="launch kernels on the thread that opened the window: their order there defines the dependences.",
             )
 
     def _say_failure(self) -> None:
@@ -248,11 +252,11 @@ class Threads:
             return self._stopped or len(self._queue) <= _MOST_QUEUED // 2
         if self._stopped:
             return not self._busy
-        # a worker counts a kernel before it takes it out of the queue
+        # a worker counts a kernel before it removes it from the queue
         return not self._queue and self._entered == self._completed
 
     def _close(self, drop: bool) -> None:
-        """End the threads after all kernels; with `drop`, after the running ones."""
+        """End the threads after all kernels, or with `drop` after the running ones."""
         try:
             if self._taker is not None:
                 self._taker.close()
@@ -262,7 +266,7 @@ class Threads:
             self._end()
 
     def _end(self) -> None:
-        """End the threads, after the running kernels."""
+        """End the threads after the running kernels."""
         self._stop()
         try:
             self._join()
@@ -271,7 +275,7 @@ class Threads:
             raise
 
     def _stop(self) -> None:
-        """Start no kernel any more, and let the threads end; may be called again."""
+        """Start no further kernel, and let the threads end; repeated calls have no effect."""
         self._state = "closed"
         if self._taker is not None:
             self._taker.close()
@@ -281,7 +285,7 @@ class Threads:
 
     def _join(self) -> None:
         for worker in self._workers:
-            if worker.ident is not None:  # it has started
+            if worker.ident is not None:  # the thread has started
                 worker.join()
         self._queue.clear()
 
@@ -345,7 +349,7 @@ class Threads:
                 tokens.put(None)
             if ends:
                 return
-            if kernel is None or kernel.run is None:  # all in a window can run
+            if kernel is None or kernel.run is None:  # kernels in a window always have a function
                 tokens.get()
                 continue
             if recorded:
@@ -363,7 +367,7 @@ class Threads:
                 ended = perf_counter()
 
     def _refill(self) -> None:
-        """Let kernels enter the window, in order, while there is room."""
+        """Move kernels from the queue into free slots, in order."""
         queue, free, held, insert = self._queue, self._window.free, self._held, self._window.insert
         while queue and free:
             self._entered += 1
@@ -380,9 +384,9 @@ class Threads:
 
 
 def generator_around(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of a block in a generator, as a generator can be suspended inside it.
+    """Return the frame of the generator that contains a block: a generator can be suspended inside it.
 
-    A generator of `contextlib.contextmanager` stands for the block in which it is used.
+    For `contextlib.contextmanager` the block is the one that uses the context manager.
     """
     suspendable = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
     while frame is not None:
@@ -397,15 +401,15 @@ def generator_around(frame: FrameType | None) -> FrameType | None:
 
 
 def runnable(kernel: Kernel) -> Callable[[], object]:
-    """What runs a kernel.
+    """Return the function that runs a kernel.
 
     Raises:
-        ExecutionError: nothing does.
+        ExecutionError: the kernel has no function.
     """
     if kernel.run is None:
         raise ExecutionError(
-            f"the kernel {kernel} cannot run: it is known only by what it reads and writes.",
-            hint='simulate it: stream.simulate("acs-sw").',
+            f"the kernel {kernel} cannot run: a stored stream has no code.",
+            hint='simulate the stream by stream.simulate("acs-sw").',
         )
     return kernel.run
 
@@ -419,43 +423,52 @@ def window(
     check: bool = False,
     record: int = 10_000,
 ) -> Threads:
-    """A block within which calls of kernels (`trl.kernel`) return at once, and run as soon as those have that they must wait for.
+    """Open a window: a block in which calls of kernels (`trl.kernel`) return immediately, and run concurrently
+    in the order of their dependences.
 
-    ```python
-    with trl.streams.window(size=32, streams=2) as w:
-        for x in batch:
-            route(x)
-    print(w.report)
-    ```
-
-    Its end waits for all; `w.wait()` does so within it, `w.submit(kernel)` launches a kernel that is a value.
+    The end of the block waits for all kernels. `w.wait()` waits inside the block, `w.submit(kernel)` launches
+    a kernel given as a value, `w.report` has the times.
 
     Args:
-        size: kernels that are looked at at once; 1 runs them in order.
-        streams: kernels that run at once, each on a thread of its own.
-        deps: who finds out which wait for which: "auto", "buffers", "ranges", "pairwise"; or "printed", the
-            paper's Algorithm 1 to the letter, which gives wrong results.
-        check: run kernels one by one and in order, and refuse one that accesses memory that it does not declare: an
-            array that it is given or names, or a change outside of its `writes`. `docs/explanation/concurrent-kernels.md` lists the limits. For
-            kernels in main memory.
-        record: how many kernels the report remembers, the last ones.
+        size: the number of slots: kernels that are compared for dependences; 1 runs them in order.
+        streams: the number of worker threads, hence of concurrent kernels.
+        deps: the dependence analysis: "auto", "buffers", "ranges", "pairwise"; or "printed", the paper's
+            Algorithm 1 as printed, which gives wrong results.
+        check: run the kernels one by one in order, and reject accesses outside their declarations: undeclared
+            arguments and variables, and changes outside `writes`. `docs/explanation/concurrent-kernels.md` lists the limits. For kernels
+            in main memory.
+        record: the maximal number of kernels in the report; the last ones count.
+
+    Returns:
+        The window, a context manager.
 
     Raises:
         ShapeError: `size` or `streams` is below 1.
-        OptionError: there is no such `deps`.
-        ExecutionError: from the block: a kernel has failed.
+        OptionError: `deps` is unknown.
+        ExecutionError: a kernel has failed; raised by the block.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out)
+        ... def double(a, out):
+        ...     np.multiply(a, 2.0, out=out)
+        >>> a, b, c = np.ones(4), np.zeros(4), np.zeros(4)
+        >>> with trl.streams.window(size=32, streams=2) as w:
+        ...     double(a, b)
+        ...     double(b, c)
+        >>> c.tolist()
+        [4.0, 4.0, 4.0, 4.0]
     """
     alone, how = (run_checked, "window, checked") if check else (None, "window")
     return Threads(SchedulingWindow(size, finder(deps)), streams, how, alone=alone, record=record)
 
 
 def one_by_one(how: str, run: Callable[[Kernel], object], record: int) -> Threads:
-    """As a window of one kernel, each of which `run` runs on the thread that submits it."""
+    """Return a window of one slot, which calls `run` with each kernel on the submitting thread."""
     return Threads(SchedulingWindow(1, finder("buffers")), 1, how, alone=run, record=record)
 
 
 def run_window(stream: Stream, **options: Any) -> Report:
-    """In a window on threads; options are those of `window`."""
+    """Run a stream in a window on threads, with the options of `window`."""
     return run_in(window(**options), stream)
 
 

@@ -1,4 +1,6 @@
-"""Streams of the kinds that paper 004 evaluates (section V), recorded; docs/explanation/acs-figures.md says what each could not take from the paper."""
+"""Recorded streams of the workloads in the ACS paper's evaluation. `docs/explanation/concurrent-kernels.md` lists the differences from the
+paper. Source: [ACS] §V.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,34 @@ _SUFFIX: Final = ".stream.gz"
 
 
 def workload(name: str, image: int = 0) -> Stream:
-    """A stream of the paper's kind: a step of an environment, an inference, or the contacts of a heap of bodies.
+    """Return a recorded stream: a simulation step, an inference of a network, or contacts between rigid bodies.
 
     Args:
-        name: "ant", "ant_positional", "halfcheetah", "walker2d", "humanoid"; "instanas", "routing", "condconv";
-            "nasnet", "amoebanet", "squeezenet", "randomwire"; "rigid_bodies".
-        image: of three random ones, which one a network with gates ("instanas", "routing") is given.
+        name: "ant", "ant_positional", "halfcheetah", "walker2d", "humanoid"; "instanas", "routing",
+            "condconv"; "nasnet", "amoebanet", "squeezenet", "randomwire"; "rigid_bodies".
+        image: the number of the input image, 0 to 2, for networks with input-dependent branches ("instanas",
+            "routing").
 
     Raises:
-        OptionError: there is none of that name, or no such image.
-        MissingPartError: none is here.
+        OptionError: the workload or the image is unknown.
+        MissingPartError: the recordings are not installed.
+
+    Example:
+        >>> stream = trl.streams.workload("ant")
+        >>> len(stream) > 100
+        True
     """
     expect_type(name, str, "the name of a workload", 'trl.streams.workload("ant").')
     image = integer("image", image, least=0)
     there = {path.name.removesuffix(_SUFFIX): path for path in _STORED.glob(f"*{_SUFFIX}")}
     if not there:
         raise MissingPartError(
-            f"there are no recorded workloads here: {_STORED}",
-            hint="they lie in a checkout of the project (datasets/streams), no package has them.",
+            f"the recorded workloads are missing: {_STORED}",
+            hint="use a checkout of the project: only its folder datasets/streams contains them.",
         )
     path = there.get(f"{name}-{image}") or (there.get(name) if image == 0 else None)
     if path is None:
         names = sorted({one.partition("-")[0] for one in there})
         what = f"image {image} of {name!r}" if name in names else f"workload {name!r}"
-        raise OptionError(f"there is no {what}.", hint=one_of(name, names))
+        raise OptionError(f"{what} does not exist.", hint=one_of(name, names))
     return load(path)

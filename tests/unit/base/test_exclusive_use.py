@@ -57,7 +57,7 @@ def forking(folder: Path) -> subprocess.Popen[str]:
     assert made.stdout is not None
     said = made.stdout.readline()
     assert said.count("from which this one was forked") == 2
-    assert "another buffer has its rows in" in said
+    assert "another buffer stores its rows in" in said
     assert said.endswith("] 3\n")
     return made
 
@@ -69,7 +69,7 @@ def on_files(folder: Path) -> Replay:
 def test_two_buffers_have_no_folder_in_common(tmp_path: Path) -> None:
     one = on_files(tmp_path)
     one.insert({"x": np.arange(1, 11)})
-    with pytest.raises(trl.errors.ExecutionError, match="another buffer has its rows in"):
+    with pytest.raises(trl.errors.ExecutionError, match="another buffer stores its rows in"):
         on_files(tmp_path)
     assert sorted(set(one.sample(200)["x"])) == list(range(1, 11))
     on_files(tmp_path / "other")
@@ -81,7 +81,7 @@ def test_two_buffers_have_no_folder_in_common(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_lock_ends_with_the_process_that_took_it(tmp_path: Path) -> None:
     process = forking(tmp_path)
-    with pytest.raises(trl.errors.ExecutionError, match="another buffer has its rows in"):
+    with pytest.raises(trl.errors.ExecutionError, match="another buffer stores its rows in"):
         on_files(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.wait()

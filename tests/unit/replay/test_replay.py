@@ -199,7 +199,9 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
     whole.save(tmp_path / "half")
     half.load(tmp_path / "half")
     other = Replay(50, WHOLE, n_step=2, gamma=1.0)
-    with pytest.raises(trl.errors.ExecutionError, match="(?s)n_step differs.*3 there, 2 here"):
+    with pytest.raises(
+        trl.errors.ExecutionError, match="(?s)n_step differs.*3 in the file, 2 here"
+    ):
         other.load(tmp_path / "half")
     assert not len(other)
     Replay(50, WHOLE, n_step=3, gamma=1.0).save(tmp_path / "empty")
@@ -214,7 +216,7 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
         whole._rows.first_rows(50).values(), half._rows.first_rows(50).values(), strict=True
     ):
         assert a.tobytes() == b.tobytes()
-    with pytest.raises(trl.errors.ShapeError, match="of 3 environments, those before were of 2"):
+    with pytest.raises(trl.errors.ShapeError, match="of 3 environments follow rows of 2"):
         whole.insert({k: np.concatenate([x, x[:1]]) for k, x in step(9).items()})
 
 
@@ -273,12 +275,15 @@ def test_rows_lie_in_files(tmp_path: Path) -> None:
     ("given", "what"),
     [
         ({"obs": np.zeros((3, 2)), "action": [1, 2, 3]}, "reward is missing"),
-        ({**rows(0, 3), "obs": np.zeros((3, 4))}, r"obs has the shape \[3, 4\], a row's is \[2\]"),
-        ({**rows(0, 3), "action": [0.5, 1, 2]}, "action is float64, and the buffer's int32"),
-        ({**rows(0, 3), "action": [1, 2, 2**31]}, "action is int64, and the buffer's int32"),
+        (
+            {**rows(0, 3), "obs": np.zeros((3, 4))},
+            r"obs has the shape \[3, 4\], the field has \[2\]",
+        ),
+        ({**rows(0, 3), "action": [0.5, 1, 2]}, "action is float64, the field is int32"),
+        ({**rows(0, 3), "action": [1, 2, 2**31]}, "action is int64, the field is int32"),
         ({**rows(0, 3), "reward": [1.0]}, r"counts differ: obs \[3\], action \[3\], reward \[1\]"),
-        ({**rows(0, 3), "extra": [1.0] * 3}, "the buffer has no extra"),
-        ([1, 2], "rows are arrays by field, not list"),
+        ({**rows(0, 3), "extra": [1.0] * 3}, "the buffer has no field extra"),
+        ([1, 2], "rows are not a mapping of arrays by field: got list"),
     ],
 )
 def test_what_is_no_row_is_refused(given: Any, what: str) -> None:
@@ -293,16 +298,16 @@ def test_what_is_no_update_is_refused() -> None:
     for one in (buffer, other):
         one.insert(rows(0, 8))
     ticket, before = buffer.sample(4).ticket, buffer.tree.priorities.copy()
-    with pytest.raises(trl.errors.OptionError, match="no ticket of this buffer"):
+    with pytest.raises(trl.errors.OptionError, match="the ticket does not belong to this buffer"):
         other.update(ticket, [1.0] * 4)
-    with pytest.raises(trl.errors.ShapeError, match="4 entries have 3 errors"):
+    with pytest.raises(trl.errors.ShapeError, match="3 errors do not match the 4 rows"):
         buffer.update(ticket, [1.0] * 3)
     for value in (np.nan, np.inf):
-        with pytest.raises(trl.errors.ShapeError, match=f"the error at place 2 is {value}"):
+        with pytest.raises(trl.errors.ShapeError, match=f"the error at index 2 is {value}"):
             buffer.update(ticket, [1.0, 1.0, value, 1.0])
-    with pytest.raises(trl.errors.ShapeError, match="at place 0, is none"):
+    with pytest.raises(trl.errors.ShapeError, match="at index 0, is out of range"):
         buffer.update(ticket, [1e308] * 4)
-    with pytest.raises(trl.errors.ShapeError, match="at place 0, is none"):
+    with pytest.raises(trl.errors.ShapeError, match="at index 0, is out of range"):
         buffer.insert(rows(8, 1), errors=[1e308])
     assert buffer.tree.priorities.tolist() == before.tolist()
     buffer.insert(rows(8, 1))  # with the priority of the greatest error that was taken
@@ -315,9 +320,11 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
     buffer = Replay(8, FIELDS)
     buffer.insert(rows(0, 3))
     buffer.save(tmp_path / "one")
-    with pytest.raises(trl.errors.ExecutionError, match="(?s)capacity differs.*8 there, 9 here"):
+    with pytest.raises(
+        trl.errors.ExecutionError, match="(?s)capacity differs.*8 in the file, 9 here"
+    ):
         Replay(9, FIELDS).load(tmp_path / "one")
-    with pytest.raises(trl.errors.ExecutionError, match="(?s)alpha, eps differ.*None there"):
+    with pytest.raises(trl.errors.ExecutionError, match="(?s)alpha, eps differ.*None in the file"):
         Replay(8, FIELDS, priority=Proportional()).load(tmp_path / "one")
     content = bytearray((tmp_path / "one").read_bytes())
     content[-3] ^= 1

@@ -76,15 +76,17 @@ def test_what_is_not_a_row_is_refused() -> None:
         ((i, _),) = ctx.dims
         memory = InProgram(10, FIELDS)
         x = trl.random.normal((3,), domain=(i,))
-        with pytest.raises(trl.errors.ShapeError, match="rows have x, and the buffer's x, of"):
+        with pytest.raises(
+            trl.errors.ShapeError, match="rows have the fields x, the buffer has x, of"
+        ):
             memory.insert({"x": x})
         with pytest.raises(trl.errors.OptionError, match="no field 'y'"):
             memory.sample(3, domain=(i,))["y"]
         sample = memory.sample(3, domain=(i,))
         assert len(sample) == 3 and "3 entries" in repr(sample)
-        with pytest.raises(trl.errors.OptionError, match="of recurrent tensors"):
+        with pytest.raises(trl.errors.OptionError, match="consists of recurrent tensors"):
             sample.jax()
-        with pytest.raises(trl.errors.OptionError, match="that of its run"):
+        with pytest.raises(trl.errors.OptionError, match="it uses the seed of the run"):
             InProgram(10, FIELDS, seed=1)
-        with pytest.raises(trl.errors.OptionError, match="is no priority"):
+        with pytest.raises(trl.errors.OptionError, match="is not a priority function"):
             InProgram(10, FIELDS, priority=1)

@@ -418,20 +418,20 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"mode": "quick"}, "mode='quick' is none"),
+        ({"mode": "quick"}, "mode='quick' is not supported"),
         ({"mode": "exact", "policy": BySpeed()}, "would not"),
-        ({"allocation": Allocation(1, 1, 4, 8)}, "batches of 8, and batch=16"),
+        ({"allocation": Allocation(1, 1, 4, 8)}, "batch of 8 rows, but batch=16"),
         ({"mode": "exact", "blocks": 9}, "there are 8 groups"),
         ({"mapping": "tpu:0"}, "no device 'tpu:0'"),
         ({"mapping": "cpu:99"}, "no device 'cpu:99'"),
-        ({"mapping": 3}, "mapping=3 is none"),
+        ({"mapping": 3}, "mapping=3 is not a device name"),
         ({"how": "scan"}, "scan"),
         (
             {"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})},
-            r"(?s)does not hold.*action is missing",
+            r"(?s)lacks fields of the algorithm.*action is missing",
         ),
-        ({"least": 100_001}, "holds 100,000 rows, and nothing is learnt before least=100,001"),
-        ({"seed": 2**64}, "the seed must fit into 64 bits"),
+        ({"least": 100_001}, "capacity of 100,000 rows is below least=100,001"),
+        ({"seed": 2**64}, "the seed must have 64 bits"),
     ],
 )
 def test_what_is_no_run_is_refused(given: dict[str, Any], what: str) -> None:

@@ -153,9 +153,9 @@ def test_entries_are_inserted_round() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        ((10, 1.0, 2), "entry 10 is none of 10"),
+        ((10, 1.0, 2), "entry 10 is out of range for 10 entries"),
         ((-1, 1.0, 2), "the first entry must be an integer of at least 0"),
-        ((0, 1.0), "needs their count"),
+        ((0, 1.0), "needs a count of entries"),
         ((0, 1.0, 2.5), "count must be an integer"),
         ((0, 1.0, -2), "count must be an integer of at least 0"),
     ],
@@ -172,7 +172,7 @@ def test_refused_indices_are_named() -> None:
     with pytest.raises(trl.errors.ShapeError, match=f"int64, such as {2**63}") as told:
         tree.update(np.array([2**63], np.uint64), 1.0)
     assert "fractions" not in str(told.value)
-    with pytest.raises(trl.errors.ShapeError, match="entries are numbered 0 to 9"):
+    with pytest.raises(trl.errors.ShapeError, match="choose entries from 0 to 9"):
         tree.update([10], 1.0)
     with pytest.raises(trl.errors.ShapeError, match="integers of more than 64 bits"):
         tree.update([1], 2**70)
@@ -182,12 +182,12 @@ def test_refused_indices_are_named() -> None:
 @pytest.mark.parametrize(
     ("index", "value", "what"),
     [
-        ([10], [1.0], "entry 10 at place 0 is none of 10"),
-        ([0, -1], [1.0, 1.0], "entry -1 at place 1 is none of 10"),
+        ([10], [1.0], "entry 10 at index 0 is out of range"),
+        ([0, -1], [1.0, 1.0], "entry -1 at index 1 is out of range"),
         ([3, 4], [1.0, np.nan], "the priority nan of entry 4"),
         ([3], [np.inf], "the priority inf of entry 3"),
         ([3], [-1.0], "the priority -1.0 of entry 3"),
-        ([3, 4], [1.0, 2.0, 3.0], r"2 entries have \[3\] priorities"),
+        ([3, 4], [1.0, 2.0, 3.0], r"priorities of the shape \[3\] do not match 2 entries"),
     ],
 )
 def test_what_is_no_priority_changes_nothing(

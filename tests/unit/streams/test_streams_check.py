@@ -126,14 +126,14 @@ def test_memory_that_a_kernel_names_has_to_be_declared(name: str) -> None:
     rest = {"out": out, "x": np.ones(3)} if name == "keyword" else {}
     with pytest.raises(CheckError) as raised:
         checked(function, *args, **rest)
-    assert f"says nothing of {what}" in str(raised.value)
+    assert f"does not declare {what}" in str(raised.value)
 
 
 def test_methods_declare_the_attributes_that_their_code_names() -> None:
     model, x = Model(), np.ones(3)
     checked(model.right, x)
     assert (model.w == 1).all()  # and no name in it reaches `b`
-    with pytest.raises(CheckError, match="says nothing of its argument 'self.w'"):
+    with pytest.raises(CheckError, match="does not declare its argument 'self.w'"):
         checked(model.forgets, x)
 
 
@@ -155,7 +155,7 @@ def test_changes_are_found_wherever_they_are() -> None:
     def masks(m):
         m.mask[1] = True
 
-    with pytest.raises(CheckError, match="says nothing of its argument 'm.mask'"):
+    with pytest.raises(CheckError, match="does not declare its argument 'm.mask'"):
         checked(masks, masked)
 
     @trl.kernel(reads=lambda w: w)

@@ -72,7 +72,7 @@ def test_other_threads_with_a_copied_context_are_refused_until_the_block_ends() 
 
     async def main() -> object:
         with trl.streams.window(4):
-            with pytest.raises(ExecutionError, match="the window is another thread's"):
+            with pytest.raises(ExecutionError, match="the window belongs to another thread"):
                 await asyncio.to_thread(count, a)
             copied = contextvars.copy_context()
             assert copied.run(count, a) is None

@@ -29,7 +29,7 @@ def test_without_a_gpu_there_is_the_simulator(how: str, monkeypatch: pytest.Monk
     stream = Stream("one", (Kernel("k", (), (), print),))
     with pytest.raises(MissingPartError, match=f"'{how}' needs a GPU that PyTorch finds") as raised:
         stream.run(how)
-    assert "simulate one: stream.simulate(" in str(raised.value)
+    assert "simulate a GPU by stream.simulate(" in str(raised.value)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -64,7 +64,7 @@ def test_what_no_graph_captures_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("Cannot copy while it is captured")
 
     kernels = Kernel("k", (), (), partial(cuda.launch, print)), Kernel("copy", (), (), copied)
-    why = "kernel 1, copy, cannot be in a CUDA graph: Cannot copy while it is captured"
+    why = "kernel 1, copy, cannot be captured in a CUDA graph: Cannot copy while it is captured"
     with pytest.raises(ExecutionError, match=why) as raised:
         Stream("two", kernels).run("cuda-graph")
     assert 'run it by "events"' in str(raised.value)

@@ -114,7 +114,7 @@ class Awaited:
     ],
 )
 def test_functions_of_which_a_call_runs_nothing_are_refused(function) -> None:
-    with pytest.raises(CallError, match="cannot be a kernel: a call of it makes a"):
+    with pytest.raises(CallError, match="cannot be a kernel: a call only creates a"):
         trl.kernel(writes=lambda a: a)(function)
 
 

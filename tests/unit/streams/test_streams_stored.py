@@ -63,11 +63,11 @@ def test_turns_of_a_loop_take_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"text", "is no stream"),
-        (gzip.compress(b"{}"), "is no stream"),
-        (gzip.compress(b"[1]"), "is no stream"),
+        (b"text", "is not a stream"),
+        (gzip.compress(b"{}"), "is not a stream"),
+        (gzip.compress(b"[1]"), "is not a stream"),
         (gzip.compress(b'{"stream":9}'), "format 9"),
-        (gzip.compress(b'{"stream":1,"name":"a","names":[],"kernels":[[0]]}'), "is no stream"),
+        (gzip.compress(b'{"stream":1,"name":"a","names":[],"kernels":[[0]]}'), "is not a stream"),
     ],
     ids=["text", "an object", "a list", "another format", "kernels of nothing"],
 )

@@ -1,4 +1,4 @@
-"""Priorities of entries, and the importance-sampling weights that correct for them."""
+"""Proportional priorities, and the importance-sampling weights that correct for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from timerl_nb.compiler.language.argument_checks import number
 
 @dataclass(frozen=True)
 class Proportional:
-    """In proportion to (|error| + eps) ** alpha.
+    """Proportional prioritisation: the priority of a row is (|error| + eps) ** alpha.
+
+    Source: [PER] §3.3.
 
     Attributes:
-        alpha: 0 draws all alike, 1 in proportion to their errors.
-        eps: what keeps entries without an error in play.
+        alpha: the exponent; 0 samples uniformly, 1 in proportion to the errors.
+        eps: a constant that keeps the priority of rows with a zero error positive.
 
     Raises:
-        OptionError: one of them is negative.
+        OptionError: `alpha` or `eps` is negative or infinite.
+
+    Example:
+        >>> priorities, greatest = trl.replay.Proportional(alpha=1.0).from_errors([0.5, -2.0])
+        >>> greatest
+        2.0
     """
 
     alpha: float = 0.6
@@ -30,34 +37,42 @@ class Proportional:
         for name in ("alpha", "eps"):
             value = number(name, getattr(self, name))
             if not 0 <= value < np.inf:
-                raise OptionError(f"{name}={value!r} is none.", hint=f"{name} is 0 or more.")
+                raise OptionError(
+                    f"{name}={value!r} is out of range.",
+                    hint=f"choose a finite {name} of 0 or more.",
+                )
 
     def from_errors(self, errors: Array) -> tuple[Array, float]:
-        """The priorities of entries with such errors, f64, and the greatest of the errors, of any sign; 0 of none.
+        """Return the priorities of rows with these errors, f64, and the greatest absolute error (0 without
+        errors).
+
+        Args:
+            errors: TD errors of any sign.
 
         Raises:
-            ShapeError: one is NaN or infinite.
+            ShapeError: an error is NaN or infinite.
         """
         errors = convert_array("the errors", errors, np.dtype(np.float64))
         size = np.abs(errors)
         greatest = float(size.max(initial=0.0))
-        if not greatest < np.inf:  # as NaN is not
+        if not greatest < np.inf:  # also true for NaN
             at = int(np.argmin(np.isfinite(size)))
             raise ShapeError(
-                f"the error at place {at} is {errors.reshape(-1)[at]}; nothing was changed.",
-                hint="look at the loss that it comes from.",
+                f"the error at index {at} is {errors.reshape(-1)[at]}; nothing has changed.",
+                hint="check the loss for NaN or infinite values.",
             )
         size += self.eps
         if self.alpha <= 1:
             return size**self.alpha, greatest
-        with np.errstate(over="ignore"):  # the tree says of which entry it is too much
+        with np.errstate(over="ignore"):  # the tree reports entries with an infinite priority
             return size**self.alpha, greatest
 
 
 def importance_weights(priorities: Array, least: float, beta: float) -> Array:
-    """Importance-sampling weights `(priorities / least) ** -beta`, f64 (Schaul et al. 2016, §3.4).
+    """Return the importance-sampling weights `(priorities / least) ** -beta`, f64.
 
-    They are `(N * p) ** -beta` divided by the greatest such weight, that of priority `least`.
+    They equal `(N * p) ** -beta` divided by the greatest such weight, the one of priority `least`. Source:
+    [PER] §3.4.
     """
     weights = priorities / least
     weights **= -beta

@@ -1,7 +1,7 @@
-"""The sum tree: entries drawn in proportion to their priorities (003_bc3f8b946743a61e, §4.1).
+"""Sum tree: draws entries in proportion to their priorities. Source: [PEARL] §4.1.
 
-A parent is recomputed from its children, never changed by a difference, so that the tree is a function
-of its leaves alone: no drift, and the same bits whatever came before.
+Every update recomputes a parent from its children. Inner nodes are therefore a function of the leaves:
+rounding errors do not accumulate, and results are bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -21,28 +21,37 @@ FANOUTS = tuple(2**k for k in range(1, 9))
 
 
 class SumTree:
-    """Priorities of numbered entries, zero at first.
+    """Sum tree over numbered entries; all priorities are zero at first.
 
     Args:
-        capacity: how many entries there are.
-        fanout: how many children a sum has: 2, 4, … 256. Eight are a line of the cache.
-        engine: "numba" or "numpy", which make the same bits; by default Numba where it is installed.
+        capacity: the number of entries.
+        fanout: the number of children per node: 2, 4, …, 256. Eight 64-bit sums fill one cache line.
+        engine: "numba" or "numpy", with bitwise equal results. By default Numba if it is installed.
 
     Raises:
-        OptionError: no such fan-out or engine.
+        OptionError: the fan-out or the engine is unknown, or Numba is not installed.
+
+    Example:
+        >>> tree = trl.replay.SumTree(4)
+        >>> tree.update([0, 3], [1.0, 3.0])
+        >>> tree.total
+        4.0
+        >>> sorted(set(tree.draw(100, np.random.default_rng(0)).tolist()))
+        [0, 3]
     """
 
     def __init__(self, capacity: int, fanout: int = 8, *, engine: str | None = None) -> None:
         capacity = integer("the capacity", capacity, least=1, most=2**40)
         if not is_whole(fanout) or fanout not in FANOUTS:
             raise OptionError(
-                f"fanout={fanout!r} is none.", hint=f"one of {', '.join(map(str, FANOUTS))}."
+                f"fanout={fanout!r} is not supported.",
+                hint=f"choose one of {', '.join(map(str, FANOUTS))}.",
             )
         self.levels = Levels(capacity, int(fanout))
         self._engine = engine_of(engine)
         self._sums = self.levels.zeros()
         self._least = self.levels.zeros(np.inf)
-        # the sum of all is finite, whatever they are
+        # keeps the sum of all priorities finite
         self._most = np.finfo(np.float64).max / self.levels.widths[0]
 
     @property
@@ -59,7 +68,7 @@ class SumTree:
 
     @property
     def priorities(self) -> Array:
-        """Of all entries, f64[capacity]: a view that cannot be written to."""
+        """The priorities of all entries, f64[capacity]: a read-only view."""
         found = self._sums[: self.capacity]
         found.flags.writeable = False
         return found
@@ -71,43 +80,45 @@ class SumTree:
 
     @property
     def least_priority(self) -> float:
-        """The least priority that is not zero; infinite where there is none."""
+        """The smallest positive priority; infinite if there is none."""
         return float(self._least[self.levels.starts[-2]])
 
     def update(self, index: Any, priority: Any) -> None:
-        """Give entries other priorities; of an entry that is named twice, the last counts.
+        """Set the priorities of some entries. If an index occurs twice, its last priority counts.
 
         Args:
-            index: i64[count].
-            priority: of each, or one for all.
+            index: the entries, i64[count].
+            priority: f64[count], or one number for all.
 
         Raises:
-            ShapeError: the index is no list of entries, or a priority negative, NaN or not finite; nothing
-                is changed then.
+            ShapeError: an index is out of range, or a priority is negative, NaN or too great; nothing
+                changes.
         """
         at = np.array(indices("the index of entries", index)).reshape(-1)
         self._write(at, priority)
 
     def insert(self, start: int, priority: Any, count: int | None = None) -> None:
-        """Give as many entries in a row their priorities, the first again after the last.
+        """Set the priorities of consecutive entries; entry 0 follows the last entry.
 
         Args:
-            start: the first of them.
-            priority: f64[count], or one for all `count`.
+            start: the first entry.
+            priority: f64[count], or one number for all `count` entries.
+            count: the number of entries; by default the number of priorities.
 
         Raises:
-            ShapeError: an argument does not fit; nothing is changed then.
+            ShapeError: an argument is out of range; nothing changes.
         """
         values = convert_array("priorities", priority, _F64)
         start = integer("the first entry", start, least=0)
         if start >= self.capacity:
             raise ShapeError(
-                f"entry {start:,} is none of {self.capacity:,}.", hint="entries count from 0 on."
+                f"entry {start:,} is out of range for {self.capacity:,} entries.",
+                hint="entries are numbered from 0.",
             )
         if count is None and not values.ndim:
             raise ShapeError(
-                "one priority for several entries needs their count.",
-                hint="tree.insert(start, priority, count).",
+                "a single priority needs a count of entries.",
+                hint="call tree.insert(start, priority, count).",
             )
         many = len(values) if count is None else integer("count", count, least=0)
         at = np.arange(start, start + many)
@@ -120,7 +131,8 @@ class SumTree:
                 values = np.array(np.broadcast_to(values, at.shape))
             except ValueError:
                 raise ShapeError(
-                    f"{len(at)} entries have {list(np.shape(priority))} priorities."
+                    f"priorities of the shape {list(np.shape(priority))} do not match {len(at)} entries.",
+                    hint="pass one priority per entry, or one number for all.",
                 ) from None
         levels = self.levels
         wrong = self._engine.change(
@@ -139,19 +151,19 @@ class SumTree:
     def _refusal(self, place: int, entry: int, value: float) -> ShapeError:
         if not 0 <= entry < self.capacity:
             return ShapeError(
-                f"entry {entry} at place {place} is none of {self.capacity:,}.",
-                hint=f"entries are numbered 0 to {self.capacity - 1:,}; nothing was changed.",
+                f"entry {entry} at index {place} is out of range for {self.capacity:,} entries.",
+                hint=f"choose entries from 0 to {self.capacity - 1:,}. Nothing has changed.",
             )
         return ShapeError(
-            f"the priority {value} of entry {entry}, at place {place}, is none.",
-            hint=f"priorities are numbers from 0 to {self._most:.3g}; nothing was changed.",
+            f"the priority {value} of entry {entry}, at index {place}, is out of range.",
+            hint=f"choose priorities from 0 to {self._most:.3g}. Nothing has changed.",
         )
 
     def check(self, priorities: Array) -> None:
-        """Check priorities without a change.
+        """Check the range of priorities without storing them.
 
         Raises:
-            ShapeError: one is negative, NaN or too great.
+            ShapeError: a priority is negative, NaN or too great.
         """
         right = (priorities >= 0) & (priorities <= self._most)
         if not right.all():
@@ -159,10 +171,13 @@ class SumTree:
             raise self._refusal(wrong, wrong, float(priorities[wrong]))
 
     def retrieve(self, index: Any) -> Array:
-        """The priorities of entries, f64[count].
+        """Return the priorities of some entries, f64[count].
+
+        Args:
+            index: the entries, i64[count].
 
         Raises:
-            ShapeError: there is no such entry.
+            ShapeError: an index is out of range.
         """
         at = indices("the index of entries", index)
         if at.size and not (at.min() >= 0 and at.max() < self.capacity):
@@ -171,15 +186,17 @@ class SumTree:
         return self._sums[at]
 
     def draw(self, count: int, random: np.random.Generator, *, stratified: bool = True) -> Array:
-        """Entries, each as often as its share of the whole; none whose priority is zero.
+        """Draw entries with replacement, in proportion to their priorities.
 
         Args:
-            count: how many, perhaps more than there are entries.
-            random: where chance comes from.
-            stratified: one from each of `count` even parts of the whole, in their order: the same chances, less
-                spread. Otherwise each from the whole.
+            count: the number of draws.
+            random: the random generator.
+            stratified: divide the sum of priorities into `count` equal intervals and draw one entry from
+                each, in order. The probabilities are the same, with a smaller variance. If False, each draw
+                is independent.
 
-        Returns i64[count].
+        Returns:
+            The entries, i64[count].
 
         Raises:
             ExecutionError: all priorities are zero.
@@ -188,7 +205,7 @@ class SumTree:
         total = self.total
         if not total:
             raise ExecutionError(
-                "there is nothing to draw: all priorities are zero.", hint="insert entries first."
+                "no entry can be drawn: all priorities are zero.", hint="insert entries first."
             )
         shares = random.random(count)
         if stratified:
@@ -198,17 +215,25 @@ class SumTree:
         return self._descend(shares)
 
     def entries_at(self, shares: Any) -> Array:
-        """The entries at these shares of the whole, numbers from 0 to 1."""
+        """Return the entries at fractions of the total priority, i64[count].
+
+        Args:
+            shares: numbers from 0 to 1.
+        """
         return self._descend(np.array(convert_array("shares", shares, _F64)) * self.total)
 
     def _descend(self, targets: Array) -> Array:
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)
 
     def path(self, share: float) -> list[tuple[int, list[float], int, float]]:
-        """The way of a draw at a share of the whole, from the root's children to a leaf.
+        """Return the path of a draw from the root to a leaf.
 
-        Of each level: the number of the group's first child there, the children's sums, which of them the draw is in, and
-        how far it is into the group.
+        Args:
+            share: the draw as a fraction of the total priority, from 0 to 1.
+
+        Returns:
+            For each level below the root: the number of the group's first child, the children's sums, the
+                chosen child, and the remaining value at the start of the level.
         """
         share = number("the share", share, least=0, most=1)
         (leaf,) = self.entries_at([share]).tolist()

@@ -1,4 +1,4 @@
-"""By what a sum tree is worked: Numba where it is (the extra `replay`), else NumPy, to the same bits."""
+"""Choice of the sum tree's implementation: Numba if installed (the extra `replay`), else NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timerl_nb.replay.prioritization import tree_numba, tree_numpy
 
 @dataclass(frozen=True)
 class Engine:
-    """The work of a sum tree; `tree_arrays` says what each does."""
+    """Implementation of the sum tree's operations; see `tree_numpy` for their meaning."""
 
     name: str
     change: Callable[[Array, Array, Array, int, int, float, Array, Array], int]
@@ -29,12 +29,12 @@ _NUMPY = Engine("numpy", tree_numpy.change, tree_numpy.descend)
 
 @functools.cache
 def _numba() -> Engine:
-    """What Numba makes of the loops: once for all processes, in our folder of caches."""
+    """Compile the loops with Numba, cached on disk for later processes."""
     numba: Any = importlib.import_module("numba")
     f, i, whole = numba.float64[::1], numba.int64[::1], numba.int64
     folder = cache_folder()
     before = numba.config.CACHE_DIR
-    # where a function is kept is settled as it is decorated; others' functions keep their own folder
+    # Numba reads the folder when it decorates a function; functions of other packages keep theirs
     numba.config.CACHE_DIR = "" if folder is None else str(folder / "numba")
     try:
         compiled: Callable[..., Any] = functools.partial(
@@ -50,19 +50,22 @@ def _numba() -> Engine:
 
 
 def engine_of(name: str | None) -> Engine:
-    """An engine by name; the best there is by default.
+    """Return the engine with this name; Numba by default if it is installed.
 
     Raises:
-        OptionError: there is none of that name, or it is not installed.
+        OptionError: the name is unknown, or Numba is not installed.
     """
     if name is None:
         name = "numba" if find_spec("numba") else "numpy"
     if name == "numpy":
         return _NUMPY
     if name != "numba":
-        raise OptionError(f"engine={name!r} is none.", hint=one_of(str(name), ["numba", "numpy"]))
+        raise OptionError(
+            f"engine={name!r} is not supported.", hint=one_of(str(name), ["numba", "numpy"])
+        )
     if find_spec("numba") is None:
         raise OptionError(
-            "Numba is not installed.", hint="pip install 'timerl-nb[replay]', or engine='numpy'."
+            "Numba is not installed.",
+            hint="run pip install 'timerl-nb[replay]', or choose engine='numpy'.",
         )
     return _numba()

@@ -1,4 +1,4 @@
-"""The levels of a sum tree, one behind the other in memory."""
+"""Memory layout of a sum tree: all levels in one array, aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from timerl_nb.base.array_conversion import Array
 
-_LINE = 8  # numbers in a line of a cache
+_LINE = 8  # numbers of 64 bits per cache line
 
 
 @dataclass(frozen=True)
 class Levels:
-    """A tree of leaves in groups: the numbers of a level are sums over the groups of the level below.
+    """Layout of a tree: each number of a level is the sum of one group of the level below.
 
     Attributes:
-        capacity: how many leaves there are.
-        fanout: how many make a group, a power of two.
+        capacity: the number of leaves.
+        fanout: the number of children per group, a power of two.
     """
 
     capacity: int
@@ -26,12 +26,14 @@ class Levels:
 
     @property
     def shift(self) -> int:
-        """By how many bits an index is shorter one level up."""
+        """The number of bits by which an index shrinks per level."""
         return self.fanout.bit_length() - 1
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Of each level, from the leaves up to the root alone; whole groups, but for the root."""
+        """The number of nodes per level, from the leaves to the root. All levels except the root have whole
+        groups.
+        """
         groups = -(-self.capacity // self.fanout)
         found = [groups * self.fanout]
         while groups > 1:
@@ -41,12 +43,12 @@ class Levels:
 
     @cached_property
     def starts(self) -> Array:
-        """Where each level begins, i64[levels + 1]; groups lie in whole lines of a cache, or together in one."""
+        """The offset of each level, i64[levels + 1]. Every level starts at a cache line."""
         lines = [-(-width // _LINE) * _LINE for width in self.widths]
         return np.cumsum([0, *lines]).astype(np.int64)
 
     def zeros(self, fill: float = 0.0) -> Array:
-        """An array for all levels, f64, that begins with a line of the cache."""
+        """Return an array for all levels, f64, aligned to a cache line."""
         count = int(self.starts[-1])
         held = np.full(count + _LINE, fill)
         skipped = -held.ctypes.data // held.itemsize % _LINE

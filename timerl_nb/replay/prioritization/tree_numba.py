@@ -1,6 +1,6 @@
-"""A sum tree's work in loops, as Numba compiles them; they make the same bits as `tree_arrays`.
+"""Sum tree operations as loops for Numba, bitwise equal to `tree_numpy`.
 
-All release the interpreter's lock. Without Numba they are not called.
+The compiled functions release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def change(
     for level in range(len(starts) - 2):
         base, above = starts[level], starts[level + 1]
         here = (above - base) >> shift
-        if here <= count:  # every group, rather than some of them twice
+        if here <= count:  # refresh every group once rather than some groups twice
             for k in range(here):
                 groups[k] = k << shift
             count = here
@@ -47,7 +47,7 @@ def change(
             low = np.inf
             for child in range(fanout):
                 low = least[at + child] if least[at + child] < low else low
-            # the first two of each pair are summed as they are read
+            # sum each pair while reading it
             width = fanout >> 1
             for child in range(width):
                 part[child] = sums[at + 2 * child] + sums[at + 2 * child + 1]
@@ -69,17 +69,21 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
     found = np.zeros(len(targets), np.int64)
     left = targets.copy()
     for level in range(len(starts) - 3, -1, -1):
-        for k in range(len(found)):  # one level of all: their misses of the cache overlap
+        for k in range(
+            len(found)
+        ):  # process one level for all targets, so that their cache misses overlap
             at = starts[level] + (found[k] << shift)
             x, ahead, before, chosen = left[k], 0.0, 0.0, 0
-            for first in range(0, fanout, width):  # so many without a branch that is guessed wrong
+            for first in range(
+                0, fanout, width
+            ):  # blocks of children without branches: a mispredicted branch costs more than the additions
                 for child in range(first, first + width):
                     ahead += sums[at + child]
                     chosen += ahead <= x
                     before = ahead if ahead <= x else before
                 if chosen < first + width:
                     break
-            if chosen == fanout:  # a rounded sum leads beyond the last child that has any
+            if chosen == fanout:  # rounding can lead past the last child with a positive sum
                 ahead = 0.0
                 for child in range(fanout):
                     if sums[at + child] > 0:

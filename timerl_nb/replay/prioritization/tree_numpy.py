@@ -1,4 +1,4 @@
-"""A sum tree's work by NumPy: level by level, all entries of a batch at once."""
+"""Sum tree operations in NumPy: level by level, for a whole batch of entries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def change(
     index: Array,
     values: Array,
 ) -> int:
-    """Give leaves their priorities, and make what lies above them anew; the last counts of one that is named twice.
+    """Set the priorities of leaves, and recompute their ancestors. If an index occurs twice, its last value
+    counts.
 
-    Returns the first place whose index is no leaf's, or whose value no priority, and changes nothing then; −1 where there is none.
+    Returns:
+        -1; or the position of the first invalid index or priority, with nothing changed.
     """
     right = (index >= 0) & (index < capacity) & (values >= 0) & (values <= most)
     if not right.all():
@@ -31,7 +33,7 @@ def change(
 
 
 def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
-    """The leaves in which these shares of the whole lie, i64[count]."""
+    """Return the leaves at these cumulative priorities, i64[count]."""
     fanout = 1 << shift
     found = np.zeros(len(targets), np.int64)
     left = targets.astype(np.float64)
@@ -39,7 +41,7 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
         part = sums[starts[level] + (found[:, None] << shift) + np.arange(fanout)]
         ahead = np.cumsum(part, axis=1)
         child = (ahead <= left[:, None]).sum(axis=1)
-        # a sum that was rounded up leads beyond the last child that has any
+        # rounding can lead past the last child with a positive sum
         last = fanout - 1 - np.argmax(part[:, ::-1] > 0, axis=1)
         child = np.where(child == fanout, last, child)
         before = np.take_along_axis(ahead, np.maximum(child - 1, 0)[:, None], axis=1)[:, 0]
@@ -49,7 +51,9 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
 
 
 def _refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
-    """Make all that lies above these leaves anew, f64[levels]: sums of each two, of each two of these, and so on."""
+    """Recompute the ancestors of some leaves. Sums are pairwise: first of each two children, then of each two
+    results.
+    """
     fanout = 1 << shift
     groups = index
     for level in range(len(starts) - 2):

@@ -1,1 +1,1 @@
-"""Replay buffer: rows, n-step returns, samples, writers (003_bc3f8b946743a61e, §3)."""
+"""Replay buffer: ring of rows, n-step returns, samples and writers. Source: [PEARL] §3."""

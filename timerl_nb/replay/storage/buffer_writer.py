@@ -1,4 +1,4 @@
-"""Writers of single threads: a writer collects rows and inserts them in groups."""
+"""Buffered writers: a writer belongs to one thread, collects rows and inserts them in groups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Entries = dict[str, Array]
 
 
 class Actor:
-    """Writer of one thread into a buffer. `Replay.actor` makes it.
+    """Writer of one thread into a buffer, made by `Replay.actor`.
 
-    Staged rows are copies: the caller may write into its arrays again as soon as a call returns.
+    A writer copies staged rows, so the caller can reuse its arrays after each call.
 
     Args:
-        entries: converts rows to whole entries, which may be the caller's own arrays.
-        insert: writes entries into the buffer, which copies them.
-        stage: the number of entries that one insertion takes.
+        entries: a function that converts rows to complete entries; it may return the caller's own arrays.
+        insert: a function that writes entries into the buffer and copies them.
+        stage: the number of entries per insertion.
     """
 
     def __init__(
@@ -38,13 +38,15 @@ class Actor:
         return sum(map(_count, self._staged))
 
     def put(self, rows: Any) -> None:
-        """Add rows, as `Replay.insert` takes them.
+        """Add rows in the format of `Replay.insert`.
 
         Raises:
-            ShapeError: they are no rows of the buffer; staged entries stay.
+            ShapeError: the rows do not match the fields; staged entries remain.
         """
         made = self._entries(rows)
-        if not self._staged and _count(made) >= self._stage:  # nothing outlives this call
+        if (
+            not self._staged and _count(made) >= self._stage
+        ):  # no copy necessary: the buffer copies them in this call
             self._insert(made)
             return
         self._stage_entries(made)
@@ -54,7 +56,7 @@ class Actor:
     __call__ = put
 
     def stage(self, rows: Any) -> None:
-        """Stage rows until `taken` or `flush`, however many they are."""
+        """Stage rows without inserting any; `take_staged` or `flush` empties the stage."""
         self._stage_entries(self._entries(rows))
 
     def _stage_entries(self, entries: Mapping[str, Array]) -> None:
@@ -62,7 +64,9 @@ class Actor:
             self._staged.append({name: np.array(x) for name, x in entries.items()})
 
     def take_staged(self) -> Entries:
-        """Return the staged entries for `Replay.insert_entries`; empty without any."""
+        """Remove and return the staged entries, for `Replay.insert_entries`; an empty dictionary if there are
+        none.
+        """
         staged, self._staged = self._staged, []
         return concatenate_entries(staged)
 
@@ -79,7 +83,6 @@ class Actor:
 
 
 def concatenate_entries(parts: list[Entries]) -> Entries:
-    """Concatenate entries."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}

@@ -1,4 +1,4 @@
-"""Returns of n steps: what was seen and done, with what came of it n steps later, or at the episode's end."""
+"""n-step returns: combines n consecutive steps of an environment into one replay entry."""
 
 from __future__ import annotations
 
@@ -11,28 +11,32 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.errors import OptionError, ShapeError
 from timerl_nb.replay.storage.ring_rows import Field
 
-LATER = ("next_obs", "terminated", "truncated")  # of the last of the steps, not the first
+LATER = (
+    "next_obs",
+    "terminated",
+    "truncated",
+)  # fields of a return's last step; all others belong to its first step
 _ENDS = ("terminated", "truncated")
 
 
 class Steps:
-    """Steps of environments that have not come to their n-th yet.
+    """Incomplete n-step returns, per environment.
 
     Args:
-        fields: of a buffer's rows.
+        fields: the fields of the buffer's rows.
         count: n.
-        gamma: by which a reward is worth less, a step later.
+        gamma: the discount factor per step.
 
     Raises:
-        OptionError: the fields do not say what comes of a step.
+        OptionError: the fields lack `reward`, `next_obs` or `terminated`.
     """
 
     def __init__(self, fields: Mapping[str, Field], count: int, gamma: float) -> None:
         missing = [n for n in ("reward", "next_obs", "terminated") if n not in fields]
         if count > 1 and missing:
             raise OptionError(
-                f"returns of {count} steps need the fields {', '.join(missing)} as well.",
-                hint="reward, next_obs (what a step led to) and terminated; discount is added.",
+                f"n-step returns need the missing fields {', '.join(missing)}.",
+                hint="declare reward, next_obs (the observation after the step) and terminated. The buffer adds discount.",
             )
         self._fields = {n: f for n, f in fields.items() if n != "discount"}
         self.count, self.gamma = count, gamma
@@ -40,12 +44,12 @@ class Steps:
         self._length = self._head = np.zeros(0, np.int64)
 
     def empty_copy(self) -> Steps:
-        """The same of other environments."""
+        """Return an empty object with the same options."""
         return Steps(self._fields, self.count, self.gamma)
 
     @property
     def names(self) -> Sequence[str]:
-        """What rows must have."""
+        """The required fields of the rows."""
         return list(self._fields)
 
     @property
@@ -53,22 +57,22 @@ class Steps:
         return len(self._length)
 
     def take_completed(self, rows: Mapping[str, Array]) -> list[dict[str, Array]]:
-        """The entries that are whole after one more step of each environment, in their order.
+        """Add one step of each environment, and return the entries that it completes, in order.
 
         Args:
-            rows: [envs, …] by field; also where they are no fields `truncated`, and `valid`, which is False where
-                there is no step.
+            rows: [envs, …] by field. May also contain `truncated`, and `valid`: False for an environment
+                without a step.
 
         Raises:
-            ShapeError: there are more or fewer environments than before.
+            ShapeError: the number of environments changed.
         """
         envs = len(next(iter(rows.values())))
         if not self.envs:
             self._begin(envs)
         if envs != self.envs:
             raise ShapeError(
-                f"rows are of {envs} environments, those before were of {self.envs}.",
-                hint="returns of several steps need a row of each environment for every step.",
+                f"rows of {envs} environments follow rows of {self.envs} environments.",
+                hint="pass one row per environment in every step: n-step returns need all of them.",
             )
         valid = np.asarray(rows.get("valid", np.ones(envs, bool)))
         stepped = np.flatnonzero(valid)
@@ -89,7 +93,7 @@ class Steps:
         self._length, self._head = np.zeros(envs, np.int64), np.zeros(envs, np.int64)
 
     def _oldest(self, envs: Array) -> dict[str, Array]:
-        """The entries that begin at the oldest steps of some environments, which let go of these."""
+        """Return the entries that begin at the oldest steps of some environments, and drop these steps."""
         head, length = self._head[envs], self._length[envs]
         last = (head + length - 1) % self.count
         found = {n: x[envs, last if n in LATER else head].copy() for n, x in self._held.items()}
@@ -105,17 +109,17 @@ class Steps:
         return found
 
     def state(self) -> dict[str, Array]:
-        """What is held, by name."""
+        """Return all incomplete returns as arrays by name."""
         kept = {f"held {n}": x for n, x in self._held.items()}
         return {**kept, "held length": self._length, "held head": self._head}
 
     def held_in(self, state: Mapping[str, Any]) -> int:
-        """Of how many steps the returns are that `state` has said; as here where it holds none."""
+        """Return the n of the returns in `state`, or this object's n if `state` has none."""
         held = state.get("held reward")
         return self.count if held is None else held.shape[1]
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Hold what `state` has said; nothing where that is not there, as of a buffer that had no row yet."""
+        """Load the arrays returned by `state`; a buffer without rows has none."""
         self._begin(len(state.get("held length", ())))
         if not self.envs:
             self._held = {}

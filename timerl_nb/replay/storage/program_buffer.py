@@ -1,4 +1,4 @@
-"""A buffer that a program uses: a resource on the host, with three functions in the order in which they are written."""
+"""Replay buffer inside a program: a host resource with the user-defined functions insert, sample and update."""
 
 from __future__ import annotations
 
@@ -17,18 +17,30 @@ from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.storage.ring_rows import fields_of
 from timerl_nb.replay.storage.sample import Sample, Ticket
 
-_NONE = 2**64 - 1  # a ticket's word where nothing was drawn
+_NONE = 2**64 - 1  # serial number in tickets of empty samples
 
 
 class InProgram:
-    """A buffer of a program's run, made anew for each by its seed.
+    """Replay buffer of a program (`trl.replay.InProgram`). Each run creates a new one from the run's seed.
 
-    Its functions run in the order in which they are written, in each turn of the loops around them. A run that is saved
-    saves the buffer, too.
+    Inside a loop, insert, sample and update run once per iteration, in the order of their calls in the
+    program. A checkpoint of a run contains the buffer.
 
     Args:
-        capacity, fields, options: of `trl.Replay`; the seed is the run's.
-        least: as long as there are fewer rows what is drawn is zeros, with weights of 0.
+        capacity, fields, options: as in `trl.Replay`, without `seed`.
+        least: the number of rows required for sampling. With fewer rows `sample` returns zeros with weights
+            of 0.
+
+    Raises:
+        OptionError: `seed` is passed, or another option is invalid.
+
+    Example:
+        >>> memory = trl.replay.InProgram(100, {"x": ((), "f32")})
+        >>> x = trl.random.normal((8,), domain=(i,))
+        >>> memory.insert({"x": x})
+        >>> sample = memory.sample(4, domain=(i,))
+        >>> sample["x"].shape
+        (4,)
     """
 
     def __init__(
@@ -40,8 +52,11 @@ class InProgram:
         **options: Any,
     ) -> None:
         if "seed" in options:
-            raise OptionError("the seed of a program's buffer is that of its run.")
-        like = Replay(1, fields, **options)  # refuses here what it would refuse in the run
+            raise OptionError(
+                "InProgram() takes no seed: it uses the seed of the run.",
+                hint="pass the seed to program.execute(seed=…).",
+            )
+        like = Replay(1, fields, **options)  # reports errors in the arguments before the run
         self._fields, self._given = like.fields, list(fields_of(fields))
         self._least = integer("least", least, least=1)
 
@@ -51,16 +66,21 @@ class InProgram:
         self._resource = Resource(make, name="replay")
 
     def insert(self, rows: Mapping[str, RecurrentTensor]) -> None:
-        """Write rows, [count, …] by field; with returns of several steps one of each environment.
+        """Insert rows.
+
+        Args:
+            rows: recurrent tensors [count, …] by field. With n-step returns, `count` is the number of
+                environments.
 
         Raises:
-            ShapeError: a field is missing, or there is another.
+            ShapeError: a field is missing or unknown.
         """
         names = [*self._given, *(n for n in ("truncated", "valid") if n in rows)]
         names = list(dict.fromkeys(names))
         if sorted(names) != sorted(rows):
             raise ShapeError(
-                f"rows have {', '.join(rows)}, and the buffer's {', '.join(self._given)}.",
+                f"the rows have the fields {', '.join(rows)}, the buffer has {', '.join(self._given)}.",
+                hint="pass exactly the buffer's fields.",
             )
 
         def insert(held: _RunBuffer, at: object, *arrays: Array) -> None:
@@ -69,13 +89,16 @@ class InProgram:
         udf(insert, *(rows[n] for n in names), out=[], resource=self._resource, name="insert")
 
     def sample(self, count: int, beta: float = 0.4, *, domain: Sequence[Any] = ()) -> Sample:
-        """Draw entries at every point of some dimensions: a sample of recurrent tensors.
+        """Draw rows at every point of some dimensions.
 
-        Its index is i32, its probability f32, and its ticket u32[count, 2]. Weights are 0 where there were too few rows.
+        Weights are 0 while the buffer has fewer than `least` rows.
 
         Args:
-            count, beta: as of `trl.Replay.sample`.
+            count, beta: as in `trl.Replay.sample`.
             domain: the dimensions, such as `(i,)`.
+
+        Returns:
+            A sample of recurrent tensors. `index` is i32, `probability` f32, and `ticket` u32[count, 2].
         """
         many, by = integer("the number of entries", count, least=1), number("beta", beta, least=0)
         fields, least = self._fields, self._least
@@ -100,7 +123,7 @@ class InProgram:
         return Sample(dict(zip(fields, rows, strict=True)), index, weight, chance, ticket)
 
     def update(self, ticket: RecurrentTensor, errors: RecurrentTensor) -> None:
-        """Say how wrong entries were, [count]; those that were overwritten since are left alone."""
+        """Set the priorities of sampled rows from their TD errors, [count]; overwritten rows are skipped."""
 
         def update(held: _RunBuffer, at: object, words: Array, given: Array) -> None:
             serial = _serial(words)
@@ -111,7 +134,7 @@ class InProgram:
 
 
 class _RunBuffer:
-    """What a run holds."""
+    """Buffer of one run."""
 
     def __init__(self, buffer: Replay) -> None:
         self.buffer = buffer
@@ -127,7 +150,7 @@ class _RunBuffer:
 
 
 def _words(serial: Array) -> Array:
-    """Numbers of 64 bits as two words each, since backends have narrower ones."""
+    """Split numbers of 64 bits into two words each, since some backends have only 32-bit integers."""
     return np.stack([serial & 0xFFFFFFFF, serial >> np.uint64(32)], 1).astype(np.uint32)
 
 

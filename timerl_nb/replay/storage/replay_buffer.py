@@ -1,4 +1,4 @@
-"""The buffer that torch and NumPy users take by itself (`trl.Replay`; 003_bc3f8b946743a61e, §3 and §4.1)."""
+"""Replay buffer for NumPy, PyTorch and JAX programs (`trl.Replay`). Source: [PEARL] §3 and §4.1."""
 
 from __future__ import annotations
 
@@ -33,35 +33,49 @@ _WEIGHTS = ("buffer", "batch")
 _F64 = np.dtype(np.float64)
 _FORMAT = "timerl-nb replay 1"
 _RESERVED = {
-    "valid": "rows with a false `valid` are no steps, and are left out",
-    "discount": "`Replay(n_step=…)` adds the discount of the value after n steps under this name",
+    "valid": "the buffer skips rows with a false `valid`",
+    "discount": "`Replay(n_step=…)` stores the discount factor of the bootstrap value under this name",
 }
 
 
 class Replay:
-    """Rows that were collected, of which some are drawn again; the oldest give way to new ones.
+    """Replay buffer: a ring of rows with uniform or prioritised sampling.
 
-    One thread at a time changes it: others wait.
+    A new row overwrites the oldest one when the buffer is full. All methods are safe to call from several
+    threads; a lock serialises them.
 
     Args:
-        capacity: how many rows.
-        fields: of a row: `{"obs": ((4,), "f32"), "action": ((), "i32"), …}`.
-        priority: `trl.replay.Proportional()`, or None to draw all alike.
-        weights: against what a weight is measured: "buffer", the entry of all that is drawn least often, or
-            "batch", that of those drawn.
-        n_step: the number of steps of a return; 1 leaves rows as they are. `reward` is then the discounted
-            sum, `next_obs`, `terminated` and `truncated` are those of the last step, and `discount` is the factor of
-            a value there. Returns stop at the end of an episode. `reward` and `discount` are float32 where
-            the rewards that are inserted are integers or booleans.
-        gamma: by which a reward is worth less, a step later.
-        seed: of what is drawn.
-        fanout, engine: of the tree (`trl.replay.SumTree`).
-        above: more bytes of rows lie in files, memory-mapped, in `folder`.
-        folder: one buffer at a time has its rows in it. The default is a temporary one, which is removed with the buffer.
+        capacity: the maximal number of rows.
+        fields: shape and element type of each field of a row, such as `{"obs": ((4,), "f32"), "action": ((),
+            "i32")}`.
+        priority: `trl.replay.Proportional()` for prioritised sampling, None for uniform sampling.
+        weights: normalisation of the importance-sampling weights. "buffer" divides by the greatest weight of
+            the whole buffer, "batch" by the greatest weight of the sample.
+        n_step: the number n of steps of a return; 1 stores rows unchanged. For n > 1 the field `reward` holds
+            the discounted sum of n rewards, `next_obs`, `terminated` and `truncated` belong to the last of
+            the n steps, and an added field `discount` holds the factor of the bootstrap value. A return ends
+            early at the end of an episode. Rewards of integer or boolean type are stored as float32.
+        gamma: the discount factor per step.
+        seed: the seed of sampling.
+        fanout, engine: options of the sum tree, see `trl.replay.SumTree`.
+        above: size in bytes above which the rows are stored in memory-mapped files.
+        folder: the folder of these files. Only one buffer at a time can use a folder. By default the files
+            are in a temporary folder, which is deleted with the buffer.
 
     Raises:
-        OptionError, ShapeError: an argument is of another kind.
-        ExecutionError: another buffer has its rows in the folder, or it cannot be written to.
+        OptionError, ShapeError: an argument has the wrong type or value.
+        ExecutionError: another buffer uses the folder, or the folder is not writable.
+
+    Example:
+        >>> fields = {"obs": ((2,), "f32"), "reward": ((), "f32")}
+        >>> buffer = trl.Replay(100, fields, priority=trl.replay.Proportional())
+        >>> buffer.insert({"obs": np.zeros((3, 2)), "reward": np.ones(3)})
+        3
+        >>> sample = buffer.sample(8)
+        >>> sample["obs"].shape
+        (8, 2)
+        >>> buffer.update(sample.ticket, errors=np.ones(8))
+        0
     """
 
     @explain_call_errors
@@ -82,17 +96,20 @@ class Replay:
     ) -> None:
         self.capacity = integer("the capacity", capacity, least=1)
         if weights not in _WEIGHTS:
-            raise OptionError(f"weights={weights!r} is none.", hint=one_of(str(weights), _WEIGHTS))
+            raise OptionError(
+                f"weights={weights!r} is not supported.", hint=one_of(str(weights), _WEIGHTS)
+            )
         if priority is not None and not isinstance(priority, Proportional):
             raise OptionError(
-                f"{priority!r} is no priority.", hint="trl.replay.Proportional(alpha=0.6), or None."
+                f"{priority!r} is not a priority function.",
+                hint="trl.replay.Proportional(alpha=0.6), or None.",
             )
         known = fields_of(fields)
         _check_names(known)
         count = integer("n_step", n_step, least=1)
         by = number("gamma", gamma, least=0, most=1)
         if count > 1 and "reward" in known and known["reward"].dtype.kind in "biu":
-            # returns have fractions, also of integer rewards
+            # n-step returns of integer rewards have fractions
             known["reward"] = Field(known["reward"].shape, np.dtype(np.float32))
         self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
@@ -103,95 +120,138 @@ class Replay:
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
-        # of a copy without a common folder
+        # arguments of a copy; a copy does not share the folder
         self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
-        self._claimed_by: tuple[int, object] | None = None  # a process, and its training run
+        self._claimed_by: tuple[int, object] | None = None  # process id and training run
         self.inserted = 0
         self.dropped = 0
         self._greatest = 1.0
-        self._first_of = np.nan, 0.0  # a greatest error, and the priority that it makes
+        self._first_of = np.nan, 0.0  # the greatest error and its priority
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return min(self.inserted, self.capacity)
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """Of a row, by name."""
+        """The fields of a row, by name."""
         return self._rows.fields
 
     @property
     def nbytes(self) -> int:
-        """Of all rows that there can be."""
+        """The size of a full buffer's rows in bytes."""
         return self._rows.nbytes
 
     @property
     def tree(self) -> SumTree:
-        """Its priorities.
+        """The sum tree of the priorities.
 
         Raises:
-            OptionError: all are drawn alike.
+            OptionError: the buffer samples uniformly.
         """
         if self._tree is None:
             raise OptionError(
-                "entries have no priorities.", hint="Replay(…, priority=trl.replay.Proportional())."
+                "the buffer has no priorities: it samples uniformly.",
+                hint="Replay(…, priority=trl.replay.Proportional()).",
             )
         return self._tree
 
     # --- writing ---------------------------------------------------------------------------------
 
     def insert(self, rows: Mapping[str, Any] | Batch, errors: Any = None) -> int:
-        """Write rows in the place of the oldest.
+        """Insert rows; they overwrite the oldest rows of a full buffer.
 
         Args:
-            rows: arrays [count, …] by field, or [steps, envs, …]; or a batch of `trl.collect`. With returns of n steps
-                [count, …] is one step of `count` environments.
-            errors: by which they are drawn at first, [count]; by default the greatest that there was. Where rows
-                are returns of several steps, none can be given.
+            rows: a mapping from field to an array [count, …] or [steps, envs, …], or a batch of
+                `trl.collect`. With n-step returns, [count, …] is one step of `count` environments.
+            errors: the TD errors that set the first priorities, [count]. By default a new row gets the
+                greatest error so far. Not available with n-step returns.
 
-        Returns how many entries there are more; of returns of n steps those that are whole now.
+        Returns:
+            The number of inserted rows. With n-step returns, the number of returns completed by these steps.
 
         Raises:
-            ShapeError: they are no rows of the buffer; nothing is written then.
+            OptionError: `errors` are passed to a buffer of n-step returns.
+            ShapeError: an array does not match the fields; nothing is written.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"obs": ((2,), "f32"), "reward": ((), "f32")})
+            >>> buffer.insert({"obs": np.zeros((3, 2)), "reward": np.ones(3)})
+            3
+            >>> len(buffer)
+            3
         """
         if self._steps is not None and errors is not None:
-            raise OptionError("returns of several steps begin with the greatest error there was.")
+            raise OptionError(
+                "insert() takes no errors in a buffer of n-step returns.",
+                hint="omit errors: a new return gets the greatest error so far.",
+            )
         with self._lock:
             return self._insert(self._entries(rows, self._steps), errors)
 
     def actor(self, stage: int = 1) -> Actor:
-        """A writer for one thread: its returns of several steps are its own, and its rows wait until there are `stage`.
+        """Return a writer for one thread, which inserts rows in groups.
 
-        `with buffer.actor(64) as put:` writes by `put(rows)`; what waits is inserted at the end.
+        Each writer has its own incomplete n-step returns, so several threads can write without mixing their
+        environments.
+
+        Args:
+            stage: the number of rows that the writer collects before it inserts them.
+
+        Returns:
+            A function `put(rows)`, also a context manager. Leaving its block inserts the remaining rows.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> with buffer.actor(stage=4) as put:
+            ...     for k in range(6):
+            ...         put({"reward": np.full(1, k)})
+            >>> len(buffer)
+            6
         """
         steps = None if self._steps is None else self._steps.empty_copy()
         least = integer("stage", stage, least=1)
         return Actor(lambda rows: self._entries(rows, steps), self.insert_entries, least)
 
     def insert_entries(self, entries: Mapping[str, Array]) -> int:
-        """Write what actors have staged (`Actor.take_staged`): whole entries, with `discount` where returns are of several steps."""
+        """Insert rows that writers have staged.
+
+        Args:
+            entries: the result of `take_staged()` of a writer: an array [count, …] per field, including
+                `discount` for n-step returns.
+
+        Returns:
+            The number of inserted rows.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> writer = buffer.actor(stage=64)
+            >>> writer.stage({"reward": np.ones(3)})
+            >>> buffer.insert_entries(writer.take_staged())
+            3
+        """
         if not self._rows.plain(entries):
             entries = _flat(self._rows.convert_rows(entries, list(self.fields)), list(self.fields))
         with self._lock:
             return self._insert(entries)
 
     def _entries(self, rows: Mapping[str, Any] | Batch, steps: Steps | None) -> dict[str, Array]:
-        """The whole entries that rows make, [count, …] by field.
+        """Convert rows to complete entries, [count, …] per field.
 
         Raises:
-            ShapeError: they are no rows of the buffer.
+            ShapeError: the rows do not match the buffer's fields.
         """
         if steps is None and type(rows) is dict and self._rows.plain(rows):
             return rows
         given = _rows_of(rows) if isinstance(rows, Batch) else rows
         if not isinstance(given, Mapping):
             raise ShapeError(
-                f"rows are arrays by field, not {type(rows).__name__}.",
-                hint=f"the fields are {', '.join(self.fields)}.",
+                f"rows are not a mapping of arrays by field: got {type(rows).__name__}.",
+                hint=f"pass a mapping with the fields {', '.join(self.fields)}.",
             )
         names = list(self.fields) if steps is None else list(steps.names)
         flags = [n for n in ("truncated", "valid") if n in given and n not in names]
@@ -199,7 +259,7 @@ class Replay:
         unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
         if unknown:
             raise ShapeError(
-                f"the buffer has no {', '.join(map(str, unknown))}.",
+                f"the buffer has no field {', '.join(map(str, unknown))}.",
                 hint=f"its fields are {', '.join(names)}.",
             )
         if steps is None:
@@ -214,30 +274,33 @@ class Replay:
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
         count = len(next(iter(rows.values())))
         priorities, greatest = self._first_priorities(count, errors)
-        skipped = max(count - self.capacity, 0)  # they would be overwritten at once
+        skipped = max(count - self.capacity, 0)  # later rows of the same call would overwrite these
         if skipped:
             rows = {n: x[skipped:] for n, x in rows.items()}
             priorities = priorities[skipped:]
         start = (self.inserted + skipped) % self.capacity
         if self._tree is not None:
-            self._tree.insert(start, priorities)  # refuses; nothing is changed before
+            self._tree.insert(start, priorities)  # raises before anything has changed
             self._greatest = max(self._greatest, greatest)
         self._rows.write(start, rows)
         self.inserted += count
         return count
 
     def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
-        """Of new rows, and the greatest of their errors."""
+        """Return the priorities of new rows, and the greatest of their errors."""
         if errors is None:
             return np.full(count, self._initial_priority), 0.0
         given = convert_array("the errors", errors, _F64)
         if given.shape != (count,):
-            raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
+            raise ShapeError(
+                f"errors of the shape {list(given.shape)} do not match {count} rows.",
+                hint=f"pass one error per row: an array of the shape [{count}].",
+            )
         return (given, 0.0) if self.priority is None else self.priority.from_errors(given)
 
     @property
     def _initial_priority(self) -> float:
-        """The priority of an entry that nobody has learnt from."""
+        """The priority of a row without an error."""
         of, known = self._greatest, self._first_of
         if known[0] != of:
             made = (
@@ -249,50 +312,91 @@ class Replay:
         return known[1]
 
     def claim(self, run: object) -> None:
-        """Keep other training runs from this buffer until `release`.
+        """Reserve this buffer for one training run until `release`.
 
         Args:
-            run: any object that is this run's own.
+            run: an object that identifies the run.
 
         Raises:
-            ExecutionError: a training run has it.
+            ExecutionError: another training run has reserved the buffer.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> run = object()
+            >>> buffer.claim(run)
+            >>> buffer.release(run)
         """
         with self._lock:
             if self._claimed_by is not None and self._claimed_by[0] == os.getpid():
                 raise ExecutionError(
-                    "another training run inserts into this buffer.",
-                    hint="stop that run, or give this one a buffer of its own.",
+                    "another training run uses this buffer.",
+                    hint="stop that run, or create another buffer for this one.",
                 )
             self._claimed_by = os.getpid(), run
 
     def release(self, run: object) -> None:
-        """Let another training run have this buffer, if this one has it."""
+        """End the reservation of a training run; no effect for other runs.
+
+        Args:
+            run: the object that was passed to `claim`.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> run = object()
+            >>> buffer.claim(run)
+            >>> buffer.release(run)
+        """
         if self._claimed_by is not None and self._claimed_by[1] is run:
             self._claimed_by = None
 
     # --- reading ---------------------------------------------------------------------------------
 
     def sample(self, count: int, beta: float = 0.4) -> Sample:
-        """Draw entries, with those drawn twice that chance draws twice.
+        """Draw rows with replacement.
 
         Args:
-            count: how many.
-            beta: how far `weight` makes up for priorities: 1 wholly, 0 not at all.
+            count: the number of rows.
+            beta: the exponent of the importance-sampling weights: 1 corrects the bias of prioritised sampling
+                completely, 0 not at all.
+
+        Returns:
+            Copies of the rows with indices, weights, probabilities, and a ticket for `update`.
 
         Raises:
-            ExecutionError: there are none, or all their priorities are zero.
+            ExecutionError: the buffer is empty, or all priorities are zero.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"obs": ((2,), "f32")})
+            >>> buffer.insert({"obs": np.zeros((3, 2))})
+            3
+            >>> buffer.sample(8)["obs"].shape
+            (8, 2)
         """
         with self._lock:
             index, weight, chance, serial = self._draw(count, beta)
             return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
 
     def sample_in_parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
-        """The same entries as `sample` draws, in so many parts whose rows are gathered as they are asked for.
+        """Draw the same rows as `sample`, as an iterator over parts.
 
-        Where rows are written between two parts, the later one has what lies there then; its ticket is of what was drawn.
+        The rows of a part are copied when the iterator reaches it, so a learner can start with the first
+        part. Rows inserted meanwhile can appear in a later part; its ticket still names the rows that were
+        drawn.
+
+        Args:
+            count, beta: as in `sample`.
+            chunks: the number of parts.
 
         Raises:
-            ExecutionError: as `sample`, at once.
+            ExecutionError: the buffer is empty, or all priorities are zero. Raised by the call, not by the
+                iterator.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> buffer.insert({"reward": np.ones(3)})
+            3
+            >>> [len(part) for part in buffer.sample_in_parts(10, chunks=3)]
+            [3, 3, 4]
         """
         many = integer("the number of parts", chunks, least=1)
         with self._lock:
@@ -310,7 +414,7 @@ class Replay:
         return (gather_part(a, b) for a, b in pairwise(ends) if a < b)
 
     def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
-        """Indices, weights, probabilities and serial numbers of entries."""
+        """Draw rows: return their indices, weights, probabilities and serial numbers."""
         count, size = integer("the number of entries", count, least=1), len(self)
         beta = number("beta", beta, least=0)
         if not size:
@@ -330,41 +434,66 @@ class Replay:
         return index, weight.astype(np.float32), p / tree.total, self._serial(index)
 
     def ticket(self, serial: Array) -> Ticket:
-        """Return the ticket of rows of this epoch and those before it, by their serial numbers, i64[count]."""
+        """Return the ticket of rows that are in the buffer.
+
+        Args:
+            serial: the serial numbers of the rows, i64[count]: the number of rows inserted before each.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> buffer.insert({"reward": np.ones(3)})
+            3
+            >>> buffer.ticket(np.array([0, 2]))
+            Ticket(2 entries)
+        """
         return Ticket(self._name, np.array(indices("serial numbers", serial)), self._epochs)
 
     def _serial(self, index: Array) -> Array:
-        """The how many-th row of all that is which lies at each place."""
-        start = self.inserted % self.capacity  # from here on entries are of the turn before
+        """Return the serial numbers of the rows in some slots."""
+        start = (
+            self.inserted % self.capacity
+        )  # slots from here on hold rows of the previous lap of the ring
         turn = self.inserted - start
         return index + np.where(index < start, turn, turn - self.capacity)
 
     def update(self, ticket: Ticket, errors: Any) -> int:
-        """Set the priorities of a sample's entries by their errors.
+        """Set the priorities of sampled rows from their TD errors.
 
-        Rows that were overwritten since, or undone by `load`, are left alone and counted in `dropped`.
+        The buffer skips rows that were overwritten since, or removed by `load`, and adds their number to
+        `dropped`.
 
         Args:
-            ticket: of the sample.
-            errors: [count], of any sign; of NumPy, PyTorch or JAX.
+            ticket: the ticket of the sample.
+            errors: the TD errors, [count]; their sign has no effect. Arrays of NumPy, PyTorch or JAX.
 
         Returns:
             The number of skipped rows.
 
         Raises:
-            OptionError: the ticket is another buffer's or names rows that were never inserted, or entries have
-                no priorities.
-            ShapeError: an error is NaN or infinite; nothing is changed.
+            OptionError: the ticket belongs to another buffer or names rows that were never inserted, or the
+                buffer samples uniformly.
+            ShapeError: an error is NaN or infinite; nothing changes.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")}, priority=trl.replay.Proportional())
+            >>> buffer.insert({"reward": np.ones(3)})
+            3
+            >>> sample = buffer.sample(4)
+            >>> buffer.update(sample.ticket, errors=[0.5, 1.0, 0.1, 2.0])
+            0
         """
         tree = self.tree
         if not isinstance(ticket, Ticket) or ticket.buffer != self._name:
             raise OptionError(
-                "this is no ticket of this buffer.",
-                hint="sample(…).ticket, or what was saved with it.",
+                "the ticket does not belong to this buffer.",
+                hint="pass sample(…).ticket of this buffer.",
             )
         given = convert_array("the errors", errors, _F64).reshape(-1)
         if len(given) != len(ticket):
-            raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
+            raise ShapeError(
+                f"{len(given)} errors do not match the {len(ticket)} rows of the ticket.",
+                hint="pass one error per sampled row.",
+            )
         with self._lock:
             assert self.priority is not None
             priorities, greatest = self.priority.from_errors(given)
@@ -382,75 +511,118 @@ class Replay:
             return gone
 
     def _shared_serial_range(self, ticket: Ticket, least: int, most: int) -> tuple[int, int]:
-        """Return the range of serial numbers that name the same rows for a ticket and for this buffer.
+        """Return the range of serial numbers that name the same rows in a ticket and in this buffer.
 
         Args:
-            least, most: of the ticket's serial numbers.
+            least, most: the smallest and the greatest serial number of the ticket.
 
         Raises:
-            OptionError: the ticket names rows never inserted.
+            OptionError: the ticket names rows that were never inserted.
         """
         own, theirs = self._epochs, ticket.epochs
         is_same = own is theirs or own == theirs
         if least < 0 or (is_same and most >= self.inserted):
             wrong = int(least if least < 0 else most)
             raise OptionError(
-                f"the ticket names row {wrong:,}, and {self.inserted:,} rows were ever inserted.",
-                hint="update takes sample(…).ticket as it is.",
+                f"the ticket names row {wrong:,}, but only {self.inserted:,} rows have been inserted.",
+                hint="pass sample(…).ticket unchanged.",
             )
         first = self.inserted - self.capacity
         if is_same:
             return first, self.inserted
         last = max((k for k, one in enumerate(own) if one in theirs), default=-1)
-        if last < 0:  # all rows of that time were overwritten before the last load
+        if last < 0:  # the last load replaced all rows that the ticket can name
             return first, 0
         later = own[last + 1 :][:1] + theirs[theirs.index(own[last]) + 1 :][:1]
         return first, min((one.start for one in later), default=self.inserted)
 
-    # --- keeping ---------------------------------------------------------------------------------
+    # --- saving ----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to a file, whole or not at all: what is drawn after `load` is what would be drawn here.
+        """Save the buffer to a file, with priorities, incomplete returns and the state of the random generator.
+
+        The file is replaced atomically. A buffer that loads it draws the same samples as this one.
+
+        Args:
+            path: the file; missing folders are created.
 
         Raises:
-            ExecutionError: it cannot be written; what was there stays.
+            ExecutionError: the file cannot be written; an older file remains.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> buffer.insert({"reward": np.ones(3)})
+            3
+            >>> buffer.save("buffer.safetensors")
+            >>> other = trl.Replay(100, {"reward": ((), "f32")})
+            >>> other.load("buffer.safetensors")
+            >>> len(other)
+            3
         """
         with self._lock:
             arrays, about = self._content()
             content = safetensors_of(arrays, {"format": _FORMAT, "buffer": json.dumps(about)})
         with explain_os_errors(
             f"the buffer cannot be saved to {path}",
-            hint="choose a folder with space left. What was saved last is whole.",
+            hint="choose a writable folder with free space. The previous file is intact.",
         ):
             user_path(path).parent.mkdir(parents=True, exist_ok=True)
             write_whole(user_path(path), content)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Load a saved buffer of the same capacity, fields and options; tickets of its rows are valid then.
+        """Load a saved buffer, including tickets: those of the saved buffer's samples become valid here.
+
+        Args:
+            path: a file written by `save`, of a buffer with the same capacity, fields and options.
 
         Raises:
-            ExecutionError: the file is damaged, or the buffer differs; nothing is changed.
+            ExecutionError: the file is damaged, or the capacity, fields or options differ; nothing changes.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> buffer.save("buffer.safetensors")
+            >>> buffer.load("buffer.safetensors")
         """
         arrays, said = load_with_metadata(user_path(path))
         if said.get("format") != _FORMAT:
-            raise ExecutionError(f"{path} is not a saved buffer.", hint="Replay.save writes one.")
+            raise ExecutionError(
+                f"{path} is not a saved buffer.", hint="pass a file written by Replay.save."
+            )
         self._take_over(arrays, said.get("buffer"), str(path))
 
     def state(self) -> dict[str, Array]:
-        """Return the buffer as arrays by name, for a file with other things in it."""
+        """Return the whole buffer as arrays by name, to be stored in another file.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> sorted(buffer.state())
+            ['about', 'row reward']
+        """
         with self._lock:
             arrays, about = self._content()
             arrays = {name: x.copy() for name, x in arrays.items()}
         return {**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Load a buffer from its `state`, as `load` does from a file."""
+        """Load the arrays returned by `state`.
+
+        Args:
+            state: arrays by name.
+
+        Raises:
+            ExecutionError: the capacity, fields or options differ; nothing changes.
+
+        Example:
+            >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+            >>> other = trl.Replay(100, {"reward": ((), "f32")})
+            >>> other.restore(buffer.state())
+        """
         arrays = {n: np.asarray(x) for n, x in state.items()}
         about = arrays.pop("about", np.zeros(0)).astype(np.uint8).tobytes()
         self._take_over(arrays, about, "the state")
 
     def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return views of all arrays and a description; the lock is held."""
+        """Return views of all arrays and a description. The caller holds the lock."""
         size = len(self)
         arrays = {f"row {n}": x for n, x in self._rows.first_rows(size).items()}
         if self._tree is not None:
@@ -470,7 +642,7 @@ class Replay:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """The options for rows, priorities and weights."""
+        """The options that determine the meaning of stored rows and priorities."""
         priority, steps = self.priority, self._steps
         return {
             "alpha": None if priority is None else priority.alpha,
@@ -481,14 +653,14 @@ class Replay:
         }
 
     def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
-        """Load saved arrays with their description, a JSON text; everything is checked before anything changes."""
+        """Load saved arrays and their description, a JSON text. All checks precede the first change."""
         tree, steps = self._tree, None if self._steps is None else self._steps.empty_copy()
         rows, values = _arrays_with_prefix(arrays, "row "), np.zeros(self.capacity)
         random = np.random.PCG64()
         try:
             about: Any = json.loads(text)
             if not isinstance(about, dict):
-                raise ValueError("its description is no mapping")
+                raise ValueError("its description is not a mapping")
             self._check_alike(arrays, about, where)
             size = min(about["inserted"], self.capacity)
             if {len(x) for x in rows.values()} != {size}:
@@ -504,7 +676,7 @@ class Replay:
         except (KeyError, TypeError, ValueError, ShapeError) as error:
             why = error.what if isinstance(error, ShapeError) else f"{error}."
             raise ExecutionError(
-                f"{where} is damaged: {why}", hint="load another one; nothing was changed."
+                f"{where} is damaged: {why}", hint="load another one. Nothing has changed."
             ) from None
         with self._lock:
             self._rows.write(0, rows)
@@ -518,14 +690,14 @@ class Replay:
     def _check_alike(
         self, arrays: Mapping[str, Array], about: Mapping[str, Any], where: str
     ) -> None:
-        """Refuse rows of another buffer: of other fields, or with other meanings of priorities and returns.
+        """Check that saved rows have this buffer's capacity, fields and options.
 
         Raises:
-            ExecutionError: the saved buffer has another capacity, or other fields or options.
+            ExecutionError: one of them differs.
         """
         own = self._options
         options = about.get("options")
-        if options is None:  # a file of an earlier version, described by its arrays
+        if options is None:  # files of earlier versions: derive the options from the arrays
             options = dict(own)
             if ("priority" in arrays) != (self._tree is not None):
                 options["alpha"] = "none" if self._tree is not None else "some"
@@ -544,13 +716,15 @@ class Replay:
         differs = [n for n in there | here if there.get(n) != here.get(n)]
         if differs:
             raise ExecutionError(
-                f"{where} is of another buffer: {', '.join(differs)} differ{'s' * (len(differs) == 1)}.",
-                evidence=[f"{n}: {there.get(n)} there, {here.get(n)} here" for n in differs[:20]],
-                hint="make a buffer of the same capacity, fields and options, and load it there.",
+                f"{where} does not match this buffer: {', '.join(differs)} differ{'s' * (len(differs) == 1)}.",
+                evidence=[
+                    f"{n}: {there.get(n)} in the file, {here.get(n)} here" for n in differs[:20]
+                ],
+                hint="create a buffer with the same capacity, fields and options, and load into it.",
             )
 
     def _epochs_after(self, about: Mapping[str, Any]) -> tuple[Epoch, ...]:
-        """Return the epochs after a load: a new one, and saved ones with remaining rows."""
+        """Return the epochs after a load: the saved ones with remaining rows, and a new one."""
         before = [Epoch(*one) for one in about.get("epochs", [[about["name"], 0]])]
         made = [*before, Epoch(secrets.token_hex(8), about["inserted"])]
         first = about["inserted"] - self.capacity
@@ -563,11 +737,11 @@ class Replay:
         raise missing("a buffer", name, dir(type(self)), words)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the buffer with its rows and random state."""
+        """Copy and pickle the buffer with its rows and the state of its random generator."""
         arguments = {**self._arguments, "priority": self.priority}
         if self._tree is not None:
             arguments["fanout"] = self._tree.fanout
-            if self._tree.engine == "numpy":  # the other one is not installed everywhere
+            if self._tree.engine == "numpy":  # Numba may be missing on the machine that unpickles
                 arguments["engine"] = "numpy"
         names = self.fields if self._steps is None else self._steps.names
         fields = {n: (self.fields[n].shape, dtype_name(self.fields[n].dtype)) for n in names}
@@ -584,14 +758,13 @@ def _restore_replay(
     arguments: Mapping[str, Any],
     state: Mapping[str, Array],
 ) -> Replay:
-    """Make the copy of a buffer."""
     made = Replay(capacity, fields, **arguments)
     made.restore(state)
     return made
 
 
 def _check_names(fields: Mapping[str, Field]) -> None:
-    """Refuse fields with reserved names.
+    """Check that no field has a reserved name.
 
     Raises:
         OptionError: a name is reserved.
@@ -599,13 +772,13 @@ def _check_names(fields: Mapping[str, Field]) -> None:
     for name, meaning in _RESERVED.items():
         if name in fields:
             raise OptionError(
-                f"a field cannot be called {name!r}: {meaning}.",
-                hint=f'give it another name, such as "my_{name}".',
+                f"the field name {name!r} is reserved: {meaning}.",
+                hint=f'choose another name, such as "my_{name}".',
             )
 
 
 def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
-    """Rows [count, …] of those [steps, envs, …] that are steps at all."""
+    """Merge the leading axes of rows [steps, envs, …] into [count, …], and drop rows with a false `valid`."""
     valid = rows.get("valid")
     flat = {n: rows[n].reshape(-1, *rows[n].shape[2:]) for n in names}
     return flat if valid is None else {n: x[valid.reshape(-1)] for n, x in flat.items()}
@@ -616,7 +789,7 @@ def _arrays_with_prefix(arrays: Mapping[str, Array], prefix: str) -> dict[str, A
 
 
 def _rows_of(batch: Batch) -> dict[str, Any]:
-    """A batch by field, with what each step led to."""
+    """Convert a batch to arrays by field, including the next observation of each step."""
     whole = batch.numpy()
     after = np.concatenate([whole.obs[1:], whole.last_obs[None]])
     ended = whole.final

@@ -1,4 +1,4 @@
-"""Rows by field, in a ring: arrays in memory, or in memory-mapped files above a size."""
+"""Ring of rows: one array per field, in memory or, above a size, in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timerl_nb.compiler.language.argument_checks import element_type, integer
 
 @dataclass(frozen=True)
 class Field:
-    """What a row has of one kind."""
+    """Shape and element type of one field of a row."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -37,22 +37,22 @@ class Field:
 
 
 def fields_of(given: Any) -> dict[str, Field]:
-    """Fields as users write them: `{"obs": ((4,), "f32"), "action": ((), "i32")}`.
+    """Parse fields as users write them: `{"obs": ((4,), "f32"), "action": ((), "i32")}`.
 
     Raises:
-        OptionError, ShapeError: they are none.
+        OptionError, ShapeError: a field is not a shape with an element type.
     """
     if not isinstance(given, Mapping) or not given:
         raise OptionError(
-            "the fields of a row are a mapping of names to shapes and element types.",
-            hint='{"obs": ((4,), "f32"), "action": ((), "i32"), "reward": ((), "f32")}.',
+            "the fields are not a mapping from names to shapes and element types.",
+            hint='write {"obs": ((4,), "f32"), "action": ((), "i32"), "reward": ((), "f32")}.',
         )
     found: dict[str, Field] = {}
     for name, one in given.items():
         if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple | list)):
             raise OptionError(
-                f"the field {name!r} is {one!r}, which is no shape with an element type.",
-                hint=f'"{name}": ((), "f32").',
+                f"the field {name!r} is {one!r}, not a pair of shape and element type.",
+                hint=f'write "{name}": ((), "f32").',
             )
         shape = tuple(integer(f"a size of {name!r}", n, least=0) for n in one[0])
         found[str(name)] = Field(shape, NUMPY[element_type(one[1])])
@@ -63,11 +63,11 @@ class Rows:
     """Rows as arrays [capacity, …], by field.
 
     Args:
-        folder: the folder of the files, in which no other rows can be meanwhile. The default is a temporary one.
-        above: the number of bytes above which rows are in files.
+        folder: the folder of the files, locked while the rows exist. By default a temporary folder.
+        above: size in bytes above which the rows are in files.
 
     Raises:
-        ExecutionError: other rows are in the folder, or it cannot be written to.
+        ExecutionError: other rows are in the folder, or the folder is not writable.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Rows:
         self.capacity, self.fields = capacity, dict(fields)
         self.nbytes = capacity * sum(f.nbytes for f in fields.values())
         place = None
-        self._lock: IO[bytes] | None = None  # of the folder; a forked process has it closed
+        self._lock: IO[bytes] | None = None  # lock of the folder; closed in a forked process
         if self.nbytes > above:
             place = user_path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
             if folder is None:
@@ -96,26 +96,26 @@ class Rows:
         if place is None:
             return np.zeros(shape, field.dtype)
         try:
-            # a name of the user's may be none of a file
+            # a field's name need not be a valid file name
             path = place / f"{list(self.fields).index(name)}.rows"
             return np.asarray(np.memmap(path, field.dtype, "w+", shape=shape))
         except OSError as error:
             raise _unwritable(place, error) from None
 
     def _check_process(self) -> None:
-        """Refuse a forked process, as its writes would change the rows of the other one.
+        """Check that this process created the files: writes of a forked process would change the parent's rows.
 
         Raises:
-            ExecutionError: another process made the files.
+            ExecutionError: another process created the files.
         """
         if self._lock is not None and self._lock.closed:
             raise ExecutionError(
-                "the rows of this buffer are in files of another process, from which this one was forked.",
-                hint="make a buffer with a folder of its own here, or send rows to that process.",
+                "the rows of this buffer are in files of the parent process.",
+                hint="create a new buffer with another folder in the forked process, or send rows to the parent.",
             )
 
     def plain(self, rows: Mapping[str, Any]) -> bool:
-        """Whether rows are arrays [count, …] of all fields, of their very types, as they mostly are."""
+        """Return whether rows are NumPy arrays [count, …] of exactly the fields and their types, the usual case."""
         if rows.keys() != self.fields.keys():
             return False
         counts = set()
@@ -130,10 +130,10 @@ class Rows:
         return len(counts) == 1
 
     def convert_rows(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
-        """Rows as arrays [steps, count, …] of the fields' types.
+        """Convert rows to arrays [steps, count, …] of the fields' types.
 
         Raises:
-            ShapeError: a field is missing, unknown, of another shape or type, or of another count.
+            ShapeError: a field is missing, or its shape, type or count differs.
         """
         wrong = [f"{n} is missing" for n in names if n not in rows]
         found: dict[str, Array] = {}
@@ -144,13 +144,11 @@ class Rows:
             lead = x.ndim - len(field.shape)
             if lead not in (1, 2) or x.shape[lead:] != field.shape:
                 wrong.append(
-                    f"{name} has the shape {list(x.shape)}, a row's is {list(field.shape)}"
+                    f"{name} has the shape {list(x.shape)}, the field has {list(field.shape)} per row"
                 )
             elif said := misfit(x, field.dtype):
                 known = f" ({said})" if said.startswith("integers") else ""
-                wrong.append(
-                    f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}{known}"
-                )
+                wrong.append(f"{name} is {x.dtype.name}, the field is {field.dtype.name}{known}")
             else:
                 x = narrow_array(name, x, field.dtype)
                 ahead[name] = x.shape[:lead]
@@ -159,14 +157,14 @@ class Rows:
             wrong.append("counts differ: " + ", ".join(f"{n} {list(s)}" for n, s in ahead.items()))
         if wrong:
             raise ShapeError(
-                f"these are no rows of this buffer, in {len(wrong)} of their fields.",
+                f"the rows do not match the buffer in {len(wrong)} of their fields.",
                 evidence=wrong[:20],
-                hint="each field is an array [count, …], or [steps, environments, …].",
+                hint="pass each field as an array [count, …] or [steps, environments, …].",
             )
         return found
 
     def write(self, start: int, rows: Mapping[str, Array]) -> None:
-        """Write rows one after the other from a place on, the first again after the last."""
+        """Write rows into consecutive slots from `start` on; slot 0 follows the last slot."""
         self._check_process()
         count = len(next(iter(rows.values())))
         split = min(count, self.capacity - start)
@@ -177,29 +175,29 @@ class Rows:
                 kept[: count - split] = x[split:]
 
     def gather(self, index: Array) -> dict[str, Array]:
-        """Copies of rows, [count, …] by field."""
+        """Return copies of the rows in some slots, [count, …] by field."""
         self._check_process()
         return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
 
     def first_rows(self, count: int) -> dict[str, Array]:
-        """The first rows as they lie there."""
+        """Return views of the first rows."""
         self._check_process()
         return {name: x[:count] for name, x in self._arrays.items()}
 
 
 def _lock_folder(place: Path) -> IO[bytes]:
-    """Make a folder and lock it.
+    """Create a folder and lock it.
 
     Raises:
-        ExecutionError: other rows are in it, or it cannot be written to.
+        ExecutionError: other rows are in it, or it is not writable.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)
         return hold(place / _LOCK)
     except BlockingIOError:
         raise ExecutionError(
-            f"another buffer has its rows in {place}.",
-            hint="give this one a folder of its own, or `del` the other buffer first.",
+            f"another buffer stores its rows in {place}.",
+            hint="choose another folder, or delete the other buffer first.",
         ) from None
     except OSError as error:
         raise _unwritable(place, error) from None
@@ -208,12 +206,12 @@ def _lock_folder(place: Path) -> IO[bytes]:
 def _unwritable(place: Path, error: OSError) -> ExecutionError:
     return ExecutionError(
         f"rows cannot be written to {place}: {error.strerror}.",
-        hint="choose a folder with space left.",
+        hint="choose a writable folder with free space.",
     )
 
 
 def _remove(place: Path, process: int) -> None:
-    """Remove a temporary folder, in its own process only."""
+    """Remove a temporary folder, except in a forked process."""
     if os.getpid() == process:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Samples of a replay buffer, and tickets for updates of their priorities."""
+"""Samples of a replay buffer, and tickets that identify their rows in later updates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 
 @dataclass(frozen=True)
 class Epoch:
-    """The time between two loads of a buffer, which begins at a number of inserted rows.
+    """Period between two loads of a buffer.
 
-    Two buffers that load the same file insert different rows under the same serial numbers; so does one
-    buffer that loads it twice. The epoch distinguishes these rows.
+    Two buffers that load the same file insert different rows under the same serial numbers, as does one
+    buffer that loads the file twice. The epoch distinguishes these rows.
+
+    Attributes:
+        name: a random identifier.
+        start: the number of rows inserted before the epoch.
     """
 
     name: str
@@ -27,12 +31,19 @@ class Epoch:
 
 @dataclass(frozen=True, repr=False)
 class Ticket:
-    """The rows of a sample, for `Replay.update` to find in the buffer.
+    """Identity of a sample's rows, for `Replay.update`.
 
     Attributes:
-        buffer: the name of their buffer, which `Replay.load` takes over.
-        serial: i64[count], the number of rows that were inserted before each.
-        epochs: those of the buffer when the sample was drawn.
+        buffer: the name of the buffer; `Replay.load` adopts the name of the saved buffer.
+        serial: i64[count], the number of rows inserted before each row.
+        epochs: the buffer's epochs at the time of the draw.
+
+    Example:
+        >>> buffer = trl.Replay(100, {"reward": ((), "f32")})
+        >>> buffer.insert({"reward": np.ones(3)})
+        3
+        >>> buffer.sample(2).ticket
+        Ticket(2 entries)
     """
 
     buffer: str
@@ -48,14 +59,22 @@ class Ticket:
 
 @dataclass(frozen=True, repr=False)
 class Sample:
-    """Entries that were drawn; copies, which stay as they are. In a program all are recurrent tensors.
+    """Rows drawn from a replay buffer: copies, or recurrent tensors inside a program.
 
     Attributes:
-        rows: by field, [count, …].
-        index: their places in the buffer, i64[count].
-        weight: by which a loss makes up for how they were drawn, f32[count].
-        probability: of each to be drawn, f64[count].
-        ticket: what `update` takes.
+        rows: an array [count, …] per field; `sample["obs"]` is `sample.rows["obs"]`.
+        index: the slots of the rows in the buffer, i64[count].
+        weight: importance-sampling weights for the loss, f32[count].
+        probability: the probability of each row per draw, f64[count].
+        ticket: the argument of `Replay.update`.
+
+    Example:
+        >>> buffer = trl.Replay(100, {"obs": ((2,), "f32")})
+        >>> buffer.insert({"obs": np.zeros((3, 2))})
+        3
+        >>> sample = buffer.sample(4)
+        >>> sample["obs"].shape, sample.weight.shape
+        ((4, 2), (4,))
     """
 
     rows: Mapping[str, Any]
@@ -65,25 +84,26 @@ class Sample:
     ticket: Any
 
     def torch(self, device: Any = None) -> Sample:
-        """As tensors of PyTorch, of the same memory.
+        """Return the sample as PyTorch tensors that share the memory.
 
         Args:
-            device: where they are to be; copied once if that is elsewhere.
+            device: the device of the tensors; another device than the CPU requires a copy.
 
         Raises:
             MissingPartError: PyTorch is not installed.
+            OptionError: the sample consists of recurrent tensors.
         """
         return self._convert_arrays(graph.make_array_converter("torch", device))
 
     def jax(self) -> Sample:
-        """As arrays of JAX, of the same memory where it takes it as it is."""
+        """Return the sample as JAX arrays, without a copy if JAX accepts the memory."""
         return self._convert_arrays(graph.make_array_converter("jax"))
 
     def _convert_arrays(self, change: Callable[[Any], Any]) -> Sample:
         if isinstance(self.weight, RecurrentTensor):
             raise OptionError(
-                "this sample is of recurrent tensors, whose values are there in a run alone.",
-                hint='ctx.output("weight", sample.weight), or trl.udf(function, sample["obs"], out=…).',
+                "the sample consists of recurrent tensors, which have values only during a run.",
+                hint='use ctx.output("weight", sample.weight), or trl.udf(function, sample["obs"], out=…).',
             )
         rows = {name: change(x) for name, x in self.rows.items()}
         return replace(
@@ -96,7 +116,7 @@ class Sample:
     def __getitem__(self, name: str) -> Any:
         if name not in self.rows:
             raise OptionError(
-                f"there is no field {name!r} in these rows.", hint=close(str(name), list(self.rows))
+                f"the sample has no field {name!r}.", hint=close(str(name), list(self.rows))
             )
         return self.rows[name]
 

@@ -1,4 +1,4 @@
-"""Parallel training from a replay buffer: actors, learner, runtime thread (003_bc3f8b946743a61e, §3).
+"""Parallel training from a replay buffer with actor, learner and runtime threads. Source: [PEARL] §3.
 
-Entry point: `training_run.train` (`trl.replay.train`).
+The entry point is `training_run.train` (`trl.replay.train`).
 """

@@ -1,4 +1,4 @@
-"""Threads that step groups of environments."""
+"""Actor threads: step groups of environments and queue the results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Weights = tuple[int, Any]
 
 
 class Actors:
-    """So many threads, each of which takes a group that is idle, and makes its next block.
+    """Pool of actor threads. Each thread repeatedly takes an idle group and runs its next block.
 
     Args:
-        groups: all there are.
-        latest: the newest weights.
-        ahead: blocks that wait to be taken, at most.
-        again: whether a group acts again when its block is done, as often as there is room; else when it is asked to.
-        alike: what makes a thread compute as the run's.
+        groups: all groups of environments.
+        latest: a function that returns the newest weights.
+        ahead: the maximal number of finished blocks in the queue.
+        again: whether a group runs its next block without a request, as long as the queue has room.
+        alike: a context manager that applies the JAX settings of the run's thread.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Actors:
                 self._idle.put((group, None))
 
     def resize(self, count: int) -> None:
-        """Let so many threads act; those that are too many end when they are done."""
+        """Set the number of threads; surplus threads end after their current block."""
         for _ in range(self.count - count):
             self._idle.put(None)
         self._threads = [one for one in self._threads if one.is_alive()]
@@ -53,19 +53,19 @@ class Actors:
         self.count = count
 
     def ask(self, number: int, weights: Weights | None = None) -> None:
-        """Let a group act once, by these weights, or by the newest when it does."""
+        """Request one block of a group, with the given weights, or with the newest ones at its start."""
         self._idle.put((self._groups[number], weights))
 
     def take(self) -> ActedSteps | Death:
-        """The next block, when there is one."""
+        """Wait for the next finished block and return it."""
         return self._done.take()
 
     def available(self, most: int) -> list[ActedSteps | Death]:
-        """The blocks that are there, so many at most."""
+        """Return the finished blocks, at most `most`, without waiting."""
         return self._done.available(most)
 
     def close(self) -> None:
-        """End all threads, and then the environments."""
+        """End all threads, then close the environments."""
         self._idle.close()
         self._done.close()
         for thread in self._threads:
@@ -88,5 +88,5 @@ class Actors:
     def _make_block(self, group: Group, weights: Weights | None) -> ActedSteps | Death:
         try:
             return group.block(*(self._latest() if weights is None else weights))
-        except BaseException as error:  # whatever it is, the others go on
+        except BaseException as error:  # the failure of one group does not stop the other groups
             return Death(group.number, error)

@@ -1,4 +1,4 @@
-"""What `trl.replay.train` asks of an algorithm that learns from a buffer."""
+"""Interface of off-policy algorithms for `trl.replay.train`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.runtime.jax_backend import graph_function as graph
 
-_ROUND = 8  # rows to which parts of a batch are filled up, so that few sizes are compiled
+_ROUND = 8  # row count of a partial batch is rounded up to a multiple of this, which limits the number of compiled sizes
 
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """An off-policy algorithm as functions of trees of arrays, none of which is changed.
+    """Interface of an off-policy algorithm: functions that return new trees of arrays and change no argument.
 
-    A gradient is a *sum* over rows, so that those of parts of a batch add up to that of the whole.
+    A gradient is a sum over rows, not a mean, so the gradients of parts of a batch add up to the gradient of
+    the batch.
 
     Attributes:
-        env: what it acts in, as `trl.collect` takes it.
-        fields: of a row of the buffer, as `trl.Replay` takes them.
-        gamma: by which a reward is worth less, a step later.
-        identity: optional, a string that names the algorithm where `train(folder=…)` goes on with a run. By default class, code and
-            attributes tell it from others.
+        env: the environment, as in `trl.collect`.
+        fields: the fields of the buffer's rows, as in `trl.Replay`.
+        gamma: the discount factor per step.
+        identity: optional name of the algorithm. `train(folder=…)` resumes a run only with the same
+            algorithm. Without a name, two algorithms are the same if their class, code and attributes are
+            equal.
+
+    Example:
+        >>> isinstance(trl.replay.Dqn("CartPole-v1"), trl.replay.Algorithm)
+        True
     """
 
     @property
@@ -38,45 +44,56 @@ class Algorithm(Protocol):
     def gamma(self) -> float: ...
 
     def begin(self, seed: int) -> Any:
-        """All that learning carries from step to step: a tree of arrays."""
+        """Return the initial state of learning: a tree of arrays."""
         ...
 
     def acting(self, state: Any) -> Any:
-        """What actors act by, a part of the state or made of it."""
+        """Return the part of the state that actors need to choose actions."""
         ...
 
     def act(self, params: Any, obs: Any, key: Any) -> Any:
-        """The action of one environment, a pure function of JAX, as `trl.collect` takes it."""
+        """Return the action of one environment: a pure JAX function, as in `trl.collect`."""
         ...
 
     def gradient(self, state: Any, rows: Mapping[str, Any], weight: Any) -> tuple[Any, Any, Any]:
-        """Of some rows: the sum of their gradients, each by its weight; their errors, [count]; their loss, summed so.
+        """Return the gradient, the errors and the loss of some rows.
 
         Args:
-            rows: by field, [count, …]; with returns of several steps also `discount`.
-            weight: of each, f32[count]; 0 where there is no row.
+            state: the state of learning.
+            rows: arrays [count, …] by field; with n-step returns also `discount`.
+            weight: the weight of each row, f32[count]; 0 for padding.
+
+        Returns:
+            The weighted sum of the rows' gradients, their errors [count], and the weighted sum of their
+            losses.
         """
         ...
 
     def step(self, state: Any, gradient: Any, count: int) -> Any:
-        """The state after a step along the gradient of so many rows."""
+        """Return the state after one optimiser step.
+
+        Args:
+            state: the state of learning.
+            gradient: a sum over rows.
+            count: the number of these rows.
+        """
         ...
 
 
 def check_algorithm(algorithm: Any) -> Algorithm:
-    """An algorithm.
+    """Check that an object implements `Algorithm`, and return it.
 
     Raises:
-        CallError: it is none.
+        CallError: a method or attribute is missing.
     """
-    how = "trl.replay.Dqn(), or what has all that trl.replay.Algorithm says."
+    how = "trl.replay.Dqn(), or an object with all members of trl.replay.Algorithm."
     return expect_type(algorithm, Algorithm, "an algorithm that learns from a buffer", how)
 
 
 def parts(
     rows: Mapping[str, Array], weight: Array, counts: Sequence[int]
 ) -> list[tuple[dict[str, Array], Array]]:
-    """A batch in parts of so many rows, each filled up with rows of weight 0 where there are several."""
+    """Split a batch into parts of the given sizes, padded with rows of weight 0 if there are several parts."""
     if len(counts) == 1:
         return [(dict(rows), weight)]
     found: list[tuple[dict[str, Array], Array]] = []
@@ -92,7 +109,7 @@ def parts(
 
 
 def whole(found: Sequence[tuple[Any, Any, Any]], counts: Sequence[int]) -> tuple[Any, Array, float]:
-    """The gradient, errors and loss of a batch, of those of its parts."""
+    """Combine the gradients, errors and losses of a batch's parts."""
     gradient = found[0][0] if len(found) == 1 else graph.sum_trees([one[0] for one in found])
     errors = [np.asarray(one[1])[:count] for one, count in zip(found, counts, strict=True)]
     return gradient, np.concatenate(errors), sum(float(one[2]) for one in found)

@@ -1,4 +1,4 @@
-"""A bounded queue between threads that can be closed, which whoever waits at it learns at once."""
+"""Bounded queue between threads; closing it wakes all waiting threads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Closed(Exception):
-    """The channel is closed: who waits at it is to end."""
+    """A queue operation on a closed channel; the calling thread should end."""
 
 
 class Channel(Generic[T]):
-    """Things in the order in which they were put.
+    """First-in, first-out queue.
 
     Args:
-        most: so many wait at once; who puts more waits. None for any number.
+        most: the capacity; `put` waits while the queue is full. None for no limit.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -26,10 +26,10 @@ class Channel(Generic[T]):
         self._is_closed = False
 
     def put(self, one: T) -> None:
-        """Add one, when there is room.
+        """Append an item, after waiting for room.
 
         Raises:
-            Closed: it is, or was closed meanwhile.
+            Closed: the channel is closed, possibly during the wait.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or not self._is_full)
@@ -39,10 +39,10 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def take(self) -> T:
-        """The first, when there is one.
+        """Remove and return the first item, after waiting for one.
 
         Raises:
-            Closed: it is, or was closed meanwhile.
+            Closed: the channel is closed, possibly during the wait.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._held)
@@ -51,12 +51,12 @@ class Channel(Generic[T]):
             return self._take_first()
 
     def available(self, most: int) -> list[T]:
-        """What waits now, so many at most; perhaps nothing."""
+        """Remove and return the items in the queue, at most `most`, without waiting."""
         with self._changed:
             return [self._take_first() for _ in range(min(most, len(self._held)))]
 
     def close(self) -> None:
-        """Let nobody wait any more; what was put is gone."""
+        """Close the channel: drop its items, and raise `Closed` in all waiting threads."""
         with self._changed:
             self._is_closed = True
             self._held.clear()

@@ -1,4 +1,4 @@
-"""DQN as functions of JAX, for `trl.replay.train`: double, with returns of n steps and a target network."""
+"""DQN in JAX for `trl.replay.train`: double Q-learning, n-step returns, target network."""
 
 from __future__ import annotations
 
@@ -23,21 +23,30 @@ _ADAM = (0.9, 0.999, 1e-8)
 
 @dataclass(frozen=True)
 class Dqn:
-    """Q-learning with a network of layers, Huber's loss and Adam.
+    """DQN with a fully connected network, the Huber loss and Adam.
+
+    Source: [DQN].
 
     Attributes:
-        env: as `trl.collect` takes it; with a finite number of actions.
-        hidden: the sizes of the layers.
-        activation: what follows each of them, "relu" or "tanh".
-        lr: of Adam.
-        gamma: by which a reward is worth less, a step later.
-        double: the network says which action is the best next, its target what that is worth.
-        target_every: steps of learning after which the target takes over the weights.
-        epsilon: how often an action is drawn: at first, at last, and after how many steps of learning it is so.
+        env: an environment with a finite number of actions, as in `trl.collect`.
+        hidden: the widths of the hidden layers.
+        lr: the learning rate of Adam.
+        gamma: the discount factor per step.
+        double: use double Q-learning: the online network chooses the next action, the target network
+            evaluates it.
+        target_every: the number of learning steps between copies of the weights to the target network.
+        epsilon: linear schedule of the exploration rate: initial value, final value, number of learning
+            steps.
+        activation: the activation function of the hidden layers, "relu" or "tanh".
 
     Raises:
-        EnvError: there is no such environment, or its actions are not numbered.
-        OptionError: there is no such activation.
+        EnvError: the environment is unknown, or its actions are not discrete.
+        OptionError: the activation is unknown, or a number is out of range.
+
+    Example:
+        >>> algorithm = trl.replay.Dqn("CartPole-v1", hidden=(32,))
+        >>> list(algorithm.fields)
+        ['obs', 'action', 'reward', 'next_obs', 'terminated']
     """
 
     env: Any = "CartPole-v1"
@@ -54,17 +63,18 @@ class Dqn:
         numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
         if not isinstance(self.activation, str) or self.activation not in _ACTIVATIONS:
             raise OptionError(
-                f"activation={self.activation!r} is none.",
+                f"activation={self.activation!r} is not supported.",
                 hint=one_of(str(self.activation), [*_ACTIVATIONS]),
             )
         if not isinstance(self._spaces[1], Discrete):
             raise EnvError(
-                f"{self.env!r} has the actions {self._spaces[1]}, and DQN chooses one of some."
+                f"DQN needs discrete actions, but {self.env!r} has the action space {self._spaces[1]}.",
+                hint="choose an environment with a Discrete action space, or another algorithm.",
             )
 
     @cached_property
     def _spaces(self) -> tuple[Any, Any]:
-        """Of observations and actions."""
+        """The spaces of observations and actions."""
         _, sim, vector = resolve_environment(self.env)
         return spaces(sim, vector)
 
@@ -80,7 +90,10 @@ class Dqn:
         }
 
     def begin(self, seed: int) -> Any:
-        """Weights as He draws them, the last layer's a hundredth of that; by NumPy, which compiles nothing."""
+        """Return He-initialised weights, with the last layer scaled by 0.01, and zero Adam moments.
+
+        NumPy draws the weights: JAX would compile a program for each shape.
+        """
         seen, acts = self._spaces
         widths = [prod(seen.shape), *self.hidden, acts.n]
         random = np.random.default_rng(seed % 2**64)
@@ -146,7 +159,7 @@ class Dqn:
         return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}
 
     def _values(self, weights: Any, obs: Any) -> Any:
-        """What each action is worth, [actions]."""
+        """Return the value of each action, [actions]."""
         x = jnp.ravel(obs).astype(jnp.float32)
         *inner, last = weights
         for layer in inner:

@@ -1,4 +1,4 @@
-"""Some environments that act together, block by block, whichever thread steps them."""
+"""Group of environments that one actor thread steps together, block by block."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from timerl_nb.base.array_conversion import Array
 from timerl_nb.collecting.collector import Collector
 from timerl_nb.replay.storage.buffer_writer import Actor
 
-_APART = 0x9E3779B97F4A7C15  # between seeds of groups, and of their lives
+_APART = 0x9E3779B97F4A7C15  # distance between the seeds of groups, and of restarts of one group
 
 
 @dataclass(frozen=True)
 class ActedSteps:
-    """What a group has acted at once.
+    """Result of one block of a group's steps.
 
     Attributes:
-        group: its number.
-        entries: of the buffer, by field; fewer than steps where returns are of several.
-        steps: of environments.
-        returns: of the episodes that ended.
-        version: of the weights that it acted by.
-        seconds: that it took.
+        group: the number of the group.
+        entries: complete buffer entries by field; with n-step returns fewer than steps.
+        steps: the number of environment steps.
+        returns: the returns of the episodes that ended.
+        version: the version of the weights.
+        seconds: the duration of the block.
     """
 
     group: int
@@ -39,23 +39,21 @@ class ActedSteps:
 
 @dataclass(frozen=True)
 class Death:
-    """A group's environments have failed: the block is lost whole."""
+    """Failure of a group's environments; the entries of the block are lost."""
 
     group: int
     error: BaseException
 
 
 class Group:
-    """Environments, and the returns of several steps that are not whole yet.
-
-    One thread at a time steps it.
+    """Environments with their incomplete n-step returns. Only one thread at a time may step a group.
 
     Args:
-        number: among all groups.
-        opened: makes environments of a seed.
-        writer: makes what acts into entries.
-        seed: of the run.
-        life: how often it has begun anew.
+        number: the number of the group.
+        opened: a function that creates the environments from a seed.
+        writer: a function that creates the converter from steps to entries.
+        seed: the seed of the run.
+        life: the number of restarts of this group.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class Group:
         self._rows: Actor | None = None
 
     def block(self, version: int, params: Any) -> ActedSteps:
-        """The next steps of all its environments, by some weights."""
+        """Run the next block with the given weights."""
         begun = perf_counter()
         if self._envs is None or self._rows is None:
             seed = (self._seed + _APART * (1 + self.number + 1000 * self.life)) % 2**63
@@ -85,7 +83,7 @@ class Group:
         )
 
     def begin_anew(self) -> None:
-        """End the environments; the next block is of others, as drawn by another seed."""
+        """Close the environments; the next block creates new ones with another seed."""
         self.close()
         self.life += 1
 

@@ -1,4 +1,4 @@
-"""The learner's thread, and those that train a part of its batch."""
+"""Learner thread, and trainer threads that compute the gradients of a part of its batch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from timerl_nb.runtime.jax_backend import jax_engine as backend
 
 @dataclass(frozen=True)
 class Learnt:
-    """What a step of learning has made.
+    """Result of one learning step.
 
     Attributes:
-        state: of the algorithm; `params` is what is acted by.
-        errors: of each row.
-        loss: of a row, the mean.
-        learner, trainers, sync: seconds, as `Latencies`.
+        state: the new state of the algorithm.
+        params: the part of the state that actors need.
+        errors: the TD error of each row.
+        loss: the mean loss per row.
+        learner, trainers, sync: durations in seconds, see `Latencies`.
     """
 
     state: Any
@@ -40,30 +41,30 @@ class Learnt:
 
 @dataclass(frozen=True)
 class LearningStep:
-    """A step of learning that waits for its rows.
+    """Learning step in progress, which receives the rows of its batch in parts.
 
-    Its gradient begins with the first of them, and is that of all.
+    The gradient of the first part is computed while later parts are still being gathered.
     """
 
     _coming: Channel[tuple[Mapping[str, Array], Array]]
     _made: Future[Learnt]
 
     def add_rows(self, rows: Mapping[str, Array], weight: Array) -> None:
-        """Bring rows, [count, …] by field, until there are as many as a batch has."""
+        """Add rows [count, …] by field; the batch is complete after `division.batch` rows."""
         self._coming.put((rows, weight))
 
     def result(self) -> Learnt:
-        """What it has made, when it has."""
+        """Wait for the end of the step and return its result."""
         return self._made.result()
 
 
 class Learner:
-    """Learns beside who asks it to, one batch at a time.
+    """Runs learning steps on a separate thread, one batch at a time.
 
     Args:
-        device: where it does, one of JAX's; None for that of the run.
-        most: trainers, at most.
-        alike: what makes a thread compute as the run's.
+        device: the learner's JAX device; None for the device of the run.
+        most: the maximal number of trainer threads.
+        alike: a context manager that applies the JAX settings of the run's thread.
     """
 
     def __init__(
@@ -79,13 +80,13 @@ class Learner:
         self._coming: Channel[tuple[Mapping[str, Array], Array]] | None = None
 
     def start(self, state: Any, division: Allocation) -> LearningStep:
-        """Begin a step, of rows that are put into it."""
+        """Start a learning step; the caller then adds the rows."""
         coming = Channel[tuple[Mapping[str, Array], Array]]()
         self._coming = coming
         return LearningStep(coming, self._threads.submit(self._learn, state, coming, division))
 
     def close(self) -> None:
-        """End all threads, when what they do is done; a step whose rows have not all come is given up."""
+        """End all threads after their current work; an incomplete batch is discarded."""
         if self._coming is not None:
             self._coming.close()
         self._threads.shutdown()
@@ -96,7 +97,9 @@ class Learner:
         with self._alike():
             batch, left, begun = division.batch, division.batch, perf_counter()
             counts: list[int] = []
-            own: list[Any] = []  # by part of the batch, as are others'
+            own: list[
+                Any
+            ] = []  # gradients of the learner, one per part of the batch; `beside` has those of the trainers
             beside: list[list[Future[tuple[Any, float]]]] = []
             while left:
                 rows, weight = coming.take()
@@ -144,7 +147,7 @@ class Learner:
     def _partial_gradient(
         self, state: Any, rows: Mapping[str, Array], weight: Array
     ) -> tuple[tuple[Any, Any, Any], float]:
-        """A part of the batch, on the device of the run; and how long that took."""
+        """Return the gradient of a part of the batch, computed on the device of the run, and its duration."""
         with self._alike():
             begun = perf_counter()
             there = state if self._device is None else graph.move_to_device(state, self._home)

@@ -1,4 +1,4 @@
-"""What acting and the replay manager take for a row, measured before a run begins (003_bc3f8b946743a61e, §5.1)."""
+"""Measurement of the cost per row of acting and of replay operations before a run. Source: [PEARL] §5.1."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from timerl_nb.replay.prioritization.priorities import Proportional
 from timerl_nb.replay.storage.replay_buffer import Replay
 from timerl_nb.replay.training.algorithm import Algorithm
 
-_ROUNDS = 3  # of which the shortest counts
+_ROUNDS = 3  # repetitions; the shortest counts
 
 
 def seconds_of_a_row(
     algorithm: Algorithm, opened: Callable[[int], Collector], batch: int
 ) -> tuple[float, float]:
-    """Of acting one, and of inserting, drawing and updating one, on a thread each.
+    """Return the seconds per row of acting, and of inserting, sampling and updating, each on one thread.
 
     Args:
-        opened: makes environments of a seed; they are ended again.
-        batch: rows that are drawn at once.
+        opened: a function that creates environments from a seed; this function closes them.
+        batch: the number of rows per sample.
     """
     with closing(opened(0)) as envs:
-        rows = envs.next().numpy()  # which compiles
+        rows = envs.next().numpy()  # the first call compiles
         acting = time_shortest_call(lambda: envs.next().numpy(), _ROUNDS) / rows.count
     buffer = Replay(
         max(rows.count, batch), algorithm.fields, priority=Proportional(), gamma=algorithm.gamma

@@ -1,6 +1,6 @@
-"""Which threads act and which train a part of the batch, as they were measured (003_bc3f8b946743a61e, §3.3.1, Algorithm 1).
+"""Allocation of threads to acting and training from measured latencies. Source: [PEARL] §3.3.1, Algorithm 1.
 
-Pure functions of an allocation and of what was measured with it; `protocol` carries out what they say.
+All functions are pure. `training_protocol` applies their results to a run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,24 @@ from timerl_nb.compiler.language.argument_checks import integer, number
 
 @dataclass(frozen=True)
 class Allocation:
-    """Threads of the host, and how a batch is divided.
+    """Division of the host's threads between acting and training, and of a batch between learner and trainers.
 
     Attributes:
-        actors: threads that act; one at least.
-        trainers: threads that train beside the learner.
-        rows: of the batch that these take together; the learner takes the others.
-        batch: rows of a step of learning.
+        actors: the number of actor threads, at least 1.
+        trainers: the number of trainer threads, in addition to the learner.
+        rows: the number of the batch's rows for all trainers together; the learner takes the rest.
+        batch: the number of rows per learning step.
 
     Raises:
-        ShapeError: nobody acts.
-        OptionError: nothing is left to the learner.
+        ShapeError: there is no actor, or a number is negative.
+        OptionError: the learner has no rows.
+
+    Example:
+        >>> allocation = trl.replay.Allocation(actors=2, trainers=2, rows=32, batch=64)
+        >>> allocation.rows_per_trainer
+        (16, 16)
+        >>> print(allocation)
+        2 acting, 2 training 32 rows, the learner 32
     """
 
     actors: int
@@ -40,23 +47,23 @@ class Allocation:
         integer("the trainers' rows", self.rows, least=0)
         if self.rows >= integer("the batch", self.batch, least=1):
             raise OptionError(
-                f"trainers take {self.rows} rows of {self.batch}, and leave the learner none.",
-                hint="the learner takes one at least.",
+                f"the trainers take {self.rows} rows of a batch of {self.batch}, so the learner has none.",
+                hint="leave at least one row to the learner.",
             )
 
     @staticmethod
     def of_threads(threads: int, actors: int, batch: int) -> Allocation:
-        """So many threads that learn, each an even part of a batch; and actors beside them."""
+        """Return an allocation in which `threads` threads learn, each an equal part of the batch."""
         rows = batch * (threads - 1) // threads
         return Allocation(actors, threads - 1 if rows else 0, rows, batch)
 
     def of_part(self, count: int) -> Allocation:
-        """The same threads, and so many rows of the batch, divided alike."""
+        """Return the allocation for a part of the batch with `count` rows, divided in the same ratio."""
         return replace(self, rows=self.rows * count // self.batch, batch=count)
 
     @property
     def rows_per_trainer(self) -> tuple[int, ...]:
-        """Rows of each trainer, as even as can be."""
+        """The number of rows of each trainer, divided as evenly as possible."""
         each, more = divmod(self.rows, self.trainers) if self.trainers else (0, 0)
         return tuple(each + (k < more) for k in range(self.trainers))
 
@@ -67,13 +74,18 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds of an iteration, medians of some.
+    """Durations of the stages of one iteration in seconds, medians over several iterations.
 
     Attributes:
-        actors: in which the actors bring its experience.
-        learner: of its own rows.
-        trainers: of theirs, of the slowest; 0 where there are none.
-        sync: from the end of the learner's rows until the gradients of all are one; 0 where there are no trainers.
+        actors: the time in which the actors produce the experience of one iteration.
+        learner: the learner's gradient of its own rows.
+        trainers: the slowest trainer's gradient; 0 without trainers.
+        sync: the time from the end of the learner's gradient until all gradients are added; 0 without
+            trainers.
+
+    Example:
+        >>> trl.replay.Latencies(actors=0.01, learner=0.03).learner
+        0.03
     """
 
     actors: float
@@ -89,10 +101,18 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Move:
-    """What a policy says of an allocation; one that it leaves alone as well.
+    """Decision of a policy about an allocation; false if it leaves the allocation unchanged.
 
     Attributes:
-        why: in words, with the numbers.
+        before, after: the allocations before and after the decision.
+        latencies: the measurements.
+        why: the reason as text, with numbers.
+
+    Example:
+        >>> now = trl.replay.Allocation(actors=4, trainers=0, rows=0, batch=64)
+        >>> move = trl.replay.Stepwise().move(now, trl.replay.Latencies(actors=0.01, learner=0.03))
+        >>> move.after.actors, move.after.trainers
+        (2, 2)
     """
 
     before: Allocation
@@ -101,7 +121,7 @@ class Move:
     why: str
 
     def __bool__(self) -> bool:
-        """Whether anything is to change."""
+        """Return whether the allocation changes."""
         return self.before != self.after
 
     def __str__(self) -> str:
@@ -109,12 +129,17 @@ class Move:
 
 
 def starting(threads: int, acting: float, replaying: float) -> tuple[int, int]:
-    """How many of some threads act, and how many work the replay manager, before a run has been measured (§5.1).
+    """Divide threads between acting and the replay manager before a run has been measured. Source: [PEARL] §5.1.
 
-    In the ratio of what a row takes them, so that as many come as are handled; one of each at least.
+    The division balances their rates in rows per second, with at least one thread each.
 
     Args:
-        acting, replaying: seconds of a row on one thread; `replaying` is 0 where another device does it, and all act.
+        threads: the number of threads.
+        acting, replaying: seconds per row on one thread. `replaying` is 0 if another device manages the
+            buffer; then all threads act.
+
+    Returns:
+        The number of threads for acting, and for the replay manager.
     """
     count = integer("threads", threads, least=1)
     if replaying <= 0:
@@ -125,24 +150,32 @@ def starting(threads: int, acting: float, replaying: float) -> tuple[int, int]:
 
 
 def threads_called(name: str) -> int | None:
-    """How many threads learn on a device of a name such as "CPU x2"; None where it says no such thing."""
+    """Return the number of learner threads in a device name such as "CPU x2"; None for other names."""
     found = re.fullmatch(r"cpu x([1-9]\d*)", name.lower())
     return int(found[1]) if found else None
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """How threads are allocated."""
+    """Strategy that reallocates threads during a run."""
 
     def move(self, now: Allocation, measured: Latencies) -> Move: ...
 
 
 @dataclass(frozen=True)
 class Stepwise:
-    """Algorithm 1: by what is slowest, one step at a time.
+    """Reallocation by Algorithm 1 of PEARL: relieves the slowest stage, one step at a time.
+
+    Source: [PEARL] §3.3.1.
 
     Attributes:
-        factor: by which the learner must be slower than the actors for half of these to train.
+        factor: the learner must be slower than the actors by this factor before actors become trainers.
+
+    Example:
+        >>> now = trl.replay.Allocation(actors=4, trainers=0, rows=0, batch=64)
+        >>> policy = trl.replay.Stepwise()
+        >>> bool(policy.move(now, trl.replay.Latencies(actors=0.02, learner=0.03)))
+        False
     """
 
     factor: float = 2.0
@@ -151,14 +184,20 @@ class Stepwise:
         number("factor", self.factor)
 
     def move(self, now: Allocation, measured: Latencies) -> Move:
-        """The learner slowest, by more than `factor` times the actors: half of the actors train, and one row more
-        is theirs. Training slowest: one row less. Synchronising slowest: one trainer acts again.
+        """Return the decision for an allocation.
 
-        Nobody trains without rows, nor has rows without training; one always acts.
+        If the learner is slowest, by more than `factor` times the actors, half of the actors become trainers
+        and the trainers take one more row. If the trainers are slowest, they take one row less. If
+        synchronisation is slowest, one trainer becomes an actor. Trainers without rows become actors; at
+        least one actor remains.
+
+        Args:
+            now: the current allocation.
+            measured: the latencies with this allocation.
         """
         times = vars(measured)
         slowest = max(times, key=lambda name: times[name])
-        after, why = now, "nothing is out of balance"
+        after, why = now, "the stages are balanced"
         if slowest == "learner" and measured.learner > self.factor * measured.actors:
             freed = now.actors // 2
             after = replace(
@@ -170,36 +209,52 @@ class Stepwise:
             why = f"the learner takes {measured.learner / (measured.actors or 1e-12):.3g} times as long as the actors"
         elif slowest == "trainers":
             after = replace(now, rows=max(now.rows - 1, 0))
-            why = "training beside the learner takes longest"
+            why = "the trainers take longest"
         elif slowest == "sync" and now.trainers:
             after = replace(now, actors=now.actors + 1, trainers=now.trainers - 1)
-            why = "bringing gradients together takes longest"
+            why = "adding up the gradients takes longest"
         return Move(now, _sound(after), measured, why)
 
 
 @dataclass(frozen=True)
 class BySpeed:
-    """The allocation by which an iteration is expected to be shortest, by the rows that each trains in a second.
+    """Reallocation to the shortest predicted iteration, from the measured rows per second of learner and
+    trainers.
 
-    Ours, not the paper's.
+    Not part of the PEARL paper.
 
     Attributes:
-        hysteresis: by what part an iteration must become shorter for threads to move.
+        hysteresis: the relative improvement required for a change, from 0 to 1.
+
+    Example:
+        >>> now = trl.replay.Allocation(actors=4, trainers=0, rows=0, batch=64)
+        >>> move = trl.replay.BySpeed().move(now, trl.replay.Latencies(actors=0.01, learner=0.06))
+        >>> move.after.trainers
+        2
     """
 
     hysteresis: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 <= number("hysteresis", self.hysteresis) < 1:
-            raise OptionError(f"hysteresis={self.hysteresis!r} is none.", hint="0.1 is a tenth.")
+            raise OptionError(
+                f"hysteresis={self.hysteresis!r} is out of range.",
+                hint="choose a number from 0 to 1, such as 0.1 for 10 %.",
+            )
 
     def move(self, now: Allocation, measured: Latencies) -> Move:
-        """As long as nobody has trained, a trainer is taken to be as fast as the learner."""
+        """Return the decision for an allocation. Without a measured trainer, a trainer counts as fast as the
+        learner.
+
+        Args:
+            now: the current allocation.
+            measured: the latencies with this allocation.
+        """
         batch, threads = now.batch, now.actors + now.trainers
         fast = (batch - now.rows) / max(measured.learner, 1e-12)
         busy = sum(n > 0 for n in now.rows_per_trainer)
         each = now.rows / busy / max(measured.trainers, 1e-12) if busy else fast
-        # what waiting for the trainers does not explain is what adding gradients up takes
+        # sync minus the wait for the trainers is the time for adding up the gradients
         waited = max(0.0, measured.trainers - measured.learner)
         adding = max(0.0, measured.sync - waited) / now.trainers if now.trainers else 0.0
 
@@ -224,7 +279,7 @@ class BySpeed:
 
 
 def _sound(one: Allocation) -> Allocation:
-    """The same, in which nobody trains nothing."""
+    """Return the allocation with trainers and rows set to 0 if one of them is 0."""
     if one.trainers and one.rows:
         return one
     return replace(one, actors=one.actors + one.trainers, trainers=0, rows=0)

@@ -1,4 +1,4 @@
-"""What a training run says of its turns, and the frames that are made of it."""
+"""Curves of a training run per turn, and the frames of its live view."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from timerl_nb.execution.telemetry.streaming_curve import Growing
 
 
 class Curves(Watching):
-    """Numbers of turns, by name.
+    """Values per turn, by name.
 
     Args:
-        turns: how many there are; None without an end.
+        control: the run's control.
+        turns: the number of turns; None for an unlimited run.
 
     Attributes:
-        nbytes: of the buffer's rows, which frames say.
+        nbytes: the size of the buffer's rows, shown in frames.
     """
 
     def __init__(self, control: RunControl, turns: int | None) -> None:
@@ -32,20 +33,20 @@ class Curves(Watching):
         self._lock = threading.Lock()
 
     def add(self, turn: int, steps: int, values: Mapping[str, float]) -> None:
-        """What a turn has made; on the run's thread."""
+        """Add the values of one turn. Called on the run's thread."""
         with self._lock:
             self._steps += steps
             for name, value in values.items():
                 self._grown.setdefault(name, Growing()).extend([turn], [value])
 
     def values(self) -> dict[str, tuple[Array, Array]]:
-        """Turns and values of each."""
+        """Return the turns and the values of each curve."""
         with self._lock:
             curves = {name: grown.curve() for name, grown in self._grown.items()}
         return {name: (curve.at, curve.values) for name, curve in curves.items()}
 
     def restore(self, values: Mapping[str, tuple[Array, Array]]) -> None:
-        """Take over the curves of a run that is gone on with."""
+        """Load the curves of a resumed run."""
         with self._lock:
             for name, (at, value) in values.items():
                 self._grown[name] = Growing()

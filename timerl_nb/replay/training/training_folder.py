@@ -1,4 +1,4 @@
-"""The folder of a training run: its last state, whole, and a lock that keeps others out."""
+"""Folder of a training run: its last saved state, and a lock against simultaneous runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from timerl_nb.runtime.state.checkpoint_writer import safetensors_of
 from timerl_nb.runtime.state.run_folder import RunFolder
 
 _FORMAT = "timerl-nb training 2"
-_FIRST = "timerl-nb training 1"  # named the algorithm by its repr
+_FIRST = "timerl-nb training 1"  # earlier format; identifies the algorithm by its repr
 _FILE = "training.safetensors"
 
 
 def _named(algorithm: Any) -> dict[str, str]:
-    """Return the identity of an algorithm, by names of its attributes."""
+    """Return the parts of an algorithm's identity, by attribute name."""
     given = getattr(algorithm, "identity", None)
     if isinstance(given, str):
         return {"algorithm": given}
@@ -29,11 +29,12 @@ def _named(algorithm: Any) -> dict[str, str]:
 
 
 class KeptTraining(RunFolder):
-    """The folder of one training run.
+    """Folder of one training run.
 
     Args:
-        asked: the arguments of the run, by name. A run with others does not go on with what was saved.
-        algorithm: the algorithm, whose identity is one of them.
+        folder: the folder.
+        asked: the arguments of the run by name; a saved run with other arguments is not resumed.
+        algorithm: the algorithm; its identity is one of the compared arguments.
 
     Raises:
         OptionError: the algorithm has no identity across processes.
@@ -47,10 +48,10 @@ class KeptTraining(RunFolder):
         self._asked_first = {**asked, "algorithm": repr(algorithm)}
 
     def begin(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
-        """Keep others out; what was saved last, and what was said of it; None where nothing was.
+        """Lock the folder, and return the saved arrays and their description; None for an empty folder.
 
         Raises:
-            ExecutionError: another run is in the folder, or what is there is of another kind, or damaged.
+            ExecutionError: another run uses the folder, or the saved run differs or is damaged.
         """
         self.enter()
         try:
@@ -62,34 +63,38 @@ class KeptTraining(RunFolder):
     def _read_saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
         if not self.is_empty:
             raise ExecutionError(
-                f"a program has saved its run in {self.path}.",
-                hint="give the training a folder of its own.",
+                f"{self.path} contains the saved run of a program, not of a training.",
+                hint="choose another folder for the training.",
             )
         file = self.path / _FILE
         if not file.exists():
             return None
         arrays, said = load_with_metadata(file, links=False)
         if said.get("format") not in (_FORMAT, _FIRST):
-            raise ExecutionError(f"{file} is not a saved training run.")
+            raise ExecutionError(
+                f"{file} is not a saved training run.",
+                hint="choose another folder for the training.",
+            )
         about = json.loads(said["about"])
         known = self._asked if said["format"] == _FORMAT else self._asked_first
         asked = json.loads(json.dumps(known))
         others = [n for n in asked | about["asked"] if asked.get(n) != about["asked"].get(n)]
         if others:
             raise ExecutionError(
-                f"{self.path} is of another training run.",
+                f"{self.path} contains a training run with other arguments.",
                 evidence=[
-                    f"{n}: {about['asked'].get(n)!r} there, {asked.get(n)!r} here" for n in others
+                    f"{n}: {about['asked'].get(n)!r} in the folder, {asked.get(n)!r} here"
+                    for n in others
                 ],
-                hint="give this one a folder of its own.",
+                hint="choose another folder for this run, or pass the saved arguments.",
             )
         return arrays, about
 
     def save(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-        """Write a state in the place of the last, whole or not at all.
+        """Replace the saved state atomically.
 
         Raises:
-            ExecutionError: it cannot be written; the last one is there still.
+            ExecutionError: the state cannot be written; the previous one remains.
         """
         said = json.dumps({**about, "asked": self._asked})
         content = safetensors_of(arrays, {"format": _FORMAT, "about": said})

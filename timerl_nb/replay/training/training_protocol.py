@@ -1,7 +1,7 @@
-"""The training protocol: what the host's runtime thread does in each turn (003_bc3f8b946743a61e, §3.2 and §3.3).
+"""Training loop of the host's runtime thread: sample, learn, insert, update. Source: [PEARL] §3.2 and §3.3.
 
-It alone touches tree and rows. Actors bring blocks of experience through a bounded queue; these are staged, and inserted
-only when there are enough, only after a batch was drawn, beside the learner's work.
+Only this thread accesses the sum tree and the rows. Actors deliver blocks of experience through a bounded
+queue. The loop stages these blocks, and inserts them after a batch has been drawn, while the learner works.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from timerl_nb.runtime.jax_backend.jax_engine import capture_jax_settings
 
 Mode = Literal["exact", "free"]
 _OUTER = "turn"
-_LIVES = 3  # blocks that a group loses one after the other, until it is given up
+_LIVES = 3  # consecutive lost blocks after which a group is removed
 
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What a run was asked for; `train` says what each is."""
+    """Options of a run; see `train`."""
 
     turns: int | None
     mode: Mode
@@ -59,20 +59,20 @@ class TrainingRequest:
 
 
 class TrainingCourse(Course):
-    """A training run.
+    """Training loop of one run.
 
     Args:
-        curves: what is told of its turns.
-        policy: what allocates threads; None leaves them as they are.
-        device: of the learner, one of JAX's; None for the run's.
-        claim: with it the run has claimed the buffer.
+        curves: receives the values of each turn.
+        policy: reallocates threads; None for a fixed allocation.
+        device: the learner's JAX device; None for the run's device.
+        claim: the object with which the run has reserved the buffer.
 
     Attributes:
-        allocation: as it is now.
-        moves: what has become of it.
-        deaths: the groups whose environments failed, and why.
-        learnt: all that learning carries.
-        experience: steps of environments that came.
+        allocation: the current allocation of threads.
+        moves: all changes of the allocation.
+        deaths: failures of groups of environments.
+        learnt: the algorithm's state.
+        experience: the number of environment steps received.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class TrainingCourse(Course):
                 self._control.on_turn()
         except Stopped:
             state = self._stop()
-        except BaseException as error:  # for whoever asks for the result
+        except BaseException as error:  # `result` raises it
             state = self._fail(error)
         try:
             self.close()
@@ -136,7 +136,7 @@ class TrainingCourse(Course):
         return state
 
     def close(self) -> None:
-        """End all threads and environments, and let other runs have the buffer and the folder."""
+        """End all threads and environments, and release the buffer and the folder."""
         with ExitStack() as ends:
             if self._kept is not None:
                 ends.callback(self._kept.release)
@@ -145,16 +145,16 @@ class TrainingCourse(Course):
             ends.callback(self._actors.close)
 
     def _fail(self, error: BaseException) -> str:
-        """Keep the error for `result`, and return how the run ended."""
+        """Store the error for `result`, and return the final state of the run."""
         self._store_error(error)
         self._curves.error = str(error)
         return "failed"
 
     def _stop(self) -> str:
-        """Save a stopped run, and return how it ended.
+        """Save a stopped run, and return its final state.
 
-        A save in mode "exact" lets environments begin anew, and so changes all later bits. There the last
-        save remains, and a resumed run repeats the turns after it.
+        In mode "exact" a save restarts the environments, which would change all later results. Therefore
+        nothing is saved; the previous save remains, and a resumed run repeats the turns after it.
         """
         try:
             if self._asked.mode == "free" and self._control.turn > self._saved:
@@ -232,7 +232,7 @@ class TrainingCourse(Course):
             self._buffer.insert_entries(entries)
 
     def _block_metrics(self, blocks: list[ActedSteps]) -> dict[str, float]:
-        """What curves have of the blocks of a turn."""
+        """Return the curve values of a turn's blocks."""
         found: dict[str, float] = {}
         if blocks:
             self._seconds["block"].extend(one.seconds for one in blocks)
@@ -243,10 +243,11 @@ class TrainingCourse(Course):
         return found
 
     def _looked_at(self, made: ActedSteps | Death) -> None:
-        """A group that has not acted begins anew, or the run fails.
+        """Handle the result of a block: restart a failed group, remove it, or fail the run.
 
         Raises:
-            ExecutionError: none is left, or mode is "exact", where what the others do would be other bits.
+            ExecutionError: all groups have failed, or mode is "exact": results without the failed group would
+                differ.
         """
         if isinstance(made, ActedSteps):
             self._lost[made.group] = 0
@@ -255,25 +256,30 @@ class TrainingCourse(Course):
         self._lost[made.group] += 1
         if self._asked.mode == "exact":
             raise ExecutionError(
-                f"an actor of group {made.group} failed: {made.error}",
-                hint='what was saved last can be gone on with; mode="free" goes on with the others.',
+                f"an actor of group {made.group} has failed: {made.error}",
+                hint='resume the run from its last save, or choose mode="free", which continues with the other groups.',
             ) from made.error
         if all(lost >= _LIVES for lost in self._lost):
             raise ExecutionError(
-                f"all actors failed, the last of group {made.group}: {made.error}"
+                f"all actors have failed, the last in group {made.group}: {made.error}",
+                hint="fix the environment; the error above is its last one.",
             ) from made.error
         if self._lost[made.group] < _LIVES:
-            warn(f"group {made.group} failed, and begins anew without its last block: {made.error}")
+            warn(
+                f"group {made.group} has failed and restarts; its last block is lost: {made.error}"
+            )
             self._groups[made.group].begin_anew()
             self._actors.ask(made.group)
         else:
-            warn(f"group {made.group} failed {_LIVES} times, and is given up: {made.error}")
+            warn(
+                f"group {made.group} has failed {_LIVES} times in a row and is removed: {made.error}"
+            )
 
     # --- threads ---------------------------------------------------------------------------------
 
     @property
     def latencies(self) -> dict[str, float]:
-        """Medians of the last steps of learning, in seconds; what was not measured is missing."""
+        """Median durations of the recent learning steps in seconds; stages without a measurement are missing."""
         return {name: median(found) for name, found in self._seconds.items() if found}
 
     def _allocate(self, policy: Policy) -> None:
@@ -286,13 +292,13 @@ class TrainingCourse(Course):
         self.moves.append(move)
         self.allocation = move.after
         self._actors.resize(move.after.actors)
-        for found_before in self._seconds.values():  # of other threads
+        for found_before in self._seconds.values():  # measurements of the previous allocation
             found_before.clear()
 
-    # --- keeping ---------------------------------------------------------------------------------
+    # --- saving ----------------------------------------------------------------------------------
 
     def _save_if_due(self, turn: int) -> None:
-        """Save, if it is time to; in mode "exact" environments begin anew then, which cannot be saved."""
+        """Save at the due turns. In mode "exact" this restarts the environments, whose state cannot be saved."""
         asked = self._asked
         if turn % asked.every == 0 or turn == asked.turns:
             self._save(turn)
@@ -314,7 +320,7 @@ class TrainingCourse(Course):
         self._saved = turn
 
     def restore(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-        """Go on where a run was saved; ahead of the first turn."""
+        """Load a saved run before the first turn."""
 
         def arrays_with_prefix(prefix: str) -> dict[str, Array]:
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
@@ -347,7 +353,7 @@ class TrainingCourse(Course):
         return Result(
             {name: values for name, (_, values) in curves.items()},
             {name: np.asarray(x) for name, x in graph.leaves(self.slots.read()[1]).items()},
-            RunMemory(size, (size,), by="the buffer's rows, and what learning carries"),
+            RunMemory(size, (size,), by="the buffer's rows and the algorithm's state"),
             time.perf_counter() - self._begun,
             self._control.turn - self._first,
             {name: {_OUTER: at} for name, (at, _) in curves.items()},

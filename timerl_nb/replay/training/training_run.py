@@ -1,4 +1,4 @@
-"""`trl.replay.train`: actors, a buffer and a learner, beside each other."""
+"""Entry point of parallel off-policy training: `trl.replay.train`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,17 @@ _MODES = ("free", "exact")
 
 
 class Training(Running):
-    """A training run, and the commands to it: a turn is a batch that is drawn, and learnt from.
+    """Training run in the background, returned by `trl.replay.train`. One turn is one learning step.
 
-    Its result has the curves of its turns by name (`loss`, `return` of the episodes that ended, `staleness` of what
-    came), with `coordinates` where these are not of all turns, and what is acted by as `parameters`.
+    `result()` returns the curves per turn: `loss`, `return` (of finished episodes) and `staleness` (age of
+    the actors' weights in learning steps). `coordinates` has the turns of curves without a value in every
+    turn. `parameters` has the final weights of the actors.
+
+    Example:
+        >>> run = trl.replay.train(trl.replay.Dqn(), turns=3, least=8, batch=8, envs=2)
+        >>> result = run.result()
+        >>> run.experience > 0
+        True
     """
 
     def __init__(
@@ -55,37 +62,39 @@ class Training(Running):
 
     @property
     def weights(self) -> Any:
-        """What is acted by now, as `trl.collect(…, params=)` takes it."""
+        """The current weights of the actors, for `trl.collect(…, params=)`."""
         return self._training.slots.read()[1]
 
     @property
     def learnt(self) -> Any:
-        """The algorithm's state now: its whole state between steps."""
+        """The current state of the algorithm, as of the last completed learning step."""
         return graph.frozen(self._training.learnt)
 
     @property
     def allocation(self) -> Allocation:
-        """Which threads act and which train now."""
+        """The current division of threads between acting and training."""
         return self._training.allocation
 
     @property
     def experience(self) -> int:
-        """Steps of environments that came so far."""
+        """The number of environment steps received so far."""
         return self._training.experience
 
     @property
     def moves(self) -> Sequence[Move]:
-        """What was made of it so far, with the numbers that led to it."""
+        """The changes of the allocation so far, with their reasons."""
         return tuple(self._training.moves)
 
     @property
     def deaths(self) -> Sequence[Death]:
-        """The groups of environments that failed so far, and why."""
+        """The failures of groups of environments so far."""
         return tuple(self._training.deaths)
 
     @property
     def latencies(self) -> Mapping[str, float]:
-        """Seconds of the last turns, medians: `block` of acting, `sample`, `learner`, `insert`, `update`, …"""
+        """Median durations of recent turns in seconds: `block` (of acting), `sample`, `learner`, `insert`,
+        `update`, …
+        """
         return self._training.latencies
 
 
@@ -116,47 +125,65 @@ def train(
     every: int = 1000,
     paused: bool = False,
 ) -> Training:
-    """Train on a thread of its own, beside threads that act and one that learns; returns at once.
+    """Train an off-policy algorithm in the background, with parallel actor and learner threads.
 
     Args:
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
-        actors: threads that act; None for so many of the cores as keep up with the replay manager, which is measured first.
-        mode: "exact" makes the same bits with however many threads: each turn has its blocks, acted by the weights of
-            the turn before. In mode "free" nobody waits: a turn takes the blocks that are there, and says how stale they are.
-        turns: how many; None until it is stopped. A turn is a step of learning, once there are `least` rows.
-        buffer: by default 100,000 rows of the algorithm's fields, drawn by priority.
-        batch, beta: of `Replay.sample`.
-        chunks: parts in which a batch's rows are gathered; the learner begins with the first. In other parts sums of
-            gradients are other bits.
-        groups: environments that act together, `envs` in each; as many as actors by default, in mode "exact" 8.
-        envs, steps: a block is so many steps of each of so many environments.
-        blocks: of a turn; in mode "free" at most, which is how far acting goes ahead of learning.
-        least: rows that there must be before anything is learnt.
-        stage: rows that are inserted at once.
-        allocation: the threads to begin with, instead of `actors`: some may train a part of each batch.
-        policy: allocates threads as it goes, `trl.replay.Stepwise()` or `BySpeed()`, every `consult` steps of learning;
-            in mode "free" alone.
-        mapping: where the learner runs: the name of a device of JAX's, "cpu:1"; "cpu x2" where two threads learn; or what `trl.compose.choose` has found.
-        how: by which way environments are stepped, as `trl.collect` has it; by default "scan" where they are ours, else "loop".
-        seed: of all chance.
-        folder: where the run is saved every so many turns (`every`), and gone on with where one was. In mode "exact" all
-            environments begin anew when it is: a run that was killed ends with the same bits as one that was not.
-            An algorithm is the same as that of the saved run if its class, its code and its attributes are, or its `identity`.
-        paused: wait before the first turn.
+        actors: the number of actor threads. None measures the cost of acting and of the replay operations
+            first, and chooses the number that balances them.
+        mode: "free" for maximal throughput: a turn takes the finished blocks without waiting. "exact" for
+            reproducible results: every turn waits for its blocks, computed with the weights of the previous
+            turn, so results are bitwise equal for any number of threads.
+        turns: the number of turns; None to train until `stop`. A turn is a learning step, once the buffer has
+            `least` rows.
+        buffer: by default 100,000 rows of the algorithm's fields with proportional priorities.
+        batch, beta: as in `Replay.sample`.
+        chunks: the number of parts in which a batch is gathered; the learner starts with the first part. The
+            number changes the rounding of the gradients.
+        groups: the number of groups of environments. By default one per thread, in mode "exact" 8.
+        envs, steps: the size of a block: the number of environments of a group, and the steps of each.
+        blocks: the number of blocks per turn. In mode "free" the maximum, which limits the lead of acting
+            over learning.
+        least: the number of rows in the buffer before learning starts.
+        stage: the number of rows per insertion.
+        allocation: the initial allocation of threads, instead of `actors`; trainers take a part of each
+            batch.
+        policy: reallocates threads every `consult` learning steps, `trl.replay.Stepwise()` or
+            `trl.replay.BySpeed()`. In mode "free" only.
+        consult: the number of learning steps between two calls of the policy.
+        mapping: the learner's device: the name of a JAX device ("cpu:1"), "cpu x2" for two learner threads,
+            or the result of `trl.compose.choose`.
+        how: the collection strategy, as in `trl.collect`. By default "scan" for environments in JAX,
+            "threads" for EnvPool, "loop" otherwise.
+        seed: the seed of all random numbers.
+        folder: the folder in which the run is saved every `every` turns. A later call with the same arguments
+            and algorithm resumes the run. In mode "exact" every save restarts the environments; a resumed run
+            then ends with the same bits as an uninterrupted one.
+        every: the number of turns between saves.
+        paused: wait for `resume` before the first turn.
+
+    Returns:
+        The run, immediately. `result()` waits for its end.
 
     Raises:
-        OptionError, ShapeError: an argument is of another kind.
-        EnvError: there is no such environment.
-        ExecutionError: another run has the folder or the buffer.
+        OptionError, ShapeError: an argument has the wrong type or value.
+        EnvError: the environment is unknown.
+        ExecutionError: another run uses the folder or the buffer.
+
+    Example:
+        >>> run = trl.replay.train(trl.replay.Dqn(), turns=5, least=8, batch=8, envs=2)
+        >>> result = run.result()
+        >>> "loss" in result
+        True
     """
     if mode not in _MODES:
-        raise OptionError(f"mode={mode!r} is none.", hint=one_of(str(mode), _MODES))
+        raise OptionError(f"mode={mode!r} is not supported.", hint=one_of(str(mode), _MODES))
     algorithm = check_algorithm(algorithm)
     exact = mode == "exact"
     if exact and policy is not None:
         raise OptionError(
-            'mode="exact" makes the same bits, and threads that move from acting to training would not.',
-            hint='mode="free", or allocation= for threads that stay where they are.',
+            'mode="exact" excludes a policy: moving threads would change the results.',
+            hint='choose mode="free", or a fixed allocation=.',
         )
     if policy is not None:
         expect_type(policy, Policy, "a policy", "trl.replay.Stepwise() or trl.replay.BySpeed().")
@@ -172,14 +199,17 @@ def train(
     act = integer("actors", actors, least=1)
     division = allocation or Allocation.of_threads(threads, act, size)
     if division.batch != size:
-        raise OptionError(f"allocation is of batches of {division.batch}, and batch={size}.")
+        raise OptionError(
+            f"the allocation divides a batch of {division.batch} rows, but batch={size}.",
+            hint="pass the same batch size twice.",
+        )
     many = division.actors + division.trainers
     count = integer("groups", (8 if exact else many) if groups is None else groups, least=1)
     each = integer("blocks", blocks, least=1)
     if each > count:
         raise OptionError(
-            f"blocks={each}, and there are {count} groups.",
-            hint="each acts once in a turn, at most.",
+            f"blocks={each} exceeds the number of groups, {count}.",
+            hint="choose fewer blocks or more groups: a group runs at most one block per turn.",
         )
     if buffer is None:
         held = Replay(
@@ -191,8 +221,8 @@ def train(
     first = integer("least", least, least=1)
     if first > held.capacity:
         raise OptionError(
-            f"the buffer holds {held.capacity:,} rows, and nothing is learnt before least={first:,}.",
-            hint="give a larger buffer, or another least=.",
+            f"the buffer's capacity of {held.capacity:,} rows is below least={first:,}, so learning never starts.",
+            hint="choose a larger buffer, or a smaller least=.",
         )
     wanted = TrainingRequest(
         turns=None if turns is None else integer("turns", turns, least=1),
@@ -208,7 +238,7 @@ def train(
         every=integer("every", every, least=1),
     )
     acting = [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
-    # what other turns there are, and in mode "free" groups, is no other run
+    # a run resumes with another number of turns and, in mode "free", of groups
     apart = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     asked = {n: x for n, x in plain.items() if n not in apart}
@@ -239,7 +269,7 @@ def train(
         return Training(control, curves, course, wanted.turns)
     except BaseException:
         if course is not None and course.give_up():
-            raise  # the run's thread has closed all
+            raise  # the run's thread has closed everything
         try:
             if course is not None:
                 course.close()
@@ -250,14 +280,14 @@ def train(
         raise
 
 
-# what was compiled for the last runs, so that the next of the same algorithm begins at once
+# environments of recent runs: the next run of the same algorithm needs no compilation
 _OPENERS = Lru[Any, Callable[[int], Collector]](4)
 
 
 def opener(
     algorithm: Algorithm, envs: int, steps: int, how: str | None = None
 ) -> Callable[[int], Collector]:
-    """What makes environments of a seed; those of one algorithm share what is compiled for them."""
+    """Return a function that creates environments from a seed. Calls for equal algorithms share compiled code."""
     wanted = (algorithm, envs, steps, how)
     if isinstance(algorithm, Hashable):
         return _OPENERS.get(wanted, lambda: _opener(*wanted))
@@ -267,7 +297,7 @@ def opener(
 def _opener(
     algorithm: Algorithm, envs: int, steps: int, how: str | None
 ) -> Callable[[int], Collector]:
-    """What makes environments of a seed; what they share is compiled once, when the first are made."""
+    """Return a function that creates environments from a seed. They share the code compiled for the first ones."""
     first = collect(
         algorithm.env,
         algorithm.act,
@@ -286,7 +316,7 @@ def _opener(
 
 
 def _way(env: Any) -> str:
-    """By which environments are stepped, where nobody says."""
+    """Return the default collection strategy of an environment."""
     _, sim, _ = resolve_environment(env)
     if isinstance(sim, PoolEnvironment):
         return "threads"
@@ -294,47 +324,57 @@ def _way(env: Any) -> str:
 
 
 def _check_rows(buffer: Replay, wanted: Mapping[str, Field]) -> None:
-    """Raises `OptionError` where a buffer's rows lack some of what an algorithm learns from."""
+    """Check that a buffer has the fields of an algorithm.
+
+    Raises:
+        OptionError: a field is missing or differs.
+    """
     found = [
-        f"{name} is {buffer.fields.get(name, 'missing')}, and has to be {one}"
+        f"{name} is {buffer.fields.get(name, 'missing')}, the algorithm needs {one}"
         for name, one in wanted.items()
         if buffer.fields.get(name) != one
     ]
     if found:
         raise OptionError(
-            f"the algorithm learns from rows that {buffer!r} does not hold.",
-            hint="trl.Replay(capacity, algorithm.fields, …).",
+            f"{buffer!r} lacks fields of the algorithm.",
+            hint="create the buffer by trl.Replay(capacity, algorithm.fields, …).",
             evidence=found,
         )
 
 
 def _learner(mapping: Any) -> str:
-    """The name of the learner's device.
+    """Return the name of the learner's device.
 
     Raises:
-        OptionError: it is no name, or the buffer is to be elsewhere than on the host.
+        OptionError: the mapping is not a device name, or places the buffer on a device other than the host.
     """
     best = getattr(mapping, "best", mapping)
     manager, learner = getattr(best, "manager", "cpu"), getattr(best, "learner", best or "cpu")
     if not isinstance(learner, str):
-        raise OptionError(f"mapping={mapping!r} is none.", hint='the name of a device: "cpu:1".')
+        raise OptionError(
+            f"mapping={mapping!r} is not a device name.",
+            hint='pass the name of a device, such as "cpu:1".',
+        )
     if not str(manager).lower().startswith("cpu"):
         raise OptionError(
-            f"the buffer would be on {manager}, and is on the host.",
-            hint="choose among devices that are there.",
+            f"the mapping places the buffer on {manager}, but it is always on the host.",
+            hint="let trl.compose.choose choose among the devices of this machine.",
         )
     for text in getattr(mapping, "not_executed", ()):
-        warn(text, hint="what trl.compose.choose predicted is of another place of the rows.")
+        warn(text, hint="the prediction of trl.compose.choose assumes another device for the rows.")
     return learner
 
 
 def _device(name: str) -> Any:
-    """One of JAX's devices.
+    """Return the JAX device with this name.
 
     Raises:
-        OptionError: there is none of that name here.
+        OptionError: there is no such device.
     """
     device = graph.device_called(name)
     if device is None:
-        raise OptionError(f"there is no device {name!r} here.", hint='"cpu", "cpu:1", "gpu".')
+        raise OptionError(
+            f"this machine has no device {name!r}.",
+            hint='choose a JAX device, such as "cpu", "cpu:1" or "gpu".',
+        )
     return device

@@ -1,4 +1,4 @@
-"""Two buffers of weights: actors read one while the learner writes the other (003_bc3f8b946743a61e, §3.3.2)."""
+"""Double buffer of weights: actors read one slot while the learner writes the other. Source: [PEARL] §3.3.2."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from timerl_nb.runtime.jax_backend import graph_function as graph
 
 
 class WeightSlots:
-    """What actors act by, and the how many-th it is.
+    """Weights of the actors with a version number.
 
-    One thread writes; any read, and never wait. Arrays of NumPy are copied to read-only arrays.
+    One thread writes, any thread reads without waiting. NumPy arrays are copied to read-only arrays.
     """
 
     def __init__(self, params: Any, version: int = 0) -> None:
         params = graph.frozen(params)
-        # one value, so no reader sees weights with the version of others
+        # version and weights form one tuple, so a reader never gets weights with the wrong version
         self._held = [(version, params), (version, params)]
         self._reading = 0
 
@@ -24,16 +24,16 @@ class WeightSlots:
         return self._held[self._reading][0]
 
     def write(self, params: Any) -> None:
-        """Write newer weights into the slot that nobody reads, then let it be read."""
+        """Write newer weights into the unused slot, then direct readers to it."""
         other = 1 - self._reading
         self._held[other] = (self.version + 1, graph.frozen(params))
         self._reading = other
 
     def restore(self, params: Any, version: int) -> None:
-        """Set the weights of a resumed run, before anybody reads."""
+        """Set the weights of a resumed run, before the first read."""
         params = graph.frozen(params)
         self._held = [(version, params), (version, params)]
 
     def read(self) -> tuple[int, Any]:
-        """The version, and the weights."""
+        """Return the version and the weights."""
         return self._held[self._reading]

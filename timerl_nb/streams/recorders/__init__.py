@@ -1,4 +1,6 @@
-"""Recorders of kernel streams (`trl.streams.record`): from programs, PyTorch modules and JAX functions."""
+"""Recorders of kernel streams (`trl.streams.record`) from programs, PyTorch modules, JAX functions and kernel
+calls.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,29 @@ from timerl_nb.streams.recorders.torch_module import is_of_torch, record_torch
 
 
 def record(function: Any, *args: Any, **kwargs: Any) -> Stream:
-    """The kernels that something launches.
+    """Record the kernels that a function or program launches.
 
     Args:
-        function: one of our programs (`seed=0`), run by the interpreter with every result an array of its
-            own; a jitted function of JAX, with the arguments of a call (`at_most`: how often loops turn of
-            which XLA does not know it), of which nothing runs; a PyTorch module, or a function of its
-            tensors; or a function that calls kernels (`trl.kernel`), with its arguments.
+        function: a `trl.Program`, run by the interpreter with a separate array per result (option `seed`); a
+            function of `jax.jit`, which is compiled but not run (option `at_most`: the iterations of loops
+            with unknown length); a PyTorch module or a function of tensors; or a function that calls kernels
+            (`trl.kernel`).
+        args, kwargs: the arguments of the call.
+
+    Returns:
+        The stream.
 
     Raises:
-        CallError: it is nothing that launches kernels.
+        CallError: the function launches no kernels.
+
+    Example:
+        >>> @trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out)
+        ... def double(a, out):
+        ...     np.multiply(a, 2.0, out=out)
+        >>> a, b, c = np.ones(4), np.zeros(4), np.zeros(4)
+        >>> stream = trl.streams.record(lambda: (double(a, b), double(b, c)))
+        >>> len(stream), stream.edges
+        (2, ((), (0,)))
     """
     if isinstance(function, Program):
         return record_program(function, *args, **kwargs)
@@ -35,5 +50,5 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Stream:
         return record_calls(function, *args, **kwargs)
     raise CallError(
         f"{type(function).__name__} launches no kernels.",
-        hint="record a program, a jitted function, a module, or a function that calls kernels.",
+        hint="record a program, a function of jax.jit, a PyTorch module, or a function that calls kernels.",
     )

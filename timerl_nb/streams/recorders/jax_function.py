@@ -1,10 +1,9 @@
-"""A compiled function of JAX as a stream: what XLA launches by the text of its optimised HLO, its loops unrolled.
+"""Recorder of jitted JAX functions: derives the launched kernels from the optimised HLO, with loops unrolled.
 
-A kernel has blocks for its new elements: in-place updates and scatters count the new values.
-
-A kernel is what `executable.launches` counts as one; but short loops, of which XLA makes one kernel on a CPU alone, are
-unrolled as others are. Each result is a buffer of its own: where XLA would use memory again, a stream
-does not wait for who has read it. Constants, which nobody writes, are read by nobody.
+A kernel has one block per 256 new elements; in-place updates and scatters count only the new values. Kernels
+are counted as in `executable.launches`, except that short loops are always unrolled, while XLA on a CPU makes
+one kernel of them. Each result has a separate buffer, so the stream has no dependences from reused memory.
+Constants are never written, so they create no dependences.
 """
 
 from __future__ import annotations
@@ -21,36 +20,38 @@ from timerl_nb.streams.kernel_declaration import Kernel, blocks_of
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import Segment
 
-MOST: Final = 1_000_000  # kernels
+MOST: Final = 1_000_000  # maximal number of kernels
 
-# What an instruction makes: a buffer, several, or None for what nobody writes.
+# Result of an instruction: a buffer, several, or None for constants.
 _Value: TypeAlias = "Segment | tuple[_Value, ...] | None"
 
 
 def record_xla(function: Any, *args: Any, at_most: int | None = None, **kwargs: Any) -> Stream:
-    """What a call of a jitted function launches; nothing of it runs.
+    """Record the kernels of a call of a jitted function, without running it.
 
     Args:
-        function: of `jax.jit`.
-        args, kwargs: of the call: arrays, or what says their shapes and types.
-        at_most: how often loops turn of which XLA does not know it.
+        function: a function of `jax.jit`.
+        args, kwargs: the arguments: arrays, or objects with a shape and a dtype.
+        at_most: the number of iterations of loops whose length XLA does not know.
 
     Raises:
         CallError: the function is not jitted.
-        ExecutionError: a loop turns until a condition holds, and `at_most` is not said; or there
-            are more than a million kernels.
+        ExecutionError: the length of a loop is unknown and `at_most` is not set, or there are more than a
+            million kernels.
     """
     if isinstance(function, str | bytes) or not callable(getattr(function, "lower", None)):
         raise CallError(
-            f"{getattr(function, '__name__', function)!r} is no jitted function.",
-            hint="jax.jit(function), or a function of trl.kernel's.",
+            f"{getattr(function, '__name__', function)!r} is not a jitted function.",
+            hint="record jax.jit(function), or a function that calls kernels of trl.kernel.",
         )
     text = function.lower(*args, **kwargs).compile().as_text()
     return stream_of(text, getattr(function, "__name__", "jitted"), at_most)
 
 
 def stream_of(text: str, name: str, at_most: int | None = None) -> Stream:
-    """What a call launches, by its optimised HLO; of conditions the branch that launches most."""
+    """Return the stream of a call from its optimised HLO. Of a conditional, the branch with the most kernels
+    counts.
+    """
     if at_most is not None:
         at_most = integer("at_most", at_most, least=0)
     entry, named = computations(text)
@@ -64,12 +65,12 @@ class _Walk:
         self._named, self._at_most = named, at_most
         self._counting = Counting(named)
         self._buffers = 0
-        self._asked: tuple[Segment, ...] = ()  # by whose values it is decided whether this runs
+        self._asked: tuple[Segment, ...] = ()  # the conditions under which the current code runs
         self._costs: dict[int, tuple[int, float, float]] = {}
         self.kernels: list[Kernel] = []
 
     def run(self, computation: Computation, given: Sequence[_Value] | None) -> _Value:
-        """All that a computation launches, and its result; `given` are its parameters'."""
+        """Record the kernels of a computation, and return its result; `given` are the values of its parameters."""
         values: dict[str, _Value] = {}
         for one in computation.values():
             if one.kind == "parameter":
@@ -110,7 +111,7 @@ class _Walk:
         if len(self.kernels) == MOST:
             raise ExecutionError(
                 f"the function launches more than {MOST:,} kernels.",
-                hint="record fewer turns of its loops.",
+                hint="record fewer iterations of its loops.",
             )
         made = self._allocate_buffers(one)
         if id(one) not in self._costs:
@@ -131,8 +132,8 @@ class _Walk:
             return value
         if self._at_most is None:
             raise ExecutionError(
-                f"XLA does not know how often the loop {one.name} turns.",
-                hint="say at_most=, how often it may, or let it be a scan or a fori_loop of so many turns.",
+                f"the number of iterations of the loop {one.name} is unknown to XLA.",
+                hint="pass at_most=, the maximal number of iterations, or write the loop as a scan or fori_loop of fixed length.",
             )
         condition = self._named[one.called_computation("condition")]
         asked = self._asked
@@ -144,7 +145,7 @@ class _Walk:
         return value
 
     def _run_under_condition(self, decides: _Value, run: Callable[[], _Value]) -> _Value:
-        """What runs only as a value decides reads it."""
+        """Run a recording function whose kernels additionally read the condition's value."""
         asked = self._asked
         self._asked = (*asked, *_leaves(decides))
         value = run()
@@ -152,7 +153,7 @@ class _Walk:
         return value
 
     def _allocate_buffers(self, one: Instruction) -> _Value:
-        """A buffer for each array that an instruction makes."""
+        """Return a new buffer for each array of an instruction's result."""
         found = [self._buffer(nbytes) for nbytes in one.sizes]
         return tuple(found) if one.type.startswith("(") else found[0]
 
@@ -162,7 +163,7 @@ class _Walk:
 
     @staticmethod
     def _named_anew(one: Instruction, operands: Sequence[_Value]) -> _Value:
-        """Another name, or type, for what is there: of several buffers as many as it has arrays."""
+        """Return the value of an instruction that renames or reinterprets its operands without a kernel."""
         found = [s for value in operands for s in _leaves(value)] or [None]
         if not one.type.startswith("("):
             return found[0]

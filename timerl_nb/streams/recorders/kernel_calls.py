@@ -1,4 +1,4 @@
-"""A function made of kernels as a stream."""
+"""Recorder of Python functions that call kernels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from timerl_nb.streams.thread_execution import one_by_one, runnable
 
 
 def record_calls(function: Callable[..., object], *args: Any, **kwargs: Any) -> Stream:
-    """The kernels that a call of a function launches. They run as they are recorded, so that its control flow sees what
-    they write; a run of the stream works on the same buffers, as they are then.
+    """Record the kernels of a function call.
+
+    The kernels run during the recording, so the function's control flow sees their results. A run of the
+    stream uses the same buffers with their current contents.
 
     Raises:
         CallError: the call launches no kernels.
-        ExecutionError: it is recorded within a window, a kernel or another recording; or a kernel raises.
+        ExecutionError: the recording starts inside a window, a kernel or another recording; or a kernel
+            fails.
     """
     name = name_of(function)
     if makes := deferred_call_kind(function):
         raise CallError(
-            f"{name!r} launches no kernels: a call of it only makes a {makes}.",
+            f"{name!r} launches no kernels: a call only creates a {makes}.",
             hint="record a plain function that calls kernels.",
         )
     kernels: list[Kernel] = []
@@ -36,6 +39,6 @@ def record_calls(function: Callable[..., object], *args: Any, **kwargs: Any) -> 
     if not kernels:
         raise CallError(
             f"{name!r} has launched no kernels.",
-            hint="record jax.jit(function) if it computes by JAX; otherwise let it call functions of @trl.kernel(...).",
+            hint="record jax.jit(function) if it uses JAX. Otherwise call functions decorated by @trl.kernel(...).",
         )
     return Stream(name, tuple(kernels))

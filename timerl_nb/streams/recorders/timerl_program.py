@@ -1,7 +1,7 @@
-"""One of our programs as a stream: its statements as the interpreter runs them, with every result an array of its own.
+"""Recorder of TimeRL programs: the interpreter's kernels, with a separate array per result.
 
-Nothing is taken over or written in place, so that only what reads a result waits for who made it. What runs on the host, and
-the resources there, keep their order. The kernels are the interpreter's, compiled once more without donation.
+No buffer is reused or written in place, so the only dependences are from results to their readers. Host
+functions and resources keep their order. The kernels are compiled again, without buffer donation.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from timerl_nb.streams.kernel_declaration import Kernel, blocks_of
 from timerl_nb.streams.kernel_stream import Stream
 from timerl_nb.streams.memory_segments import Segment
 
-_HOST: Final = Segment(0, 0, 1)  # what runs on the host, in order
+_HOST: Final = Segment(0, 0, 1)  # written by every host function, which keeps them in order
 
 
 class Cell:
-    """The place of a result, which one kernel makes in every run."""
+    """Storage of one result; the same kernel writes it in every run."""
 
     def __init__(self, segment: Segment, value: Any, row: Callable[[Any, Any], Any]) -> None:
         self.segment, self.value, self._row = segment, value, row
@@ -35,7 +35,7 @@ class Cell:
     def __getitem__(self, at: Any) -> Any:
         return self._row(self, at)
 
-    def __bool__(self) -> bool:  # which way the program went as it was recorded
+    def __bool__(self) -> bool:  # branches follow the values of the recording
         return bool(self.value)
 
     def __array__(self, *_: Any, **__: Any) -> Array:
@@ -43,7 +43,7 @@ class Cell:
 
 
 def values(x: Any) -> Any:
-    """What cells hold, in tuples, lists and mappings."""
+    """Replace cells by their values, inside tuples, lists and mappings."""
     if isinstance(x, Cell):
         return x.value
     if isinstance(x, tuple | list):
@@ -59,7 +59,7 @@ def cells(x: Any) -> list[Cell]:
 
 
 class _Recorded(Run):
-    """A run that writes down what it launches."""
+    """Run of the interpreter that records the kernels it launches."""
 
     def __init__(self, executable: Executable, seed: int) -> None:
         self.kernels: list[Kernel] = []
@@ -67,7 +67,7 @@ class _Recorded(Run):
         self._is_over = False
         super().__init__(executable, seed)
         rt: Any = self._support
-        rt.copied = lambda x: x  # nothing is taken over
+        rt.copied = lambda x: x  # no donation
         rt.stack = self._wrap_as_kernel("stack", rt.stack)
         rt.on_host = self._wrap_as_kernel("to host", rt.on_host)
         rt.gather = self._wrap_as_kernel("gather", rt.gather)
@@ -86,7 +86,7 @@ class _Recorded(Run):
         )
 
     def _wrap_as_kernel(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What the program does to results between kernels, as a kernel."""
+        """Return a function that records an operation between kernels, such as stacking, as a kernel."""
 
         def call(*args: Any) -> Any:
             if self._is_over or not cells(args):
@@ -96,7 +96,7 @@ class _Recorded(Run):
         return call
 
     def _wrap_host_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What runs on the host, in order: it uses the resources there."""
+        """Return a function that records a host function as a kernel; host functions keep their order."""
 
         def call(op_id: int, *args: Any) -> Any:
             op = self.executable.pdg[op_id]
@@ -117,7 +117,7 @@ class _Recorded(Run):
         operations: int = 0,
         writes: tuple[Segment, ...] = (),
     ) -> Any:
-        """Run a kernel, and write it down as it will be run again."""
+        """Run a kernel, and record a function that runs it again."""
         made = function(values(args))
         several, reads = isinstance(made, tuple | list), cells(args)
         out = [self._cell(x) for x in (made if several else () if made is None else (made,))]
@@ -154,7 +154,7 @@ class _Recorded(Run):
         return self._launch("row", lambda given: given[0][at], (cell,))
 
     def begin_again(self) -> None:
-        """Forget all results, and let the resources of the host be new."""
+        """Drop all results, and create new host resources."""
         self._is_over = True
         for cell in self._cells:
             cell.value = None
@@ -163,32 +163,34 @@ class _Recorded(Run):
         old.close()
 
     def results(self) -> dict[str, Array]:
-        """The outputs of the kernels' last run, by name."""
+        """Return the outputs of the last run by name."""
         found = self.returned.outputs(lambda op: lambda *point: values(self._output(op)(*point)))
         self.begin_again()
         return {name: value for (_, name), value in found.items()}
 
 
 def record_program(program: Program, seed: int = 0) -> Stream:
-    """What a run of a program launches: it is run once, by its interpreter, and can then be run as a stream.
+    """Record the kernels of a program's run. The interpreter runs the program once; the stream can then run
+    again.
 
-    `stream.run(...).result` has the outputs, and what was learnt, by name: the interpreter's, to the bit. Which way
-    the program went where that depends on values is as it was recorded.
+    `stream.run(...).result` has the outputs and the trained parameters by name, bitwise equal to those of the
+    interpreter. Value-dependent branches follow the recorded run.
 
     Args:
-        seed: of all random streams.
+        program: the program.
+        seed: the seed of the run.
 
     Raises:
-        OptionError: the program has no end, or swaps.
-        ExecutionError: as for `program.execute`.
+        OptionError: the program is unbounded, or swaps buffers to the host.
+        ExecutionError: as in `program.execute`.
     """
     executable = a_program(program).executable
-    why = "has no end" if executable.pdg.dims.endless is not None else ""
-    why = why or ("moves values to the host and back" if executable.plan.swaps.all else "")
+    why = "is unbounded" if executable.pdg.dims.endless is not None else ""
+    why = why or ("swaps buffers to the host" if executable.plan.swaps.all else "")
     if why:
         raise OptionError(
-            f"a program that {why} is no stream.",
-            hint="record one with bounds, and with_options(swap=False).",
+            f"the program cannot be recorded: it {why}.",
+            hint="give every dimension a bound, and compile with_options(swap=False).",
         )
     run = _Recorded(executable, integer("the seed", seed, least=0))
     run.complete()

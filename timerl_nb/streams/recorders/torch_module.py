@@ -1,4 +1,4 @@
-"""A PyTorch module, or a function of tensors, as a stream: what its dispatcher launches."""
+"""Recorder of PyTorch modules and functions: the operations of the dispatcher."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from timerl_nb.streams.memory_segments import segments_of
 
 
 def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
-    """The operations of a call, without gradients. They run as they are recorded, into tensors that the stream keeps; a run of it
-    computes them again, into the same ones, and `result` is what the call returned.
+    """Record the operations of a call, without gradients.
 
-    What an operation reads and writes is by its schema; one that makes a view launches nothing. `blocks` are by
-    elements, `operations` PyTorch's own count where it has one.
+    The operations run during the recording. Their results are tensors that the stream keeps; a run of the
+    stream overwrites these tensors, and `result` is the value that the call returned. The operations' schemas
+    determine reads and writes; operations that create views are not kernels. `blocks` follows from the number
+    of elements, `operations` is PyTorch's FLOP count if available.
 
     Raises:
-        CallError: tensors have no memory (`device="meta"`).
+        CallError: a tensor has no memory (`device="meta"`).
     """
     torch: Any = import_module("torch")
     mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
@@ -33,7 +34,8 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
         found = [x for x in tree_leaves(of) if isinstance(x, torch.Tensor)]
         if any(x.device.type == "meta" for x in found):
             raise CallError(
-                "tensors without memory launch nothing.", hint='leave out device="meta".'
+                "tensors on the device 'meta' have no memory, so they launch no kernels.",
+                hint="use another device.",
             )
         return found
 
@@ -83,7 +85,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
 
 
 def is_of_torch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether it is a module of PyTorch's, or a function that is given tensors."""
+    """Return whether the function is a PyTorch module or has tensors as arguments."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -96,7 +98,7 @@ def _storage(tensor: Any) -> tuple[Any, int]:
 
 
 def _written_arguments(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:
-    """The arguments that an operation's schema says it writes."""
+    """Yield the arguments that the operation writes according to its schema."""
     for k, argument in enumerate(op._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield args[k] if k < len(args) else kwargs.get(argument.name)

@@ -1,4 +1,4 @@
-"""Simulator: a kernel stream on a GPU model, under six strategies (004_5c654ad594bcdc3c, §V).
+"""Discrete-event simulator of kernel streams on a GPU model, under six strategies. Source: [ACS] §V.
 
-Entry point: `simulated_comparison.compare`. `gpu_constants.Gpu` describes the GPU and its host.
+The entry point is `simulated_comparison.compare`. `gpu_constants.Gpu` describes the GPU and its host.
 """

@@ -1,8 +1,9 @@
-"""The window in hardware (paper 004, section IV-C): ACS-HW.
+"""Simulation of ACS-HW, a scheduling window in hardware. Source: [ACS] §IV-C.
 
-The host compares each kernel with the M that it has sent last, of which many may have ended, and sends it with the
-identities of those that it must wait for. The device crosses out who is not in its window, and lets nobody in while the
-oldest kernel in its window is more than M behind, so that the host's list misses none.
+The host compares each kernel with the last M kernels that it has sent, finished or not, and sends it with the
+identities of its dependences. The device drops identities that are not in its window. It admits no kernel
+while the oldest kernel in its window is more than M behind, so the host's list covers all kernels in the
+window.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from timerl_nb.streams.dependence_analysis import Ranges, slots
 from timerl_nb.streams.kernel_declaration import Kernel
 from timerl_nb.streams.simulator.simulated_run import Course, Server
 
-IDENTITIES: Final = 256  # of 8 bits
+IDENTITIES: Final = 256  # number of 8-bit identities
 
 
 class ScheduledList:
-    """The host's side: the last M kernels that were sent, whatever has become of them."""
+    """The host's list of the last M kernels that were sent."""
 
     def __init__(self, length: int) -> None:
-        self._places = length + 1  # with the one that is sent
+        self._places = length + 1  # including the kernel that is sent
         self._finder = Ranges()
         self._sent = 0
 
     def send(self, kernel: Kernel) -> tuple[int, ...]:
-        """The identities of those among the last M that a kernel has to wait for."""
+        """Return the identities of the kernels among the last M that a kernel depends on."""
         number, place = self._sent, self._sent % self._places
         if number >= self._places:
             self._finder.remove(place)
@@ -39,14 +40,14 @@ class ScheduledList:
 
 
 class HardwareWindow:
-    """The device's side: slots with an 8-bit identity, and those of the kernels that each waits for."""
+    """The device's window: slots with an 8-bit identity, and the identities that each kernel waits for."""
 
     def __init__(self, size: int, scheduled: int) -> None:
         if size + scheduled > IDENTITIES:
             raise OptionError(
-                f"a window of {size} and a list of {scheduled} kernels need more than 8-bit identities",
-                evidence=f"{size} + {scheduled} > {IDENTITIES}: one would be given again while it is in use",
-                hint="a smaller window, or a shorter list (scheduled=).",
+                f"a window of {size} and a list of {scheduled} kernels need more than {IDENTITIES} identities",
+                evidence=f"{size} + {scheduled} > {IDENTITIES}: an 8-bit identity would be reused while it is in use",
+                hint="choose a smaller window (size=), or a shorter list (scheduled=).",
             )
         self._size, self._scheduled = size, scheduled
         self._upstream: dict[int, set[int]] = {}  # the oldest first
@@ -54,21 +55,21 @@ class HardwareWindow:
         self._slot: dict[int, int] = {}
 
     def admits(self, identity: int) -> bool:
-        """Whether there is a slot, and the oldest kernel is at most M behind."""
+        """Return whether a slot is free and the oldest kernel is at most M behind."""
         if len(self._upstream) == self._size:
             return False
         oldest = next(iter(self._upstream), identity)
         return (identity - oldest) % IDENTITIES <= self._scheduled
 
     def insert(self, identity: int, upstream: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Returns the slot, and whom the kernel waits for: of those that were sent, who is there."""
+        """Insert a kernel, and return its slot and its dependences that are in the window."""
         found = [u for u in upstream if u in self._upstream]
         self._upstream[identity] = set(found)
         self._slot[identity] = heapq.heappop(self._free)
         return self._slot[identity], found
 
     def complete(self, identity: int) -> Sequence[int]:
-        """Returns who is ready by that."""
+        """Remove a kernel, and return the kernels that become ready."""
         del self._upstream[identity]
         heapq.heappush(self._free, self._slot.pop(identity))
         ready: list[int] = []
@@ -81,7 +82,9 @@ class HardwareWindow:
 
 
 class Hardware(Course):
-    """`scheduled` is M. One change of the window at a time: N cycles to insert, N - 1 to update."""
+    """Strategy "acs-hw". The window changes once at a time: N cycles to insert, N - 1 to update. `scheduled` is
+    M.
+    """
 
     def begin(self) -> None:
         self._list = ScheduledList(self.scheduled)
@@ -91,12 +94,12 @@ class Hardware(Course):
         self._port = Server(self.clock)
         self._checker, self._driver = Server(self.clock), Server(self.clock)
         self._arrived = deque[tuple[int, Sequence[int]]]()
-        self._held = [0] * IDENTITIES  # the kernel of an identity
+        self._held = [0] * IDENTITIES  # by identity, the kernel
         self._enters = False
         self._check(0)
 
     def _check(self, kernel: int) -> None:
-        """The host's two threads: one finds whom a kernel waits for, the other launches."""
+        """Simulate the host's two threads: one finds the dependences of a kernel, the other launches it."""
         if kernel < len(self.kernels):
             upstream = self._list.send(self.kernels[kernel])
             self._checker.serve(self.gpu.check, self._issue_launch, kernel, upstream)

@@ -1,8 +1,9 @@
-"""Windows on the host (paper 004, section IV-B): ACS-SW, and one that waits for no kernel.
+"""Simulation of windows on the host: ACS-SW, and a variant with events. Source: [ACS] §IV-B and §III-A.
 
-In `Software`, a thread keeps the window, and a thread for each queue launches a kernel, waits for it, and
-reports: calls of the driver are one at a time, as are changes of the window. In `Events` the host launches as it inserts, on a queue whose last
-kernel is upstream or which is idle, and lets the device wait for events of the others (section III-A).
+In `Software`, one thread manages the window, and one thread per queue launches a kernel, waits for it and
+reports its end. Driver calls are serialised, as are changes of the window. In `Events`, the host launches a
+kernel on its insertion, on a queue whose last kernel is upstream or on an idle queue; the device waits for
+the events of the other upstream kernels.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from timerl_nb.streams.simulator.simulated_run import Course, Server
 
 
 class _Windowed(Course):
-    """Kernels enter a window one at a time, in order."""
+    """Base class: kernels enter a window one at a time, in order."""
 
     def begin(self) -> None:
         self._window = SchedulingWindow(self.size, Ranges())
-        self._held = [0] * self.size  # the kernel in each slot
+        self._held = [0] * self.size  # by slot, the kernel
         self._module = Server(self.clock)
         self._entered = 0
         self._enters = False
@@ -80,14 +81,14 @@ class Software(_Windowed):
 
 class Events(_Windowed):
     def begin(self) -> None:
-        self._last = [-1] * self.streams  # kernel of each queue
+        self._last = [-1] * self.streams  # by queue, its last kernel
         self._waits: dict[int, set[int]] = {}
         self._followers: dict[int, list[int]] = {}
         self._over = set[int]()
         super().begin()
 
     def _handle_insertion(self, slot: int) -> None:
-        self._window.ready.clear()  # all are launched; the device waits
+        self._window.ready.clear()  # all kernels are launched; the device waits
         kernel = self._held[slot]
         upstream = set(self.ran[kernel].upstream)
         lane = self._queue(upstream)
@@ -97,7 +98,7 @@ class Events(_Windowed):
         if last >= 0 and last not in self._over:
             upstream.add(last)
         self.ran[kernel].lane = lane
-        # waits are recorded now: what ends while the host makes the calls is over for the device
+        # record the waits first: a kernel that ends during the host's calls counts as finished for the device
         cost = self.gpu.issue + self.gpu.event * (1 + others)
         self._waits[kernel] = upstream | {kernel}
         for one in upstream:
@@ -106,7 +107,9 @@ class Events(_Windowed):
         self._module.serve(cost, self._handle_launch, kernel)
 
     def _queue(self, upstream: set[int]) -> int:
-        """Of an upstream kernel's, else an idle one, else the one whose last is the oldest."""
+        """Return the queue of an upstream kernel, else an idle queue, else the queue whose last kernel is the
+        oldest.
+        """
         lanes = range(self.streams)
         last = self._last
         own = [s for s in lanes if last[s] in upstream]
@@ -119,7 +122,7 @@ class Events(_Windowed):
         self._refill()
 
     def _over_for(self, kernel: int, follower: int) -> None:
-        """One thing less to wait for: a kernel, or one's own launch."""
+        """Remove one condition, an upstream kernel or the own launch, from a waiting kernel."""
         waits = self._waits[follower]
         waits.discard(kernel)
         if not waits:

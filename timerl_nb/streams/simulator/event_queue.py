@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Clock:
-    """Simulated time in µs, and the scheduled calls. Calls at one time run in the order of their insertion."""
+    """Simulated time in µs, and the scheduled calls. Simultaneous calls run in the order of their insertion."""
 
     def __init__(self) -> None:
         self.now = 0.0

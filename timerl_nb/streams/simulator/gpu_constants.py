@@ -1,7 +1,7 @@
-"""What is simulated: a GPU and the host that feeds it, each constant with where it is from.
+"""Constants of the simulated GPU and its host, each with its source.
 
-Paper 004, Tables IV and V, and section VI. What no source gives is an estimate made before anything was
-simulated; none is fitted to results. The work per operation is free: claims are made by sweeps over it.
+Sources are Tables IV and V and §VI of the ACS paper. Constants without a source are estimates made before any
+simulation; none is fitted to results. The work per operation is free: sweeps over it support the claims.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 from timerl_nb.base.errors import OptionError
 from timerl_nb.streams.kernel_declaration import THREADS, Kernel
 
-WARPS: Final = THREADS // 32  # of a block
-CYCLES: Final = 1400.0  # per µs, for which the times of a block are given: those of Table V
+WARPS: Final = THREADS // 32  # warps per block
+CYCLES: Final = 1400.0  # cycles per µs in Table V, the clock for which block times are given
 
 
 def _constant(value: Any, source: str) -> Any:
@@ -22,7 +22,13 @@ def _constant(value: Any, source: str) -> Any:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU and its host; times are in µs. Each field's metadata say where it is from."""
+    """GPU and host of a simulation. Times are in µs; each field's metadata has its source.
+
+    Example:
+        >>> fast = trl.streams.Gpu("my GPU", processors=64)
+        >>> trl.streams.workload("ant").simulate("acs-sw", gpu=fast).us > 0
+        True
+    """
 
     name: str = "RTX3070"
     processors: int = _constant(46, "paper, Table V")
@@ -54,16 +60,16 @@ class Gpu:
 
     @property
     def capacity(self) -> int:
-        """Warps that proceed at full speed at once."""
+        """The number of warps that run at full speed simultaneously."""
         return self.processors * self.saturation
 
     def microseconds(self, kernel: Kernel) -> float:
-        """A block's time on a processor that is not saturated."""
+        """Return the duration of a block on a processor that is not saturated, in µs."""
         operations = kernel.operations / (kernel.blocks * THREADS)
         return (self.floor + self.operation * operations) * CYCLES / self.clock
 
     def resident(self, registers: int) -> int:
-        """Return the most blocks at once, of threads with so many registers."""
+        """Return the maximal number of resident blocks, for threads with this number of registers."""
         by_warps = min(self.blocks, self.warps // WARPS)
         return self.processors * min(by_warps, self.registers // (registers * THREADS))
 
@@ -71,17 +77,18 @@ class Gpu:
 RTX3070: Final = Gpu()
 RTX3060: Final = Gpu("RTX3060", processors=28, clock=1300.0)
 RTX4090: Final = Gpu("RTX4090", processors=128, clock=2520.0, blocks=24, registers=65536)
-# Accel-Sim starts no kernel of a queue before the one ahead has ended: each pays the launch.
+# In Accel-Sim a kernel of a queue starts after the end of the previous one, and pays the launch.
 ACCEL_SIM: Final = Gpu("RTX3070, Accel-Sim", queued=RTX3070.launch)
 GPUS: Final = {gpu.name: gpu for gpu in (RTX3070, ACCEL_SIM, RTX3060, RTX4090)}
 
 
 def by_name(gpu: Gpu | str) -> Gpu:
-    """A GPU, or that of a name."""
+    """Return a GPU unchanged, or the predefined GPU with this name."""
     if isinstance(gpu, Gpu):
         return gpu
     if gpu not in GPUS:
         raise OptionError(
-            f"there is no GPU {gpu!r}", hint=f"one of {', '.join(map(repr, GPUS))}, or a Gpu"
+            f"the GPU {gpu!r} is unknown",
+            hint=f"choose one of {', '.join(map(repr, GPUS))}, or pass a trl.streams.Gpu",
         )
     return GPUS[gpu]

@@ -1,6 +1,6 @@
-"""The baseline: one queue, whose kernels run one after the other.
+"""Simulation of the baseline: one queue, whose kernels run one after the other.
 
-The host launches ahead. A kernel that is queued already starts `Gpu.queued` after the one ahead of it has ended.
+The host launches ahead of execution. A queued kernel starts `Gpu.queued` after the end of the previous one.
 """
 
 from __future__ import annotations

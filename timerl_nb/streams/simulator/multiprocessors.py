@@ -1,8 +1,9 @@
-"""The multiprocessors of a GPU as discrete events: blocks in waves, resident warps, and what they slow down to.
+"""Simulation of a GPU's multiprocessors: blocks start in waves, and slow down if too many warps are resident.
 
-Each processor has warps, blocks and registers of its own, and a block goes where most blocks are free. Blocks of started kernels wait
-in order for room. From `Gpu.saturation` warps a processor on, on average over processors, all resident blocks share the
-speed of computing. Time at the speed of an unsaturated processor is *work*; a wave ends when so much work has passed since it began.
+Each processor has limits for warps, blocks and registers; a block goes to the processor with the most free
+blocks. Blocks of started kernels wait in order for room. Above an average of `Gpu.saturation` warps per
+processor, all resident blocks share the computing speed. *Work* is time at the speed of an unsaturated
+processor; a wave ends after a fixed amount of work.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ from timerl_nb.streams.simulator.gpu_constants import WARPS, Gpu
 @dataclass(slots=True)
 class _Started:
     index: int
-    waiting: int  # blocks that have not begun
+    waiting: int  # blocks that have not started
     left: int  # blocks that have not ended
     microseconds: float
-    registers: int  # of a block
+    registers: int  # registers per block
     then: Callable[[int], None]
 
 
 class Processors:
-    """What runs on a GPU's multiprocessors.
+    """Blocks and warps on the multiprocessors of a GPU.
 
     Attributes:
-        resident_time: resident warps × µs, so far.
-        work: warps × µs at full speed that have been done.
+        resident_time: resident warps × µs so far.
+        work: warps × µs at full speed so far.
+        history: the number of resident warps from each time on.
     """
 
     def __init__(
         self, clock: Clock, gpu: Gpu, kernels: Sequence[Kernel], registers: int | None = None
     ) -> None:
-        """`registers`: those of each thread of any kernel, as in one kernel that runs all."""
+        """Create idle processors; `registers` per thread overrides the kernels' numbers, as in one kernel that
+        runs all.
+        """
         self._clock, self._gpu = clock, gpu
         self._shapes = [
             (gpu.microseconds(k), (registers or k.registers) * THREADS, k.blocks) for k in kernels
@@ -47,25 +51,27 @@ class Processors:
         for kernel, (_, needed, _) in zip(kernels, self._shapes, strict=True):
             if needed > gpu.registers:
                 raise OptionError(
-                    f"{gpu.name} cannot run {kernel.name}",
+                    f"{gpu.name} cannot run {kernel.name}: a block needs too many registers",
                     evidence=f"a block needs {needed:,} registers, a processor has {gpu.registers:,}",
                 )
-        self._room = [gpu.resident(1) // gpu.processors] * gpu.processors  # blocks
+        self._room = [
+            gpu.resident(1) // gpu.processors
+        ] * gpu.processors  # free blocks by processor
         self._registers = [gpu.registers] * gpu.processors
         self._queue = deque[_Started]()
         self._waves: list[tuple[float, int, _Started, list[int]]] = []
-        self._began = 0  # waves
-        self._plan = 0  # which is valid
+        self._began = 0  # number of waves that have started
+        self._plan = 0  # number of the valid plan; older planned ends are ignored
         self._resident = 0
         self._rate = 1.0
-        self._settled = 0.0  # moment
+        self._settled = 0.0  # time
         self._passed = 0.0  # work
         self.resident_time = 0.0
         self.work = 0.0
-        self.history: list[tuple[float, int]] = []  # resident warps from each moment on
+        self.history: list[tuple[float, int]] = []  # resident warps from each time on
 
     def start(self, index: int, then: Callable[[int], None]) -> None:
-        """Let a kernel's blocks begin as there is room; `then` is called when the last has ended."""
+        """Start a kernel's blocks as soon as there is room; the last one calls `then` at its end."""
         microseconds, registers, blocks = self._shapes[index]
         self._queue.append(_Started(index, blocks, blocks, microseconds, registers, then))
         self._advance_progress()
@@ -102,7 +108,7 @@ class Processors:
             self._clock.call_at(self._clock.now + left / self._rate, self._end, self._plan)
 
     def _deal_blocks(self, started: _Started) -> list[int]:
-        """By processor, how many blocks of a kernel begin there."""
+        """Return, by processor, the number of a kernel's blocks that start there."""
         registers = started.registers
         fits = [
             min(room, free // registers)
@@ -128,7 +134,7 @@ class Processors:
                 self._registers[k] -= sign * count * registers
 
     def _end(self, plan: int) -> None:
-        if plan != self._plan:  # others have begun since
+        if plan != self._plan:  # a later wave has changed the plan
             return
         self._advance_progress()
         ended: list[_Started] = []

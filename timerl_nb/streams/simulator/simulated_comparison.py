@@ -1,4 +1,4 @@
-"""A stream by all ways of running it, simulated beside each other."""
+"""Comparison of all strategies for one stream by simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from timerl_nb.streams.strategies import SIMULATED
 
 @dataclass(frozen=True)
 class ComparedStrategy:
-    """A way of running a stream: µs, occupancy over these µs, and how much faster it is than one queue of a device, and of Accel-Sim's."""
+    """Result of one strategy.
+
+    Attributes:
+        how: the strategy.
+        us: the total time in µs.
+        occupancy: the average occupancy in this time.
+        device: the speedup over a single queue of a device.
+        accel_sim: the speedup over a single queue of Accel-Sim.
+    """
 
     how: str
     us: float
@@ -26,7 +34,17 @@ class ComparedStrategy:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Of a stream the ways of running it; `rows` begin with the two baselines."""
+    """Simulated results of all strategies for one stream.
+
+    Attributes:
+        stream, gpu, size, streams: the arguments of the comparison.
+        rows: one result per strategy; the first two are baselines. `comparison["acs-sw"]` finds one by name.
+
+    Example:
+        >>> comparison = trl.streams.compare(trl.streams.workload("ant"))
+        >>> comparison["acs-sw"].device > 1
+        True
+    """
 
     stream: Stream
     gpu: Gpu
@@ -62,13 +80,26 @@ def compare(
     streams: int = 8,
     scheduled: int = 48,
 ) -> Comparison:
-    """Simulate a stream by every way there is.
+    """Simulate a stream under all strategies.
 
-    Baselines are one queue of a device, where a kernel that is queued starts soon after the one ahead, and one
-    of Accel-Sim's, where each pays its launch. "graph, built before" is the graph without its construction.
+    The baselines are a single queue of a device, in which a queued kernel starts soon after the previous one,
+    and a single queue of Accel-Sim, in which every kernel pays its launch. "graph, built before" is the graph
+    without its construction.
 
     Args:
-        gpu, size, streams, scheduled: as for `stream.simulate`.
+        stream: the stream.
+        gpu, size, streams, scheduled: as in `stream.simulate`.
+
+    Returns:
+        A table of times and speedups.
+
+    Raises:
+        CallError: `stream` is not a stream.
+
+    Example:
+        >>> comparison = trl.streams.compare(trl.streams.workload("ant"), gpu="RTX3060")
+        >>> comparison.rows[0].how
+        'serial'
     """
     expect_type(stream, Stream, "a stream", "trl.streams.record(…).")
     gpu = by_name(gpu)

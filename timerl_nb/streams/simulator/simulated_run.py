@@ -1,4 +1,4 @@
-"""What all ways of running a stream have in common: its kernels, the clock, the processors, and what happened when."""
+"""Base class of simulated strategies: clock, processors, and the record of launches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from timerl_nb.streams.simulator.multiprocessors import Processors
 
 @dataclass(frozen=True, repr=False)
 class Simulated(Report):
-    """A run that a simulated GPU made: `us` and all times are its own.
+    """Report of a simulated run; all times are simulated µs.
 
     Attributes:
-        occupancy: resident warps by `Gpu.warps` of all processors, whatever registers leave room for, averaged over `total`.
-        work: warps × µs at full speed: the same in every way of running a stream.
-        history: resident warps from each moment on.
+        gpu: the simulated GPU.
+        occupancy: resident warps divided by the maximum `Gpu.warps` of all processors, averaged over `total`.
+        work: warps × µs at full speed: equal for all strategies.
+        history: the number of resident warps from each time on.
+
+    Example:
+        >>> simulated = trl.streams.workload("ant").simulate("acs-sw")
+        >>> 0 < simulated.occupancy <= 1
+        True
     """
 
     gpu: Gpu = RTX3070
@@ -32,7 +38,7 @@ class Simulated(Report):
 
     @property
     def total(self) -> float:
-        """With a graph's construction, µs."""
+        """The time including the construction of a graph, in µs."""
         return self.construction + self.us
 
     def __str__(self) -> str:
@@ -40,23 +46,23 @@ class Simulated(Report):
 
 
 class Server:
-    """What serves one after another: a lock, a thread, a port."""
+    """Resource that serves one request at a time: a lock, a thread or a port."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._free = 0.0
 
     def serve(self, cost: float, call: Callable[..., None], *args: Any) -> None:
-        """`call` is made when all asked before, and then this, has been served."""
+        """Call a function after all earlier requests and this one have been served."""
         self._free = max(self._free, self._clock.now) + cost
         self._clock.call_at(self._free, call, *args)
 
 
 class Course(ABC):
-    """One way of running a stream; each has a class. Arguments are those of `Stream.simulate`.
+    """Simulation of one strategy. The arguments are those of `Stream.simulate`.
 
     Attributes:
-        registers: of each thread of any kernel, as in one kernel that runs all.
+        registers: registers per thread of all kernels, if one kernel runs them all; else None.
     """
 
     construction = 0.0
@@ -73,10 +79,12 @@ class Course(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Put what happens first on the clock."""
+        """Schedule the first events."""
 
     def start(self, kernel: int, then: Callable[[int], None], lane: int | None = None) -> None:
-        """A kernel's blocks begin as there is room; without streams it is drawn in the first free lane."""
+        """Start a kernel's blocks as soon as there is room. Without a stream, the report shows it in the first
+        free track.
+        """
         ran = self.ran[kernel]
         ran.started = self.clock.now
         if lane is not None:

@@ -1,4 +1,6 @@
-"""Ways that know the whole stream ahead: a graph, and persistent threads (paper 004, sections II-D and VI-E)."""
+"""Simulation of strategies that know the whole stream: a graph, and persistent threads. Source: [ACS] §II-D and
+§VI-E.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from timerl_nb.streams.simulator.simulated_run import Course
 
 
 class Graph(Course):
-    """All nodes are constructed, one after another, before the first kernel runs; then no call of the host's is needed."""
+    """Strategy "graph": all nodes are constructed before the first kernel runs; then no host call is necessary."""
 
     def begin(self) -> None:
         self.construction = len(self.kernels) * self.gpu.node
@@ -36,9 +38,10 @@ class Graph(Course):
 
 
 class Persistent(Graph):
-    """One kernel, launched once, whose threads take blocks of all kernels as tasks from a queue on the device.
+    """Strategy "persistent": one kernel, launched once, whose threads take the blocks of all kernels from a
+    device queue.
 
-    Its registers are the most that any kernel needs, for all of them: fewer blocks are resident.
+    Its register count is the maximum over all kernels, so fewer blocks are resident.
     """
 
     def __init__(self, stream: Stream, *args: Any) -> None:
