@@ -1,7 +1,7 @@
-"""The command `timerl`: what it can do, said at once; what does it is imported when it is asked for.
+"""The command `timerl`: prints help without delay, and imports the library only to run a command.
 
-It stands beside the library, since whatever is inside of `timerl_nb` imports all of it, JAX and isl
-included, which takes seconds.
+This package is separate from `timerl_nb`, because importing any module of `timerl_nb` imports all of it,
+including JAX and isl, which takes seconds.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "train": "run a ready algorithm, kept in a folder: timerl train reinforce --env CartPole-v1",
-    "resume": "go on with a run, or a sweep, that was cut off: timerl resume runs/1",
-    "sweep": "the same for a grid of arguments and seeds, in several processes, with one table",
-    "explain": "stages, peak memory and schedule of a script's programs: timerl explain train.py",
-    "profile": "where the time of a script's programs goes: timerl profile train.py --turns 5",
-    "scope": "where the time of any Python program goes: timerl scope run train.py",
-    "lab": "open JupyterLab, on this machine alone",
-    "bench": "the benchmarks, in a checkout",
+    "train": "train a built-in algorithm: timerl train reinforce --env CartPole-v1",
+    "resume": "continue an interrupted run or sweep: timerl resume runs/first",
+    "sweep": "train over a grid of arguments and seeds, in parallel: timerl sweep ppo --help",
+    "explain": "print stages, peak memory and schedule of a script's programs: timerl explain train.py",
+    "profile": "measure the kernels of a script's programs: timerl profile train.py --turns 5",
+    "scope": "record and analyse the time of any Python program: timerl scope run train.py",
+    "lab": "open JupyterLab, reachable from this machine only",
+    "bench": "run the benchmarks (needs a checkout of the repository)",
 }
 _HELP: Final = """usage: timerl COMMAND [ARGUMENT ...]
 
-Deep reinforcement learning as recurrence equations, compiled and looked into.
+A compiler for deep reinforcement learning programs written as recurrence equations.
 
 commands:
 {}
 
-  --help     this text; timerl COMMAND --help says what a command takes
-  --version  which version this is
+  --help     print this text; timerl COMMAND --help describes a command
+  --version  print the version
 
-To begin with:
+To start:
   timerl train reinforce --env CartPole-v1 --bounds I=20 --folder runs/first
   timerl resume runs/first
 """
@@ -42,8 +42,11 @@ To begin with:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status.
 
-    The status is 0 for success, 1 for an error of ours (or of a script), 2 for wrong usage. It is 130
-    after Ctrl-C, and 141 if the reader of the output has left (`| head`).
+    The status is 0 for success, 1 for an error of TimeRL-nb or of a script, 2 for wrong usage, 130 after
+    Ctrl-C, and 141 if the reader of the output has closed its end (`| head`).
+
+    Args:
+        words: the arguments; by default those of the process.
     """
     status = 0
     try:
@@ -61,16 +64,16 @@ def main(words: Sequence[str] | None = None) -> int:
     return status
 
 
-_READER_LEFT: Final = 141  # as shells say of SIGPIPE
+_READER_LEFT: Final = 141  # 128 + SIGPIPE, as in shells
 
 
 def _drop_output() -> None:
-    """Write the rest of the output nowhere, so Python does not fail again as it ends."""
+    """Redirect the rest of the output to the null device: otherwise Python fails again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):  # it is no file
+    except (OSError, ValueError):  # the output is not a file
         return
 
 
@@ -96,8 +99,8 @@ def _unknown(name: str) -> str:
 
     close = get_close_matches(name, COMMANDS, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""
-    known = f"{meant}one of {', '.join(map(repr, COMMANDS))}"
-    said = f"there is no command {name!r}: {known}.\n  timerl --help says what they do."
+    known = f"{meant}choose one of {', '.join(map(repr, COMMANDS))}"
+    said = f"the command {name!r} is unknown: {known}.\n  timerl --help describes them."
     return f"timerl: {said}"
 
 
@@ -105,4 +108,4 @@ def _version() -> str:
     try:
         return version("timerl-nb")
     except PackageNotFoundError:
-        return "of a checkout that is not installed"
+        return "of a checkout without installation"

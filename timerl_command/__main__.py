@@ -1,4 +1,4 @@
-"""`python -m timerl_command` is `timerl`, which begins at once."""
+"""`python -m timerl_command` runs the command `timerl`."""
 
 import sys
 

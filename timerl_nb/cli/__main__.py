@@ -1,4 +1,4 @@
-"""`python -m timerl_nb.cli` is `timerl`."""
+"""`python -m timerl_nb.cli` runs the command `timerl`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`timerl bench`: the benchmarks, where there is a checkout."""
+"""`timerl bench`: runs the benchmarks of a checkout."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from timerl_nb.base.errors import MissingPartError
 from timerl_nb.cli.support.argument_parser import Parser
 from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 
-_EXAMPLES: Final = """  timerl bench                 three works against hand-written JAX (under 5 minutes)
-  timerl bench full            all works, launches, and stock PPO until it has learnt
+_EXAMPLES: Final = """  timerl bench                 three workloads against hand-written JAX (under 5 minutes)
+  timerl bench full            all workloads, kernel launches, and stock PPO to convergence
   timerl bench race S 10 ours jitted
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Bench: see the module."""
+    """Run `timerl bench`."""
     parser = Parser(
-        "bench", "Run the benchmarks; docs/explanation/benchmarks.md says what they are.", _EXAMPLES
+        "bench", "Run the benchmarks of a checkout; docs/explanation/benchmarks.md describes them.", _EXAMPLES
     )
-    parser.add_argument("words", nargs="*", help="which of them; all words are the benchmarks' own")
+    parser.add_argument(
+        "words", nargs="*", help="arguments of the benchmarks, such as the name of one"
+    )
     given = parser.parse_words(words)
     found = in_checkout("benchmarks")
     if found is None:
         raise MissingPartError(
-            "the benchmarks are in a checkout of TimeRL-nb, and this is an installed package.",
+            "the benchmarks are missing: an installed package does not contain them.",
             hint="clone the repository, and run `make bench` there.",
         )
     return foreground([sys.executable, "-m", "benchmarks", *given.words], found.parent)

@@ -1,4 +1,4 @@
-"""`timerl explain FILE`: the programs that a script compiles, without running them."""
+"""`timerl explain FILE`: prints the compilation of a script's programs without running them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from timerl_nb.cli.support.script_runner import Compiled, read_with_script
 from timerl_nb.compiler.symbolic.dimensions import bounds_text
 
 _EXAMPLES: Final = """  timerl explain train.py                    stages, peak memory and schedule
-  timerl explain train.py --stage ast        the loop nest that nobody wrote
-  timerl explain train.py --bounds T=1000    the same program under another bound
+  timerl explain train.py --stage ast        the generated loop nest
+  timerl explain train.py --bounds T=1000    the same programs with another bound
   timerl explain train.py --html program.html
-  timerl explain train.py -- --lr 0.1        words behind -- are the script's own
+  timerl explain train.py -- --lr 0.1        arguments after -- go to the script
 
-then:
-  timerl profile train.py --turns 5          where its time goes
+next:
+  timerl profile train.py --turns 5          run the programs and measure their kernels
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Explain: see the module."""
-    about = "Stages, peak memory and schedule of the programs that a script compiles."
+    """Run `timerl explain`."""
+    about = "Print stages, peak memory and schedule of the programs that a script compiles."
     parser = Parser("explain", about, _EXAMPLES)
-    parser.add_argument("--stage", help="print this stage alone: pdg, fuse, memory, ast, ...")
+    parser.add_argument("--stage", help="print only this stage: pdg, fuse, memory, ast, ...")
     parser.add_argument(
         "--html",
         type=user_path,
         metavar="FILE",
-        help="write the whole compilation as one HTML file (FILE-2, FILE-3 of further programs)",
+        help="write the compilation as an HTML file (of a second program: FILE-2, and so on)",
     )
     given, script = read_with_script(parser, words)
     programs = script.compile_under(given)
@@ -59,10 +59,10 @@ def _whole(one: Compiled) -> str:
     timeline = program.memory.timeline()
     parts = {
         "stages": repr(program.stages),
-        "peak": f"{format_bytes(program.memory.peak)} of live values, predicted; the greatest are "
+        "peak": f"{format_bytes(program.memory.peak)} of live values (predicted); the largest are "
         + "; ".join(map(str, timeline.holders[:3])),
         "schedule": str(program.schedule),
-        "what runs": str(program.ast),
+        "loop nest": str(program.ast),
     }
     if program.warnings:
         parts["warnings"] = "\n".join(program.warnings)

@@ -1,4 +1,4 @@
-"""`timerl lab`: JupyterLab on this machine alone."""
+"""`timerl lab`: starts JupyterLab, reachable from this machine only."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from timerl_nb.base.errors import MissingPartError
 from timerl_nb.cli.support.argument_parser import Parser
 from timerl_nb.cli.support.source_checkout import foreground, in_checkout
 
-_EXAMPLES: Final = """  timerl lab                     the lessons in a checkout, otherwise this folder
+_EXAMPLES: Final = """  timerl lab                     opens the lessons of a checkout, otherwise this folder
   timerl lab -- --no-browser --port 9000
 
-The page asks for the token that JupyterLab prints. Nobody reaches it from another machine.
+The page asks for the token that JupyterLab prints. Other machines cannot connect.
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Lab: see the module."""
-    parser = Parser("lab", "Open JupyterLab; words behind -- are its own.", _EXAMPLES)
+    """Run `timerl lab`."""
+    parser = Parser("lab", "Open JupyterLab. Arguments after -- go to JupyterLab.", _EXAMPLES)
     cut = words.index("--") if "--" in words else len(words)
     parser.parse_words(words[:cut])
     return foreground(command(words[cut + 1 :]))
 
 
 def command(more: Sequence[str] = ()) -> list[str]:
-    """What opens JupyterLab.
+    """Return the command line that starts JupyterLab.
 
     Raises:
-        MissingPartError: it is not installed.
+        MissingPartError: JupyterLab is not installed.
     """
     if find_spec("jupyterlab") is None:
         raise MissingPartError(
-            "JupyterLab is not installed.", hint="pip install 'timerl-nb[lab]', then `timerl lab`."
+            "JupyterLab is not installed.",
+            hint="run pip install 'timerl-nb[lab]', then `timerl lab`.",
         )
-    # in containers one is often root, which Jupyter refuses unless told
+    # containers often run as root, which Jupyter refuses by default
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
     lessons = in_checkout("notebooks/00_the_one_line_change.ipynb")
     opened = [str(lessons)] if lessons is not None else []

@@ -1,4 +1,4 @@
-"""Which command does what."""
+"""Dispatch of the command `timerl` to the module of each command."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words say, those of the process by default; returns the exit status (`outcome`)."""
+    """Run the command named by the first word, and return the exit status (`outcome`).
+
+    Args:
+        words: the arguments; by default those of the process.
+    """
     words = sys.argv[1:] if words is None else words
     name = words[0] if words else ""
     own = words[: words.index("--")] if "--" in words else words
     if name not in COMMANDS:
-        said = f"there is no command {name!r}" if name else "no command is given"
+        said = f"the command {name!r} is unknown" if name else "the command is missing"
         known = one_of(name, list(COMMANDS))
-        print(f"timerl: {said}: {known}.\n  timerl --help says what they do.", file=sys.stderr)
+        print(f"timerl: {said}: {known}.\n  timerl --help describes them.", file=sys.stderr)
         return WRONG
     return outcome(
         f"timerl {name}",

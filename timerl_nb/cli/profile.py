@@ -1,4 +1,4 @@
-"""`timerl profile SCRIPT`: where the time of a script's programs goes."""
+"""`timerl profile SCRIPT`: runs a script's programs and measures their kernels."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ _EXAMPLES: Final = """  timerl profile train.py --turns 5
 
 
 def main(words: Sequence[str]) -> int:
-    """Profile: see the module."""
-    about = "Run the programs that a script compiles, and measure all that runs."
+    """Run `timerl profile`."""
+    about = "Run the programs that a script compiles, and print the time of each kernel."
     parser = Parser("profile", about, _EXAMPLES)
     parser.add_argument(
-        "--turns", type=positive, help="of the outermost loop at most (default: all)"
+        "--turns",
+        type=positive,
+        help="the maximal number of iterations of the outermost loop (default: all)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all random streams (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the seed of all random numbers (default: 0)"
+    )
     parser.add_argument(
         "--trace",
         type=user_path,
         metavar="FILE",
-        help="write what ran when as a Chrome trace (FILE-2, FILE-3 of further programs)",
+        help="write a Chrome trace (of a second program: FILE-2, and so on)",
     )
     given, script = read_with_script(parser, words)
     for k, one in enumerate(script.compile_under(given), 1):

@@ -1,4 +1,4 @@
-"""`timerl resume FOLDER`: go on with what `timerl train` or `timerl sweep` began there."""
+"""`timerl resume FOLDER`: continues a run of `timerl train`, or a sweep of `timerl sweep`."""
 
 from __future__ import annotations
 
@@ -14,36 +14,33 @@ from timerl_nb.cli.support.foreground_run import go_on
 
 _EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
 
-A run that has finished prints its result. The folder says what was asked for: the algorithm, its
-arguments, bounds, options and the seed; nothing else is needed.
+For a finished run the command prints the result. The folder contains the algorithm with its
+arguments, bounds, options and seed, so no other argument is necessary.
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Resume: see the module."""
-    parser = Parser("resume", "Go on with a run that was cut off, or with a sweep.", _EXAMPLES)
-    parser.add_argument(
-        "folder", type=user_path, help="that `timerl train` or `timerl sweep` named"
-    )
-    parser.add_argument(
-        "--quiet", action="store_true", help="no progress, and no advice at the end"
-    )
+    """Run `timerl resume`."""
+    parser = Parser("resume", "Continue an interrupted run or sweep.", _EXAMPLES)
+    parser.add_argument("folder", type=user_path, help="the folder of a run or sweep")
+    parser.add_argument("--quiet", action="store_true", help="print neither progress nor advice")
     parser.add_argument(
         "--iterations",
         type=int,
-        help="go on to so many iterations in all, instead of those that were asked for",
+        help="the new total number of iterations (default: that of the original run)",
     )
     given = parser.parse_words(words)
     folder: Path = given.folder
     if not folder.is_dir():
         raise ExecutionError(
-            f"there is no folder {folder}.", hint="name the one that `timerl train` printed."
+            f"the folder {folder} does not exist.",
+            hint="pass the folder that `timerl train` printed.",
         )
     if sweep.is_sweep(folder):
         if given.iterations is not None:
             raise OptionError(
-                f"--iterations is for a run, and {folder} holds a sweep.",
-                hint=f"give the folder of one of its runs, such as {sweep.first_run(folder)}.",
+                f"--iterations applies to a run, but {folder} contains a sweep.",
+                hint=f"pass the folder of one of its runs, such as {sweep.first_run(folder)}.",
             )
         return sweep.go_on(folder)
     return go_on(folder, quiet=given.quiet, iterations=given.iterations)

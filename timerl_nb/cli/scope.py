@@ -1,4 +1,4 @@
-"""`timerl scope`: record any Python program, and look at what was recorded."""
+"""`timerl scope`: records the time of any Python program, and analyses recordings."""
 
 from __future__ import annotations
 
@@ -32,57 +32,75 @@ from timerl_nb.scope.recording.recorder import make_fresh
 from timerl_nb.scope.storage.recording_reader import read
 from timerl_nb.show.recording.recording_view import ScopeView
 
-_EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
+_EXAMPLES: Final = """  timerl scope run train.py --steps 1000           arguments after the script go to the script
   timerl scope run --folder runs/ppo -m my.module
-  timerl scope run --exact train.py                all time, without blocks that calibrate
+  timerl scope run --exact train.py                record all time, without calibration blocks
   timerl scope show runs/ppo
   timerl scope compare runs/eager runs/compiled
-  timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
+  timerl scope add runs/ppo trace.json             a trace of the PyTorch or JAX profiler
   timerl scope check train.py --steps 1000
-  timerl scope calibrate train.py --steps 1000     what recording costs it, for show --calibration
+  timerl scope calibrate train.py --steps 1000     measure the overhead, for show --calibration
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Scope: see the module."""
+    """Run `timerl scope`."""
     name = words[0] if words else ""
     if name in _COMMANDS:
         return _COMMANDS[name](words[1:])
     about = (
-        "Where the time of any Python program goes: run records one, show looks at a recording, compare at two, "
-        "add adds a trace, export writes one file, check lists what is not tapped, "
-        "calibrate says what recording costs."
+        "Record and analyse the time of any Python program.\n\n"
+        "  run        run a program and record it\n"
+        "  show       print the time breakdown of a recording\n"
+        "  compare    print the operations of two recordings side by side\n"
+        "  export     write a recording as one file\n"
+        "  add        add a device trace to a recording\n"
+        "  check      list the native functions that a recording would miss\n"
+        "  calibrate  measure the overhead of recording"
     )
     parser = Parser("scope", about, _EXAMPLES)
     parser.add_argument("command", metavar="run|show|compare|export|add|check|calibrate")
     parser.parse_words(words[:1])
-    parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
+    parser.error(f"the command {name!r} is unknown: {one_of(name, list(_COMMANDS))}")
 
 
 def _run(words: Sequence[str]) -> int:
-    """Become the script, recorded: its exit status, signals and streams are its own."""
-    about = "Run a Python program unchanged, and record it and the Python processes that it starts."
+    """Replace this process by the script, with recording enabled: exit status, signals and streams are the
+    script's.
+    """
+    about = "Run an unchanged Python program, and record it and its Python subprocesses."
     parser = Parser("scope run", about, _EXAMPLES, usage="timerl scope run [options] script.py ...")
     parser.add_argument(
-        "--folder", type=user_path, help="where to (default: a new one in runs/, named by the time)"
+        "--folder",
+        type=user_path,
+        help="the folder of the recording (default: a new one in runs/, named by the time)",
     )
     parser.add_argument(
-        "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
+        "--devices",
+        type=int,
+        default=0,
+        help="the number of steps, after the first one, in which to trace GPUs",
     )
     parser.add_argument(
-        "--exact", action="store_true", help="record all time: no blocks are left out to calibrate"
+        "--exact",
+        action="store_true",
+        help="record all time, without leaving out blocks for calibration",
     )
     given, script = _read_with_script(parser, words)
-    Steps(given.devices)  # refuses what is no number of them
+    Steps(given.devices)  # raises for a negative number
     folder = given.folder or _new_folder()
     make_fresh(folder)
-    print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
+    print(
+        f"recording into {folder}; afterwards: timerl scope show {folder}",
+        file=sys.stderr,
+        flush=True,
+    )
     joined = environment(folder, os.environ, devices=given.devices, calibrated=not given.exact)
     os.execve(sys.executable, [sys.executable, *script], joined)
 
 
 def _new_folder() -> Path:
-    """Make a folder in runs/, named by the time. Two commands of one second get two folders."""
+    """Create a folder in runs/, named by the time, with a suffix if it exists."""
     first = Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in itertools.count(1):
         folder = first if number == 1 else first.with_name(f"{first.name}-{number}")
@@ -93,7 +111,7 @@ def _new_folder() -> Path:
         except OSError:
             break
         return folder
-    return first  # the recorder makes it, and says why that fails
+    return first  # the recorder creates it, or reports the error
 
 
 _VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out", "--way")
@@ -102,33 +120,35 @@ _VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out", "--w
 def _read_with_script(
     parser: Parser, words: Sequence[str]
 ) -> tuple[argparse.Namespace, Sequence[str]]:
-    """Options of ours, and the script with its own."""
+    """Parse the options of the command, and return the script with its own arguments."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
         at += 2 if words[at] in _VALUED else 1
     given, script = parser.parse_words(words[:at]), words[at:]
     if not script or script == ["-m"]:
-        parser.error("no script is given.")
+        parser.error("the script is missing.")
     if script[0] != "-m" and not Path(script[0]).is_file():
         raise ExecutionError(
-            f"{script[0]} is no file.",
-            hint="give a Python script, or -m and a module; options of the script stand behind it.",
+            f"{script[0]} is not a file.",
+            hint="pass a Python script, or -m and a module. Options of the script follow it.",
         )
     return given, script
 
 
 def _check(words: Sequence[str]) -> int:
-    """Run a script for some seconds, and print which native functions ran untapped."""
+    """Run a script for some seconds, and print the native functions without a wrapper."""
     about = (
-        "Run a Python script, at most for some seconds, and print the native functions that are not tapped. "
-        "What it prints goes to stderr."
+        "Run a Python script for a limited time, and list the native functions that a recording would miss. "
+        "The output of the script goes to stderr."
     )
     usage = "timerl scope check [--seconds 10] script.py ..."
     parser = Parser("scope check", about, "  timerl scope check train.py\n", usage=usage)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long (default: 10)")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="the time limit in seconds (default: 10)"
+    )
     given, script = _read_with_script(parser, words)
     if script[0] == "-m":
-        parser.error("a module cannot be checked: give a script.")
+        parser.error("a module cannot be checked: pass a script.")
     path = Path(script[0])
     with (
         audit(given.seconds) as found,
@@ -142,10 +162,10 @@ def _check(words: Sequence[str]) -> int:
 
 
 def _calibrate(words: Sequence[str]) -> int:
-    """Run a script in pairs, recorded and not, and save what recording costs it."""
+    """Run a script repeatedly with and without recording, and save the overhead of recording."""
     about = (
-        "Run a Python program several times, recorded and not (or traced and not), and write what that costs it. "
-        "It should do the same each time; what it prints is not shown."
+        "Measure the overhead of recording (or of device tracing): run a program several times with and without it. "
+        "Every run should do the same work; the output of the program is not shown."
     )
     usage = "timerl scope calibrate [--way averages] [--pairs 5] [--out FILE] script.py ..."
     examples = "  timerl scope calibrate train.py\n  timerl scope show runs/ppo --calibration calibration.json\n"
@@ -154,41 +174,49 @@ def _calibrate(words: Sequence[str]) -> int:
         "--way",
         choices=("whole", "averages"),
         default="whole",
-        help="whole: what taps and annotations cost; averages: what tracing costs calls of devices",
+        help="whole: overhead of wrappers and annotations; averages: overhead of device tracing per call",
     )
     parser.add_argument(
-        "--devices", type=int, default=10, help="steps to trace, for averages (default: 10)"
+        "--devices",
+        type=int,
+        default=10,
+        help="the number of steps to trace, for averages (default: 10)",
     )
-    parser.add_argument("--pairs", type=int, default=5, help="the most pairs of runs (default: 5)")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="the maximal number of pairs of runs (default: 5)"
+    )
     parser.add_argument(
         "--out",
         type=user_path,
         default=Path("calibration.json"),
-        help="(default: calibration.json)",
+        help="the file to write (default: calibration.json)",
     )
     given, script = _read_with_script(parser, words)
-    if not given.out.absolute().parent.is_dir():  # not behind all runs
-        raise ExecutionError(f"there is no folder {given.out.parent}.", hint="name another file.")
+    if not given.out.absolute().parent.is_dir():  # checked before the runs, which take long
+        raise ExecutionError(
+            f"the folder {given.out.parent} does not exist.",
+            hint="pass --out with a file in an existing folder.",
+        )
     told = partial(print, file=sys.stderr, flush=True)
     if given.way == "whole":
         found = whole_delta(script, given.pairs, told=told)
     else:
-        Steps(given.devices)  # refuses what is no number of them
+        Steps(given.devices)  # raises for a negative number
         found = averages(script, given.pairs, given.devices, told=told)
     print(f"{found}\nwritten: {found.save(given.out)}")
     return 0
 
 
 def _show(words: Sequence[str]) -> int:
-    """Print what a recording holds."""
-    about = "Print where the time of a recorded program went."
+    """Run `timerl scope show`."""
+    about = "Print the time breakdown of a recorded program."
     parser = Parser("scope show", about, "  timerl scope show runs/ppo\n")
-    parser.add_argument("folder", type=user_path, help="a recorded folder")
+    parser.add_argument("folder", type=user_path, help="the folder of a recording")
     parser.add_argument(
         "--calibration",
         type=user_path,
         action="append",
-        help="a file of what recording costs, which is taken off; may be given twice",
+        help="a file of `calibrate`; its overheads are subtracted. May be repeated",
     )
     given = parser.parse_words(words)
     recording = read(given.folder)
@@ -204,51 +232,61 @@ def _show(words: Sequence[str]) -> int:
 
 
 def _compare(words: Sequence[str]) -> int:
-    """Print two recordings beside each other."""
-    about = "Print the operations of two recordings beside each other, and by how much they take longer in the second."
+    """Run `timerl scope compare`."""
+    about = (
+        "Print the operations of two recordings side by side, with the differences of their times."
+    )
     parser = Parser("scope compare", about, "  timerl scope compare runs/eager runs/compiled\n")
-    parser.add_argument("first", type=user_path, help="a recorded folder")
-    parser.add_argument("second", type=user_path, help="another")
+    parser.add_argument("first", type=user_path, help="the folder of a recording")
+    parser.add_argument("second", type=user_path, help="the folder of another recording")
     given = parser.parse_words(words)
     print(read(given.first).compare(read(given.second)))
     return 0
 
 
 def _add(words: Sequence[str]) -> int:
-    """Add a trace of devices to a recording."""
-    about = (
-        "Add what PyTorch's or JAX's profiler wrote of devices to the recording of the same run."
-    )
+    """Run `timerl scope add`."""
+    about = "Add a device trace of the PyTorch or JAX profiler to the recording of the same run."
     parser = Parser("scope add", about, "  timerl scope add runs/ppo trace.json\n")
-    parser.add_argument("folder", type=user_path, help="a recorded folder")
-    parser.add_argument("trace", type=user_path, help="a .json, .json.gz, or .xplane.pb")
-    parser.add_argument("--process", type=int, help="whose it is (default: as the trace says)")
+    parser.add_argument("folder", type=user_path, help="the folder of a recording")
+    parser.add_argument(
+        "trace", type=user_path, help="the trace: a .json, .json.gz or .xplane.pb file"
+    )
+    parser.add_argument(
+        "--process", type=int, help="the id of the traced process (default: the id in the trace)"
+    )
     given = parser.parse_words(words)
     print(add_trace(given.folder, given.trace, given.process))
     return 0
 
 
 def _export(words: Sequence[str]) -> int:
-    """Write a recording as one file."""
+    """Run `timerl scope export`."""
     about = (
-        "Write a recording as one file: a zip to share, which show reads, a picture, a trace for Perfetto, "
-        "or (where pyarrow is) a Parquet table."
+        "Write a recording as one file: a zip that show can read, an SVG picture, a trace for Perfetto, "
+        "or a Parquet table (needs pyarrow)."
     )
     parser = Parser("scope export", about, "  timerl scope export runs/ppo ppo.scope.zip\n")
-    parser.add_argument("folder", type=user_path, help="a recorded folder")
+    parser.add_argument("folder", type=user_path, help="the folder of a recording")
     parser.add_argument(
-        "path", type=user_path, help="ends in .zip, .svg, .json, .json.gz or .parquet"
+        "path",
+        type=user_path,
+        help="the file; its ending is .zip, .svg, .json, .json.gz or .parquet",
     )
-    parser.add_argument("--begin", type=float, help="of a trace, in seconds (default: all)")
-    parser.add_argument("--end", type=float, help="of a trace, in seconds")
+    parser.add_argument(
+        "--begin", type=float, help="the start of a trace in seconds (default: all)"
+    )
+    parser.add_argument("--end", type=float, help="the end of a trace in seconds (default: all)")
     given = parser.parse_words(words)
     name = given.path.name.lower()
     is_trace = name.endswith((".json", ".json.gz"))
     if not is_trace and not name.endswith((".zip", ".svg", ".parquet")):
-        parser.error(f"{given.path} ends in none of .zip, .svg, .json, .json.gz, .parquet.")
+        parser.error(
+            f"{given.path} has an unknown ending: choose .zip, .svg, .json, .json.gz or .parquet."
+        )
     if not is_trace and (given.begin, given.end) != (None, None):
         parser.error(
-            "--begin and --end are of a trace: name a file that ends in .json or .json.gz."
+            "--begin and --end apply only to a trace: choose a file that ends in .json or .json.gz."
         )
     recording = read(given.folder)
     if is_trace:

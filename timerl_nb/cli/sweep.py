@@ -1,7 +1,7 @@
-"""`timerl sweep ALGORITHM`: a grid of arguments and seeds, each a run that is kept, with one table.
+"""`timerl sweep ALGORITHM`: trains over a grid of arguments and seeds, and writes one table of results.
 
-The sweep's folder says what was asked for; each run has a folder in it, as `timerl train` makes. What has
-finished has left its result there, so that going on does what is missing alone.
+The folder of a sweep contains its description and one folder per run, as written by `timerl train`. A
+finished run leaves its result there, so resuming a sweep runs only the missing ones.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _EXAMPLES: Final = """  timerl sweep reinforce --seeds 8 --set lr=1e-2,3e-3 --wo
   timerl sweep ppo --seeds 4 --set hidden=32,32 --set hidden=64,64 --folder runs/widths
   timerl sweep ppo --seeds 64 --ray auto --workers 16 --folder /shared/ppo
 
-then:
-  timerl resume runs/lr          does what is missing, after Ctrl-C or a power cut
-  timerl resume runs/lr/000-...  prints a run's result, and how to load its policy
+next:
+  timerl resume runs/lr          runs the missing ones, after Ctrl-C or a power cut
+  timerl resume runs/lr/000-...  prints the result of a run, and the code that loads its policy
 """
 
 
@@ -53,9 +53,9 @@ class Sweep:
     """Runs that differ in some arguments and in the seed.
 
     Attributes:
-        base: what they have in common; its seed is the first.
-        grid: by argument, its values.
-        seeds: how many.
+        base: the common request; its seed is the first one.
+        grid: the values of each varied argument.
+        seeds: the number of seeds.
     """
 
     base: RunRequest
@@ -63,7 +63,7 @@ class Sweep:
     seeds: int
 
     def runs(self) -> list[tuple[str, dict[str, Any], RunRequest]]:
-        """Of each run its folder's name, what tells it from the others, and what is asked for."""
+        """Return the folder name, the varied arguments and the request of each run."""
         found: list[tuple[str, dict[str, Any], RunRequest]] = []
         for values in itertools.product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
@@ -76,29 +76,29 @@ class Sweep:
         return found
 
     def write(self, folder: Path) -> None:
-        """Keep it in a folder, or find that it is there already.
+        """Write the description into a folder, or check that the folder has the same one.
 
         Raises:
-            ExecutionError: something else is there, or the folder cannot be written to.
+            ExecutionError: the folder has other contents, or is not writable.
         """
         if (folder / SWEEP).exists():
             if Sweep.read_from(folder).to_json_data != self.to_json_data:
                 raise ExecutionError(
-                    f"there is another sweep in {folder}.",
-                    hint=f"`timerl resume {folder}` goes on with it; or give another --folder.",
+                    f"{folder} contains another sweep.",
+                    hint=f"continue it by `timerl resume {folder}`, or choose another --folder.",
                 )
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if [name for name in os.listdir(folder) if name != LOCK]:
-                raise ExecutionError(f"{folder} is not empty.", hint="give another --folder.")
+                raise ExecutionError(f"{folder} is not empty.", hint="choose another --folder.")
             write_json(folder / SWEEP, FORMAT, VERSION, self.to_json_data)
         except OSError as error:
             raise _unwritable(folder, error) from None
 
     @property
     def to_json_data(self) -> dict[str, Any]:
-        """What JSON keeps of it."""
+        """The description as JSON values."""
         grid = {
             name: [format_argument(value) for value in values] for name, values in self.grid.items()
         }
@@ -108,10 +108,10 @@ class Sweep:
 
     @classmethod
     def read_from(cls, folder: Path) -> Sweep:
-        """The sweep of a folder.
+        """Read the sweep of a folder.
 
         Raises:
-            ExecutionError: what says so is damaged.
+            ExecutionError: the description is damaged.
         """
         path = folder / SWEEP
         given = read_json(path, FORMAT, VERSION)
@@ -126,15 +126,15 @@ class Sweep:
             return cls(replace(base, arguments=arguments), grid, int(given["seeds"]))
         except OptionError as error:
             raise ExecutionError(
-                f"{path} asks for what this version of TimeRL-nb does not have: {error.what}",
-                hint="use the version that began the sweep.",
+                f"{path} does not fit this version of TimeRL-nb: {error.what}",
+                hint="use the version that started the sweep.",
             ) from error
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged_run_file_error(path, f"has fields of another kind: {error}") from None
+            raise damaged_run_file_error(path, f"has fields of the wrong type: {error}") from None
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a sweep was begun in a folder."""
+    """Return whether a folder contains a sweep."""
     return (folder / SWEEP).exists()
 
 
@@ -144,8 +144,8 @@ def first_run(folder: Path) -> Path:
 
 
 def main(words: Sequence[str]) -> int:
-    """Sweep: see the module."""
-    about = "Run a ready algorithm over a grid of its arguments and seeds, in several processes."
+    """Run `timerl sweep`."""
+    about = "Train a built-in algorithm over a grid of arguments and seeds, in several processes."
     chosen = choose("sweep", about, _EXAMPLES, words)
     if isinstance(chosen, int):
         return chosen
@@ -157,12 +157,14 @@ def main(words: Sequence[str]) -> int:
         action="append",
         default=[],
         metavar="NAME=VALUE,VALUE",
-        help="the values of an argument, all combinations of which are run; of one that is a list "
-        "each --set gives one value",
+        help="the values of an argument; repeat --set for other arguments to run all combinations. For an "
+        "argument with commas in its value, repeat --set with one value each",
     )
-    parser.add_argument("--seeds", type=positive, default=1, help="how many of each (default: 1)")
+    parser.add_argument(
+        "--seeds", type=positive, default=1, help="the number of seeds per combination (default: 1)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--folder", type=user_path, required=True, help="where all of it is kept")
+    parser.add_argument("--folder", type=user_path, required=True, help="the folder of the sweep")
     _add_launching(parser)
     given = parser.parse_words(words[1:])
     grid = _grid(chosen, given.grid)
@@ -170,12 +172,12 @@ def main(words: Sequence[str]) -> int:
     for name, value in first.items():
         if name in given:
             raise OptionError(
-                f"{name} is given by --{name.replace('_', '-')} and by --set.",
-                hint="leave out one.",
+                f"the argument {name} has a value from --{name.replace('_', '-')} and from --set.",
+                hint="remove one of them.",
             )
-        setattr(given, name, value)  # what the program is tried with
+        setattr(given, name, value)  # the values that the check below uses
     base = asked_for(chosen, given, given.seed)
-    base, _ = base.prepared()  # wrong arguments are known before anything runs
+    base, _ = base.prepared()  # reports wrong arguments before the first run
     sweep = Sweep(base, grid, given.seeds)
     with _alone(given.folder):
         sweep.write(given.folder)
@@ -183,7 +185,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def go_on(folder: Path, workers: int | None = None) -> int:
-    """Do what is missing of a sweep, in processes of this machine; returns the exit status."""
+    """Run the missing runs of a sweep, in processes of this machine, and return the exit status."""
     sweep = Sweep.read_from(folder)
     with _alone(folder):
         return _carried_out(sweep, folder, workers or cores(), _RETRIES, None)
@@ -194,29 +196,29 @@ def _add_launching(parser: Any) -> None:
         "--workers",
         type=positive,
         default=cores(),
-        help="how many runs at once (default: as many as there are cores)",
+        help="the number of simultaneous runs (default: the number of cores)",
     )
     parser.add_argument(
         "--retries",
         type=int,
         default=_RETRIES,
-        help=f"how often a run whose worker died goes on (default: {_RETRIES})",
+        help=f"the number of restarts of a run whose process dies (default: {_RETRIES})",
     )
     parser.add_argument(
         "--ray",
         nargs="?",
         const="",
         metavar="ADDRESS",
-        help="let Ray run them: on this machine, or in the cluster of an address (or auto), whose "
-        "machines must share the folder",
+        help="use Ray: on this machine, or in the cluster at ADDRESS (or auto), whose machines must share "
+        "the folder",
     )
 
 
 def _grid(chosen: Algorithm, given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
-    """By argument, the values that it takes.
+    """Return the values of each varied argument.
 
     Raises:
-        OptionError: there is no such argument, or a value is none of its.
+        OptionError: an argument is unknown, or a value is invalid or repeated.
     """
     found = dict[str, list[Any]]()
     for name, text in given:
@@ -224,14 +226,14 @@ def _grid(chosen: Algorithm, given: Sequence[tuple[str, str]]) -> dict[str, list
         for part in [text] if argument.several else text.split(","):
             value = argument.validate(part.strip())
             if value in found.setdefault(name, []):
-                raise OptionError(f"{name} = {part} is given twice.", hint="give it once.")
+                raise OptionError(f"{name} = {part} occurs twice.", hint="remove one of them.")
             found[name].append(value)
     return found
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second sweep out of a folder."""
+    """Lock a folder against a second sweep."""
     lock = RunFolder(folder)
     lock.enter()
     try:
@@ -241,7 +243,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: str | None) -> int:
-    """Do what is missing, and write the table; returns the exit status."""
+    """Run the missing runs, write the table, and return the exit status."""
     runs = sweep.runs()
     missing: list[Path] = []
     for name, _, asked in runs:
@@ -251,7 +253,7 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
         if kept_finals(path) is None:
             missing.append(path)
     done = len(runs) - len(missing)
-    print(f"{format_count(len(runs), 'run')} in {folder}, {done} of them done; {workers} at once")
+    print(f"{format_count(len(runs), 'run')} in {folder}, {done} finished; {workers} at a time")
     sys.stdout.flush()
     launcher = (
         Processes(workers, retries, _say)
@@ -270,19 +272,19 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
                 ends = ", ".join(f"{name} {value:.6g}" for name, value in finals.items())
                 _say(f"[{done}/{len(runs)}] {path.name}: {ends}")
     except KeyboardInterrupt:
-        print(f"\nstopped, and saved; `timerl resume {folder}` does what is missing.", flush=True)
+        print(f"\nstopped and saved; `timerl resume {folder}` continues.", flush=True)
         raise
     finally:
         rows = _rows(runs, folder)
         _write_table(folder / TABLE, rows)
     print(_table(sweep, rows))
     print(
-        f"of each run the mean over the last tenth of its turns; all rows are in {folder / TABLE}"
+        f"values are means over the last tenth of each run's turns; {folder / TABLE} has one row per run"
     )
     if failed:
         print(
-            f"{len(failed)} did not finish; each says why in {OUTPUT} of its folder. "
-            f"`timerl resume {folder}` tries them again.",
+            f"{format_count(len(failed), 'run')} failed; the reason is in {OUTPUT} of each folder. "
+            f"`timerl resume {folder}` retries them.",
             file=sys.stderr,
         )
     return FAILED if failed else FINE
@@ -293,11 +295,11 @@ def _say(text: str) -> None:
 
 
 def _last_words(folder: Path) -> str:
-    """The first line of the last error that a run has printed."""
+    """Return the last error line that a run has printed."""
     path = folder / OUTPUT
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     errors = [line for line in lines if line.startswith("timerl")]
-    return (errors or lines or ["it said nothing"])[-1]
+    return (errors or lines or ["no output"])[-1]
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ def _last_words(folder: Path) -> str:
 def _rows(
     runs: Sequence[tuple[str, dict[str, Any], RunRequest]], folder: Path
 ) -> list[dict[str, Any]]:
-    """Of each run what it was given, its outputs over the last tenth of the turns, and its folder."""
+    """Return one row per run: its arguments, its outputs over the last tenth of the turns, and its folder."""
     found: list[dict[str, Any]] = []
     for name, own, _ in runs:
         given = {key: format_argument(value) for key, value in own.items()}
@@ -330,11 +332,13 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Of each combination, over its seeds: the mean of each output, the least and the most."""
+    """Return the printed table: per combination of arguments, mean, minimum and maximum of each output over the
+    seeds.
+    """
     grid = list(sweep.grid)
     done = [row for row in rows if row["state"] == "finished"]
     outputs = [n for n in (done[0] if done else {}) if n not in (*grid, "seed", "state", "folder")]
-    lines = [[*grid, "runs", *(f"{name} (least, most)" for name in outputs)]]
+    lines = [[*grid, "runs", *(f"{name} (min, max)" for name in outputs)]]
     for key, group in itertools.groupby(done, lambda row: [row[name] for name in grid]):
         some = list(group)
         cells = [*key, str(len(some))]
@@ -347,5 +351,5 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _unwritable(path: Path, error: OSError) -> ExecutionError:
     return ExecutionError(
-        f"{path} cannot be written to: {error.strerror}.", hint="choose another --folder."
+        f"{path} cannot be written: {error.strerror}.", hint="choose another --folder."
     )

@@ -1,4 +1,4 @@
-"""`timerl train ALGORITHM`: a ready algorithm, kept in a folder from its first turn to its last."""
+"""`timerl train ALGORITHM`: trains a built-in algorithm and saves the run in a folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from timerl_nb.driver.compiling_context import Context
 from timerl_nb.execution.control.periodic_saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
-_USUAL_STEPS: Final = 5_000  # T of a program without I: it learns at each step
+_USUAL_STEPS: Final = 5_000  # T of a program without I, which learns at each step
 
 _HELP: Final = """usage: timerl {command} ALGORITHM [OPTION ...]
 
@@ -41,7 +41,7 @@ _HELP: Final = """usage: timerl {command} ALGORITHM [OPTION ...]
 algorithms:
 {algorithms}
 
-timerl {command} ALGORITHM --help says what each takes.
+timerl {command} ALGORITHM --help lists the arguments of an algorithm.
 
 examples:
 {examples}"""
@@ -51,39 +51,41 @@ _EXAMPLES: Final = """  timerl train reinforce --env CartPole-v1 --steps 5 --see
   timerl train clipped_ppo --env CartPole-v1 --bounds B=8,T=128,I=500
   timerl train ddpg --env Pendulum-v1 --bounds B=8,T=20000
 
-then:
-  timerl resume runs/ppo        after Ctrl-C, a crash or a power cut, to the same result
-  timerl sweep ppo --help       many of them, with one table
+next:
+  timerl resume runs/ppo        continues after Ctrl-C, a crash or a power cut, with the same result
+  timerl sweep ppo --help       many runs, with one table
 """
 
 
 def main(words: Sequence[str]) -> int:
-    """Train: see the module."""
-    chosen = choose("train", "Run a ready algorithm; it is kept in a folder.", _EXAMPLES, words)
+    """Run `timerl train`."""
+    chosen = choose(
+        "train", "Train a built-in algorithm, and save the run in a folder.", _EXAMPLES, words
+    )
     if isinstance(chosen, int):
         return chosen
     parser = parser_of("train", chosen, _EXAMPLES)
-    parser.add_argument("--seed", type=int, default=0, help="of all random streams (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the seed of all random numbers (default: 0)"
+    )
     parser.add_argument(
         "--seeds",
         type=positive,
-        help="so many runs side by side in one program, with seeds from --seed on",
+        help="the number of runs in one vectorised program, with consecutive seeds from --seed on",
     )
     parser.add_argument(
         "--folder",
         type=user_path,
-        help="where the run is kept; a new one below runs by default",
+        help="the folder of the run (default: a new one in runs/)",
     )
-    parser.add_argument(
-        "--quiet", action="store_true", help="no progress, and no advice at the end"
-    )
+    parser.add_argument("--quiet", action="store_true", help="print neither progress nor advice")
     given = parser.parse_words(words[1:])
     asked = replace(asked_for(chosen, given, seed_of(given.seed)), seeds=given.seeds)
     asked, program = asked.prepared()
     folder, is_new = _claim_folder(asked, given.folder)
     if not given.quiet:
         print(
-            f"{asked}\nkept in {folder}, saved every {_often(asked.every)}; Ctrl-C stops it there"
+            f"{asked}\nfolder {folder}, saved every {_often(asked.every)}; Ctrl-C stops and saves"
         )
         sys.stdout.flush()
     try:
@@ -93,19 +95,19 @@ def main(words: Sequence[str]) -> int:
         raise
 
 
-# --- what `train` and `sweep` have in common -----------------------------------------------------
+# --- shared by `train` and `sweep` ---------------------------------------------------------------
 
 
 def choose(command: str, about: str, examples: str, words: Sequence[str]) -> Algorithm | int:
-    """The algorithm that the first word names; or the exit status, once that is said."""
+    """Return the algorithm named by the first word; or print a text and return the exit status."""
     name = words[0].replace("-", "_") if words and not words[0].startswith("-") else ""
     if name in algorithms.__all__:
         return algorithm(name)
     if name or (words and words[0] not in ("-h", "--help")):
         known = one_of(words[0], algorithms.__all__)
         print(
-            f"timerl {command}: {words[0]!r} is no algorithm: {known}.\n"
-            f"  timerl {command} --help says what they are.",
+            f"timerl {command}: {words[0]!r} is not an algorithm: {known}.\n"
+            f"  timerl {command} --help describes them.",
             file=sys.stderr,
         )
         return 2
@@ -116,7 +118,7 @@ def choose(command: str, about: str, examples: str, words: Sequence[str]) -> Alg
 
 
 def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
-    """A parser of an algorithm's own arguments, of bounds and of options."""
+    """Return a parser of an algorithm's arguments, the bounds and the options."""
     parser = Parser(f"{command} {chosen.name}", f"{chosen.summary}\n\n{chosen.about}", examples)
     own = parser.add_argument_group(f"arguments of trl.algorithms.{chosen.name}")
     for one in chosen.arguments.values():
@@ -136,7 +138,7 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         type=bounds,
         action="append",
         metavar="B=64,I=100",
-        help=f"the numbers of environments, iterations, steps (default: {usual}; without I T={_USUAL_STEPS})",
+        help=f"the number of environments B, iterations I and steps T (default: {usual}; for an algorithm without I, T={_USUAL_STEPS})",
     )
     parser.add_argument(
         "--option",
@@ -144,28 +146,28 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a field of trl.Options, such as device_memory=2GiB; may be repeated",
+        help="a compiler option (trl.Options), such as device_memory=2GiB; may be repeated",
     )
     parser.add_argument(
         "--every",
         type=make_argument_type(_every, "10 (turns) or 5min"),
         default="5min",
-        help="how often the state is saved: 10 is after ten turns of the outermost loop; 30s, 5min, "
-        "2h (default: 5min)",
+        help="the interval between saves: a number of iterations of the outermost loop, such as 10, or a "
+        "time, such as 30s, 5min or 2h (default: 5min)",
     )
     parser.add_argument(
         "--log",
         action="store_true",
-        help="write what the program puts out turn by turn to log.csv and log.jsonl of the folder",
+        help="write the outputs of every turn to log.csv and log.jsonl in the folder",
     )
     return parser
 
 
 def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> RunRequest:
-    """What the words ask for.
+    """Return the request made by the arguments.
 
     Raises:
-        TimeRLError: the algorithm cannot be written with these arguments.
+        TimeRLError: the algorithm rejects these arguments.
     """
     arguments: dict[str, Any] = {
         one.name: getattr(given, one.name, one.default) for one in chosen.arguments.values()
@@ -177,7 +179,7 @@ def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> RunReq
 
 
 def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
-    """Bounds that are not given, of those that the program does not fix itself."""
+    """Return default bounds for the bounds that neither the user nor the program sets."""
     free = [dim.bound for dim in ctx.space if dim.bound not in ctx.fixed]
     usual = USUAL if any(dim.bound == "I" for dim in ctx.space) else {**USUAL, "T": _USUAL_STEPS}
     return {name: usual[name] for name in free if name in usual and name not in given}
@@ -187,7 +189,7 @@ def _every(text: str) -> str:
     try:
         return Every.parse(text).text
     except OptionError:
-        raise ValueError("30s, 2h and 100 are other examples") from None
+        raise ValueError("other examples are 30s, 2h and 100") from None
 
 
 def _often(every: str) -> str:
@@ -195,7 +197,7 @@ def _often(every: str) -> str:
 
 
 def _claim_folder(asked: RunRequest, folder: Path | None) -> tuple[Path, bool]:
-    """The folder, in which what was asked for is written, and whether it was made for that."""
+    """Return the folder with the written request, and whether the folder is new."""
     if folder is not None:
         return folder, asked.write(folder)
     name = re.sub(r"[^\w.-]+", "-", f"{asked.algorithm}-{asked.arguments.get('env', '')}")
@@ -211,7 +213,9 @@ def _claim_folder(asked: RunRequest, folder: Path | None) -> tuple[Path, bool]:
             return folder, True
     except OSError as error:
         raise ExecutionError(
-            f"no folder can be made below {Path('runs').absolute()}: {error.strerror}.",
-            hint="say where with --folder.",
+            f"no folder can be created in {Path('runs').absolute()}: {error.strerror}.",
+            hint="choose a folder with --folder.",
         ) from None
-    raise ExecutionError("there are too many runs below runs.", hint="say where with --folder.")
+    raise ExecutionError(
+        "the folder runs contains too many runs.", hint="choose a folder with --folder."
+    )

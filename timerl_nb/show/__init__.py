@@ -1,7 +1,7 @@
-"""View-models and static pictures of every artifact (`trl.show`).
+"""View-models, pictures and figures of programs, runs and recordings (`trl.show`).
 
-Input: stages, runs, recordings. Output: `view_model.View` values for notebook widgets, SVG pictures for
-static pages, and Plotly figures.
+A view-model (`View`) holds the data of one view as plain values: notebook widgets show it, `to_svg` draws it
+for static pages. Functions such as `memory_timeline` return Plotly figures.
 """
 
 from timerl_nb.compiler.language.foreign_names import module_names as _module_names

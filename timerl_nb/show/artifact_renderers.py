@@ -1,4 +1,4 @@
-"""Lets artifacts draw themselves."""
+"""Registration of the pictures that artifacts show in notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _text(artifact: Any) -> str:
 
 
 def register() -> None:
-    """Let artifacts draw themselves with these pictures."""
+    """Register a picture for each type of artifact."""
     register_picture(Pdg, lambda pdg: graph_view(pdg).to_svg())
     register_picture(Ast, lambda ast: LoopView.of_nest(ast).to_svg())
     register_picture(

@@ -1,4 +1,4 @@
-"""The colours of operations and of tensors: the same in every view and figure."""
+"""Colours of operations and tensors, equal in all views and figures."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from timerl_nb.compiler.memory.memory_plan import MemoryPlan
 from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 
-# Okabe and Ito's colours for all kinds of colour vision.
+# Palette of Okabe and Ito, for all kinds of colour vision.
 SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#777777")
 GREY = SERIES[-1]
-# Tensors have other hues than operations (Tol's, for all kinds of colour vision, too).
+# Other hues for tensors than for operations (palette of Tol, also for all kinds of colour vision).
 TENSORS = ("#332288", "#44AA99", "#CC6677", "#999933", "#882255")
 TENSORS += ("#117733", "#DDCC77", "#AA4499", "#661100", "#6699CC")
 
@@ -18,12 +18,12 @@ Numbers = Mapping[str, int]
 
 
 def of_statements(*schedules: Schedule) -> Numbers:
-    """A number for each statement's name; those that the first programs have keep theirs in others."""
+    """Assign a number to each statement name; statements of earlier schedules keep their numbers."""
     return _numbers([sorted(one.statements) for one in schedules])
 
 
 def of_tensors(*plans: MemoryPlan) -> Numbers:
-    """The same for tensors: those of which most is stored come first."""
+    """Assign a number to each tensor name, in descending order of stored bytes."""
     stores = [
         sorted(one.stores.values(), key=lambda store: (-store.most * store.unit, store.name))
         for one in plans
@@ -32,11 +32,11 @@ def of_tensors(*plans: MemoryPlan) -> Numbers:
 
 
 def operation(k: int) -> str:
-    return SERIES[k % (len(SERIES) - 1)]  # the last is grey
+    return SERIES[k % (len(SERIES) - 1)]  # the last one is grey
 
 
 def lighten_colour(colour: str) -> str:
-    """A colour on white of which a third is left, as one that hides what is behind: text on it is dark."""
+    """Blend a colour with white, one third to two thirds, as a background for dark text."""
     parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
     return "#" + "".join(f"{255 - (255 - x) // 3:02x}" for x in parts)
 

@@ -1,4 +1,4 @@
-"""A little HTML: elements whose text and attributes are always escaped."""
+"""HTML elements as Python functions; text and attributes are escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -17,10 +17,10 @@ Part: TypeAlias = "str | Markup | Iterable[Part] | None"
 
 
 def element(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
-    """An element: `element("a", "text", href="#x")`.
+    """Return an element, such as `element("a", "text", href="#x")`.
 
-    Text is escaped, markup is not; attributes that Python could not name end in `_`, and stand for
-    themselves where they are True.
+    Text is escaped, `Markup` is not. An underscore at the end of an attribute's name avoids Python keywords.
+    The value True makes an attribute without a value.
     """
     shown = ""
     for key, value in attributes.items():
@@ -34,7 +34,7 @@ def element(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
 
 
 def join_parts(parts: Part) -> Markup:
-    """Parts one after the other, None left out."""
+    """Concatenate parts, without None."""
     if parts is None:
         return Markup()
     if isinstance(parts, Markup):
@@ -47,7 +47,7 @@ def join_parts(parts: Part) -> Markup:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Part]], numbers: Sequence[int] = ()
 ) -> Markup:
-    """A table; the columns `numbers` stand to the right."""
+    """Return a table; the columns `numbers` are right-aligned."""
     sides = ["number" if k in numbers else None for k in range(len(heads))]
     head = [element("th", text, class_=side) for text, side in zip(heads, sides, strict=True)]
     body = [
@@ -58,5 +58,5 @@ def table(
 
 
 def fold(title: Part, *parts: Part, is_open: bool = False) -> Markup:
-    """What can be opened and closed without a script."""
+    """Return a section that opens and closes without a script."""
     return element("details", element("summary", title), *parts, open=is_open)

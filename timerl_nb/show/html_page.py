@@ -1,8 +1,8 @@
-"""A whole compilation as one HTML file, which needs nothing but a browser.
+"""Export of a compilation as one self-contained HTML file.
 
-All stages with their text and picture, what each pass did and refused, the loop nest, the iteration
-space, the memory, and every operation from its source line to its kernel. The file asks for nothing
-from anywhere, and its policy forbids that it could.
+The file contains all stages with text and picture, the steps and refusals of each pass, the loop nest, the
+iteration space, the memory, and every operation from its source line to its kernel. Its content security
+policy forbids all requests.
 """
 
 from __future__ import annotations
@@ -36,40 +36,51 @@ from timerl_nb.show.stages.rewrite_steps import StepsView, Way, ids_text
 from timerl_nb.show.view_model import View, write_text
 
 HERE: Final = Path(__file__).parent
-MANY = 400  # steps of a pass that are listed
+MANY = 400  # maximal number of listed steps per pass
 _WHOSE: Final = {"xla": "XLA's buffer", "interpreter": "interpreter's store"}
 _SORTS: Final = {"loop": "loop", "if": "loop", "else": "loop", "execute": "run"}
 
 
 def export_html(program: Program, path: str | os.PathLike[str], title: str | None = None) -> Path:
-    """Write a program's compilation to an HTML file, whole or not at all.
+    """Write a program's compilation to one HTML file.
 
     Args:
-        path: the file; folders are made, and `.html` is added where the name has no ending.
-        title: the page's title; the bounds by default.
+        program: the program.
+        path: the file. Missing folders are created; `.html` is added to a name without an ending.
+        title: the title of the page; by default the bounds.
+
+    Returns:
+        The path of the file.
 
     Raises:
-        OptionError: the path is a folder, or ends otherwise.
-        ExecutionError: the file cannot be written; an earlier one of that name stays.
+        OptionError: the path is a folder or has another ending.
+        ExecutionError: the file cannot be written; an older file remains.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.export_html(program, "program.html").name
+        'program.html'
     """
     a_program(program)
     file = user_path(path)
     if file.is_dir() or file.suffix.lower() not in ("", ".html", ".htm"):
         raise OptionError(
-            f"{str(file)!r} is no HTML file.", hint="give a path such as 'runs/program.html'."
+            f"{str(file)!r} is not the path of an HTML file.",
+            hint="pass a path such as 'runs/program.html'.",
         )
     file = file if file.suffix else file.with_suffix(".html")
     text = page(program, title)
     with explain_os_errors(
         f"the page {file} cannot be written",
-        hint="choose a folder that exists or can be made, with space left.",
+        hint="choose a writable folder with free space.",
     ):
         write_text(file, text)
     return file
 
 
 def page(program: Program, title: str | None = None) -> str:
-    """The HTML text of a compilation."""
+    """Return the HTML text of a compilation."""
     name = title or f"Program({bounds_text(program.bounds)})"
     view = PipelineView.from_program(program)
     sections = [("overview", "Overview", overview(program, view))]
@@ -148,24 +159,24 @@ def overview(program: Program, view: PipelineView) -> Part:
         [h.tensor, format_bytes(h.nbytes), f"{h.points:,}"] for h in program.memory.holders[:12]
     ]
     return [
-        table(["stage", "time", "", "what it did"], rows, [1]),
+        table(["stage", "time", "", "result"], rows, [1]),
         element("h3", "Bounds"),
         table(["bound", "value", "dimensions", ""], bounds, [1]),
-        element("h3", "Options that are not the default"),
+        element("h3", "Options that differ from the default"),
         table(
             ["option", "value", "default"],
             [[o.name, repr(o.value), repr(o.default)] for o in given],
         )
         if given
-        else element("p", "All are the defaults.", class_="faint"),
+        else element("p", "All options have their defaults.", class_="faint"),
         fold(
             "All options",
             table(
-                ["option", "value", "what it decides"],
+                ["option", "value", "meaning"],
                 [[o.name, repr(o.value), o.doc] for o in view.options],
             ),
         ),
-        element("h3", f"Who holds memory at the peak of {format_bytes(program.memory.peak)}"),
+        element("h3", f"Tensors at the peak of {format_bytes(program.memory.peak)}"),
         *[element("p", f"{how}: {why}") for how, why in program.memory.saved_by.items()],
         table(["tensor", "bytes", "values"], holders, [1, 2]),
     ]
@@ -175,13 +186,15 @@ def overview(program: Program, view: PipelineView) -> Part:
 
 
 def stage_section(program: Program, row: StageRow) -> Part:
-    """A stage: its summary, picture, text, steps, choices and reasons."""
+    """Return the section of a stage: summary, picture, text, steps, choices and refusals."""
     stage = program.stages[row.name]
     parts: list[Part] = [
         element("p", f"{row.summary}; {format_milliseconds(row.seconds)}", class_="faint")
     ]
     if row.changed is False:
-        parts.append(element("p", "It changed nothing: the graph is the one of the stage before."))
+        parts.append(
+            element("p", "The pass changed nothing: the graph is that of the previous stage.")
+        )
     else:
         parts += [
             picture(stage.artifact, row.name),
@@ -198,15 +211,16 @@ def stage_section(program: Program, row: StageRow) -> Part:
 
 
 def picture(artifact: Inspectable | View, key: str) -> Markup:
-    """A picture, its elements' ids behind `key`; what cannot be drawn leaves a remark.
+    """Return the picture of an artifact, or a remark if drawing fails.
 
     Args:
-        key: the section, since ids are the same in every picture.
+        artifact: the artifact or view.
+        key: the section; it prefixes the ids in the picture, which are equal in all pictures.
     """
     try:
         svg = re.sub(r'(<[^<>]*? id=")', lambda found: f"{found[1]}{key}-", artifact.to_svg())
-    except Exception as error:  # a failure to draw must not cost the page
-        what = f"It could not be drawn ({error!s:.200}); its text is below."
+    except Exception as error:  # the page is useful without one of its pictures
+        what = f"No picture ({error!s:.200}); the text is below."
         return element("p", what, class_="faint")
     return element("div", Markup(svg), class_="picture")
 
@@ -239,14 +253,14 @@ def steps(view: StepsView) -> Part:
             for one in sorted(view.refused, key=lambda one: -len(one.op_ids))
         ]
         parts += [
-            element("h3", "What it left alone, and why"),
+            element("h3", "Refused rewrites"),
             table(["reason", "operations", "which"], reasons, [1]),
         ]
     return parts
 
 
 def candidates(found: Sequence[Way]) -> Markup:
-    """What a pass could have done, with the forecasts that there are."""
+    """Return the table of a pass's alternatives, with their forecasts."""
     rows: list[list[Part]] = []
     for one in found:
         row: list[Part] = [f"{one.name}{' (taken)' if one.taken else ''}", one.doc]
@@ -256,7 +270,7 @@ def candidates(found: Sequence[Way]) -> Markup:
         elif any(other.forecast for other in found):
             row += ["", "", "" if cost is None else cost.problem]
         rows.append(row)
-    heads = ["candidate", "what it is", "peak", "launches", "forecast seconds"]
+    heads = ["candidate", "description", "peak", "launches", "forecast seconds"]
     return table(heads[: len(rows[0])], rows, [2, 3, 4])
 
 
@@ -269,7 +283,7 @@ def loops(view: LoopView) -> Part:
 
 
 def _highlight_line(line: Line) -> Markup:
-    """A line with its numbers marked; what runs, loops and what moves memory look different."""
+    """Return a line with its numbers marked; the class depends on the kind of the line."""
     parts: list[Part] = []
     at = 0
     for start, end, sort in line.tokens:
@@ -308,7 +322,7 @@ def space_section(view: IterationSpaceView) -> Part:
 
 def _about_turn(turn: Turn) -> Markup:
     at = ", ".join(f"{d} = {value}" for d, value in turn.fixed.items())
-    text = f"One turn{' at ' + at if at else ''}, {len(turn):,} executed points."
+    text = f"One turn{' at ' + at if at else ''}: {len(turn):,} executed points."
     return element("p", text, class_="faint")
 
 
@@ -317,15 +331,15 @@ def memory_section(view: MemoryView) -> Part:
 
 
 def stores_section(view: StoresView) -> Part:
-    """What is kept where, and what all of it comes to; as the explorer's stage `memory`."""
+    """Return the section of storage: the layout of every tensor, and totals."""
     amounts = [[a.part, format_bytes(a.bytes), a.known, a.about] for a in view.amounts]
     heads = ["tensor", "layout", "bytes", _WHOSE[view.executor], "why", "last read by"]
-    heads.append("shares its place")
+    heads.append("shares its slots with")
     rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
         table(["", "bytes", "known", ""], amounts, [1]),
         element("p", f"{format_count(len(rows), 'place')}, {format_bytes(view.bytes)}; {view.how}"),
-        fold("What is kept where", table(heads, rows, [2]), is_open=True),
+        fold("Storage of tensors", table(heads, rows, [2]), is_open=True),
     ]
 
 
@@ -344,7 +358,7 @@ def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
 
 
 def operation_section(program: Program) -> Part:
-    """Every operation as it was written, and what became of it."""
+    """Return the table of all operations with their kernels."""
     lineage = Lineage.from_program(program)
     names = program.schedule.names
     runs: dict[int, list[int]] = {}
@@ -370,7 +384,7 @@ def operation_section(program: Program) -> Part:
                 id=f"operation-{op.id}",
             )
         )
-    heads = ["id", "as written", "region", "place", "runs as", "in the kernel"]
+    heads = ["id", "as written", "region", "line", "runs as", "kernel"]
     head = element("thead", element("tr", [element("th", text) for text in heads]))
     ask = element("input", type="search", placeholder="filter by any text", aria_label="filter")
     return [
@@ -381,7 +395,7 @@ def operation_section(program: Program) -> Part:
 
 
 def kernels_of(program: Program, lineage: Lineage) -> Iterator[Part]:
-    """The kernels with all that is known of each."""
+    """Yield all kernels with their details."""
     kernels = [op.id for op in program.fused if op.kind == "dataflow"]
     view = InspectorView.from_program(program, kernels, lineage=lineage)
     for op_id in kernels:

@@ -1,6 +1,6 @@
-"""What a page would draw, where there is none: its drawing program and Graphviz, in a V8 of our own.
+"""Rendering without a browser: runs the widgets' drawing code and Graphviz in an embedded V8.
 
-The program is built from `widgets/src/offpage.ts` (`widgets/bundle.py`) and ships with the package.
+The drawing program is built from `widgets/src/offpage.ts` by `widgets/bundle.py`, and ships with the package.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ SECONDS = 60.0  # far more than any drawing takes
 
 
 class TooLong(DrawingError):
-    """The program did not answer in the time that there was."""
+    """The drawing program has exceeded its time limit."""
 
 
 class Failed(DrawingError):
-    """The program threw something."""
+    """The drawing program has raised an error."""
 
 
 def call(function: str, *arguments: Any, seconds: float = SECONDS) -> str:
-    """What a function of the program returns for values as JSON has them.
+    """Call a function of the drawing program with JSON values, and return its result.
 
     Raises:
-        TooLong: it took longer.
-        Failed: it threw.
+        TooLong: the call has exceeded the time limit.
+        Failed: the function has raised an error.
         DrawingError: the program has not been built.
     """
     return _V8.call(function, arguments, seconds)
 
 
 def arrange_pictures(rows: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """Rows of pictures, each under its title, as one picture."""
+    """Arrange rows of pictures with titles as one picture."""
     return call(
         "arranged", [[{"title": title, "picture": one} for title, one in row] for row in rows]
     )
 
 
 class Context:
-    """The program, in V8 on a thread of its own.
+    """The drawing program in V8, on a dedicated thread.
 
-    MiniRacer adopts the asyncio loop that runs where it is made: in a notebook the kernel's own,
-    which would then wait for itself. A context that is freed as the interpreter ends never returns.
-    So it is made, used and closed on one private thread: where processors protect memory by thread, another
-    one's touch ends the process. No pool's thread still answers when the interpreter ends.
+    MiniRacer adopts the asyncio loop that runs at its creation; in a notebook that is the kernel's loop,
+    which would wait for itself. A context freed at interpreter exit never returns. So one private thread
+    creates, uses and closes it. On processors with memory protection per thread, access from another thread
+    ends the process; and the threads of a pool no longer answer at interpreter exit.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Context:
         return self._answer(partial(self._call, function, arguments, seconds))
 
     def end(self) -> None:
-        """Close it, as the interpreter ends."""
+        """Close the context at interpreter exit."""
         if self._thread is not None:
             self._answer(self.close)
 
@@ -83,7 +83,7 @@ class Context:
                 _check_addresses()
                 init_mini_racer(
                     ignore_duplicate_init=True
-                )  # V8 is for threads of the one that does this
+                )  # V8 works only on the thread that calls this
                 self._thread = Thread(target=self._run_thread, name="drawing", daemon=True)
                 self._thread.start()
         future = Future[Any]()
@@ -103,11 +103,11 @@ class Context:
         try:
             return str(v8.call(f"timerl.{function}", *arguments, timeout_sec=seconds))
         except JSTimeoutException:
-            v8.eval("0")  # what was stopped answers once more
-            self.close()  # and left its memory in any state
-            raise TooLong(f"drawing took more than {seconds:g} s.") from None
+            v8.eval("0")  # the stopped call answers once more
+            self.close()  # its memory may be inconsistent
+            raise TooLong(f"drawing has exceeded {seconds:g} s.") from None
         except JSEvalException as error:
-            raise Failed("this could not be drawn.", evidence=str(error)[:400]) from None
+            raise Failed("the picture cannot be drawn.", evidence=str(error)[:400]) from None
 
     def close(self) -> None:
         v8, self._v8 = self._v8, None
@@ -115,31 +115,33 @@ class Context:
             v8.close()
 
 
-_RESERVED = 2 << 40  # bytes of addresses, V8's largest reservation; it uses some 50 MiB of them
+_RESERVED = (
+    2 << 40
+)  # bytes of address space: V8's largest reservation, of which it uses about 50 MiB
 
 
 def _check_addresses() -> None:
-    """Refuse to begin V8 if too few addresses are left for it: there it would end the process.
+    """Check that enough address space is left for V8: otherwise V8 would end the process.
 
     Raises:
-        DrawingError: `ulimit -v` limits them.
+        DrawingError: `ulimit -v` is too low.
     """
     if resource is None:
         return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _RESERVED:
         raise DrawingError(
-            f"pictures cannot be drawn: this process may use {limit:,} bytes of addresses, and the "
+            f"pictures cannot be drawn: the address space is limited to {limit:,} bytes, and the "
             f"drawing engine reserves up to {_RESERVED:,}.",
-            hint="run it without a limit of addresses (`ulimit -v unlimited`); text, such as "
-            "print(program.ast), needs no drawing.",
+            hint="remove the limit (`ulimit -v unlimited`). Text output, such as "
+            "print(program.ast), works with it.",
         )
 
 
 def _load_drawing_program() -> MiniRacer:
     if not PROGRAM.exists():
         raise DrawingError(
-            f"the drawing program is not built ({PROGRAM.name} is missing).",
+            f"the drawing program has not been built ({PROGRAM.name} is missing).",
             hint="run `make setup`, or `python widgets/bundle.py` in the repository.",
         )
     v8 = MiniRacer()
@@ -154,7 +156,7 @@ _V8 = Context()
 
 
 def _reset_after_fork() -> None:
-    """A forked process has none of V8's threads: it begins anew, and leaves the old one alone."""
+    """Replace the context in a forked process, which has none of V8's threads, and leave the old one unused."""
     global _V8
     _LEFT.append(_V8)
     _V8 = Context()

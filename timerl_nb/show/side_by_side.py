@@ -1,4 +1,4 @@
-"""Artifacts beside each other in one picture."""
+"""Pictures of several artifacts side by side."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from timerl_nb.show.offline_rendering import arrange_pictures
 
 @runtime_checkable
 class Drawable(Protocol):
-    """What has a picture: artifacts of stages, and views."""
+    """Object with a picture: artifacts of stages, and views."""
 
     def to_svg(self) -> str: ...
 
 
 class Picture:
-    """An SVG picture that a notebook shows."""
+    """SVG picture with a notebook representation."""
 
     def __init__(self, svg: str, text: str) -> None:
         self.svg, self.text = svg, text
@@ -34,22 +34,40 @@ class Picture:
 
 
 def by_title(shown: Any, check: Callable[[Any], object]) -> None:
-    """Check each of what is shown side by side, by title.
+    """Check a mapping from titles to objects.
 
     Raises:
-        CallError: there are no titles, or `check` does not take what is under one.
-        OptionError: there is nothing to show.
+        CallError: it is not a mapping, or `check` rejects an object.
+        OptionError: it is empty.
     """
     for one in expect_type(
         shown, Mapping, "a mapping by title", "pass {title: …, other: …}."
     ).values():
         check(one)
     if not shown:
-        raise OptionError("there is nothing to show.", hint="pass {title: …, other: …}.")
+        raise OptionError("the mapping of titles is empty.", hint="pass {title: …, other: …}.")
 
 
 def side_by_side(artifacts: Mapping[str, Drawable]) -> Picture:
-    """Several artifacts in a row, each under its title: `{"Monte Carlo": a.ast, "n-step": b.ast}`."""
+    """Draw several artifacts in a row, each under its title.
+
+    Args:
+        artifacts: artifacts of stages or views, by title.
+
+    Returns:
+        A picture that notebooks display; `to_svg()` returns its SVG text.
+
+    Raises:
+        CallError: the argument is not a mapping, or an object has no picture.
+        OptionError: the mapping is empty.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> a, b = ctx.compile({B: 1, I: 1, T: 4}), ctx.compile({B: 1, I: 1, T: 8})
+        >>> picture = trl.show.side_by_side({"T = 4": a.ast, "T = 8": b.ast})
+        >>> picture.to_svg().startswith("<svg")
+        True
+    """
     by_title(artifacts, _drawable)
     svg = arrange_pictures([[(title, x.to_svg()) for title, x in artifacts.items()]])
     text = "\n\n".join(f"{title}:\n{x}" for title, x in artifacts.items())

@@ -1,9 +1,8 @@
-"""What every view-model is: a frozen value that becomes JSON, a message with buffers, or a picture.
+"""Base class of view-models: frozen dataclasses that convert to JSON, messages with buffers, and pictures.
 
-A view-model, and whatever is in it, is a dataclass: its JSON is its public fields, and what is marked
-`shown`. So are the types that the page has of it (`widgets/models.py`). Items that can be selected carry
-`op_ids`, the ids of operations of any stage; what belongs together follows from the `Lineage`.
-`docs/reference/view-models.md` has a table for each.
+The JSON of a view-model consists of its public fields and its `shown` properties; `widgets/models.py`
+generates the TypeScript types from them. Selectable items carry `op_ids`, ids of operations of any stage;
+`Lineage` relates the ids of different stages. `docs/reference/view-models.md` lists all view-models.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ T = TypeVar("T")
 
 
 class shown(cached_property[T]):
-    """A property of a view-model that its JSON has, beside the fields."""
+    """Property of a view-model that is part of its JSON."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a field or `shown` property is called in JSON, by `Annotated`; None leaves it out."""
+    """Name of a field or `shown` property in JSON, as an annotation; None omits it."""
 
     name: str | None
 
@@ -41,26 +40,34 @@ HIDDEN: Final = Key(None)
 
 
 class View(Displayed):
-    """A view-model: what a page draws, as plain values."""
+    """View-model: the data of one view, as plain values.
 
-    view: ClassVar[str]  # which view-model it is
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view = trl.show.LoopView.from_program(program)
+        >>> view.to_json()["view"]
+        'loop'
+    """
+
+    view: ClassVar[str]  # the name of the view-model
 
     def to_svg(self) -> str:
-        """The view as a picture on a background, for pages where nothing runs.
+        """Return the view as an SVG picture with a background, for static pages.
 
-        It is drawn by what draws it in a page; a view that has no drawing is its text.
+        The widgets' drawing code produces it. A view without a drawing becomes a picture of its text.
         """
         return offline_rendering.call("draw", self.to_json(), str(self))
 
     def to_json(self) -> dict[str, Any]:
-        """The view as JSON values alone."""
+        """Return the view as JSON values."""
         return jsonable(self, np.ndarray.tolist)
 
     def to_message(self) -> tuple[dict[str, Any], list[memoryview]]:
-        """The view as JSON and binary buffers.
+        """Return the view as JSON and a list of binary buffers.
 
-        In place of an array stands `{"buffer": k, "dtype": "int32", "shape": [n]}`: it is the k-th
-        buffer, little-endian, row by row.
+        The JSON contains `{"buffer": k, "dtype": "int32", "shape": [n]}` in place of an array: the k-th
+        buffer, little-endian, in row-major order.
         """
         buffers: list[memoryview] = []
 
@@ -72,27 +79,30 @@ class View(Displayed):
         return jsonable(self, place), buffers
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, which must be called `.svg`.
+        """Write the picture to an SVG file.
+
+        Args:
+            path: the file; its ending is `.svg`.
 
         Raises:
-            OptionError: the name ends otherwise.
+            OptionError: the file has another ending.
             ExecutionError: the file cannot be written.
         """
         file = user_path(path)
         if file.suffix.lower() != ".svg":
             raise OptionError(
-                f"a picture is saved as SVG, not as {file.name!r}.",
-                hint=f"save it as {file.with_suffix('.svg').name!r}; the explorer exports PNG.",
+                f"pictures are saved as SVG, but {file.name!r} has another ending.",
+                hint=f"save it as {file.with_suffix('.svg').name!r}, or export a PNG from the explorer.",
             )
         with explain_os_errors(
             f"the picture {file} cannot be written",
-            hint="choose a folder that exists, with space left.",
+            hint="choose a writable folder with free space.",
         ):
             write_text(file, self.to_svg())
 
 
 def jsonable(value: Any, array: Callable[[Array], Any]) -> Any:
-    """A value as JSON: dataclasses by their parts, sets in order, and arrays as `array` has them."""
+    """Convert a value to JSON: dataclasses by their parts, sets in sorted order, arrays by `array`."""
     if isinstance(value, np.ndarray):
         return array(value)
     if is_dataclass(value):
@@ -110,7 +120,7 @@ def jsonable(value: Any, array: Callable[[Array], Any]) -> Any:
 
 @cache
 def parts(kind: type) -> Mapping[str, tuple[str, Any]]:
-    """What the JSON of a dataclass has: by key, the attribute and its type."""
+    """Return the parts of a dataclass's JSON: the attribute and its type, by key."""
     hints = get_type_hints(kind, include_extras=True)
     named = {field.name: hints[field.name] for field in fields(kind)}
     for base in reversed(kind.__mro__):
@@ -129,16 +139,16 @@ def parts(kind: type) -> Mapping[str, tuple[str, Any]]:
 
 
 def ints(values: Any) -> Array:
-    """An array as buffers carry it."""
+    """Convert values to an array for buffers."""
     return np.ascontiguousarray(values, dtype=np.int32)
 
 
 def amounts(values: Any) -> Array:
-    """Numbers of bytes, which may be beyond 32 bits, as buffers carry them: exact up to 2**53."""
+    """Convert numbers of bytes to an array for buffers. They may exceed 32 bits; float64 is exact up to 2**53."""
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all, and the folders that it lies in."""
+    """Write a file atomically, and create missing folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())

@@ -1,4 +1,4 @@
-"""What notebook widgets take of the parts below `show`: they import nothing else of them."""
+"""Names from lower layers that notebook widgets may import."""
 
 from timerl_nb.base.array_conversion import Array
 from timerl_nb.base.display_registry import bundle

@@ -366,7 +366,7 @@ def kernel(
         )
         if any(isinstance(one, str) for one in named):
             raise CallError(
-                f"{part}={given!r} is a name, not a function that returns memory.",
+                f"{part}={given!r} contains a name instead of memory.",
                 hint=f"write {part}=lambda a, b, out: [a, b], with the parameters of the function.",
             )
     if reads is None and writes is None:

@@ -74,10 +74,16 @@ class Threads:
         lanes: Sequence[Lane] = (),
         ahead: Sequence[tuple[int, ...]] = (),
     ) -> None:
-        """
+        """Create a closed window.
+
         Args:
-            alone: runs a kernel as it is submitted, on the submitter's thread; there are no workers then.
-            ahead: upstream kernels of each kernel that is in the window already.
+            window: the slots and dependences.
+            streams: the number of workers.
+            how: the name of the strategy in the report.
+            alone: runs each kernel on the submitter's thread at its submission; then there are no workers.
+            record: the maximal number of kernels in the report.
+            lanes: by stream, a function that runs a kernel's function there.
+            ahead: the upstream kernels of each kernel that is already in the window.
         """
         self.streams = integer("streams", streams, least=1)
         self._window = window
@@ -408,7 +414,7 @@ def runnable(kernel: Kernel) -> Callable[[], object]:
     """
     if kernel.run is None:
         raise ExecutionError(
-            f"the kernel {kernel} cannot run: a stored stream has no code.",
+            f"the kernel {kernel} cannot run: it has no code.",
             hint='simulate the stream by stream.simulate("acs-sw").',
         )
     return kernel.run

@@ -27,5 +27,5 @@ __all__ = [
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext timerl_widgets`: cells may begin with `%%scope`."""
+    """Register the cell magic `%%scope`; called by `%load_ext timerl_widgets`."""
     load(shell)

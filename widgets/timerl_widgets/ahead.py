@@ -1,4 +1,4 @@
-"""Compiles what could be asked for next, while nothing else is to be done."""
+"""Speculative compilation of likely next changes while the kernel is idle."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from typing import Any, Final, Generic, TypeVar
 from timerl_nb.show.widget_api import TimeRLError
 from timerl_widgets.kernel import runs_a_cell
 
-LIMIT: Final = 4.0  # seconds; about a program that took longer to compile nothing is guessed,
-QUICK: Final = 1.5  # and, of one that took longer than this, not what takes many times as long:
-MANY: Final = ("fuse", "vectorize")  # without them there are many statements, or many points
+LIMIT: Final = 4.0  # seconds; no speculation for programs that took longer to compile
+QUICK: Final = 1.5  # seconds; above this, no speculation on options in MANY
+MANY: Final = (
+    "fuse",
+    "vectorize",
+)  # switching these off multiplies the number of statements or points
 
 T = TypeVar("T")
 Change = dict[str, Any]  # options by name
-Check = Callable[[object], None]  # is called between two parts of the work, and may interrupt it
+Check = Callable[[object], None]  # called between parts of the work; may interrupt it
 
 
 class Interrupted(BaseException):
-    """Somebody waits; no `Exception`, since whoever compiles may answer those."""
+    """Interrupts speculative work for a request. Not an `Exception`, because the compiler's callers may handle
+    those.
+    """
 
 
 def rest(seconds: float) -> float:
-    """How long to wait for another click on a program that took so many seconds to compile."""
+    """Return the seconds to wait for another click on a program with this compile time."""
     return max(1.0, 3 * seconds)
 
 
 def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
-    """What to compile ahead of the changes to a program that took so long: what is quick first."""
+    """Return the changes to compile speculatively for a program with this compile time, quick ones first."""
     if seconds > LIMIT:
         return ()
     costly = [change for change in switches if change.keys() & set(MANY)]
@@ -36,16 +41,16 @@ def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
 
 
 class Ahead(Generic[T]):
-    """The changes that are one click away from a program, made before anybody asks.
+    """Applies changes one click away from a program before the user requests them.
 
     Args:
-        make: makes a change, calling what it is given after every stage and view; what it makes is
-            kept by it.
-        changes: what is likely or quickly done first.
-        waits: whether somebody waits for something else, for which a change is left halfway. What
-            was found out by then is known when it is taken up again.
-        runs: whether a run goes on, which would be slowed down.
-        told: is called with how many changes are left, whenever that is another number.
+        make: a function that applies a change, calls its second argument after every stage and view, and
+            caches the result.
+        changes: the changes, likely or quick ones first.
+        waits: whether a request is waiting; then the current change is interrupted. Completed parts stay
+            cached.
+        runs: whether a run is active, which speculation would slow down.
+        told: a function called with the number of remaining changes whenever it differs.
     """
 
     def __init__(
@@ -58,10 +63,10 @@ class Ahead(Generic[T]):
     ) -> None:
         self._make, self._waits, self._runs, self._told = make, waits, runs, told
         self._left = list(changes)
-        runs_a_cell()  # is heard of from now on
+        runs_a_cell()  # registers for events from now on
 
     def __call__(self) -> bool:
-        """Make one change, if there is time; whether there are more."""
+        """Apply one change if the kernel is idle, and return whether changes remain."""
         if self._left and not runs_a_cell() and not self._runs():
 
             def check(_: object) -> None:
@@ -72,7 +77,7 @@ class Ahead(Generic[T]):
                 self._make(self._left[0], check)
             except Interrupted:
                 return True
-            except TimeRLError:  # what is impossible is told to who asks for it
+            except TimeRLError:  # impossible changes are reported only on request
                 pass
             del self._left[0]
             self._told(len(self._left))

@@ -1,4 +1,4 @@
-"""The bundles that `widgets/bundle.py` built from TypeScript."""
+"""Access to the JavaScript bundles built by `widgets/bundle.py`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ STATIC = Path(__file__).parent / "static"
 
 
 def module(name: str) -> Path:
-    """The page's module of a widget: what `src/entries/<name>.ts` became.
+    """Return the path of a widget's module, built from `src/entries/<name>.ts`.
 
     Raises:
-        ImportError: it has not been built.
+        ImportError: the module has not been built.
     """
     path = STATIC / f"{name}.js"
     if not path.exists():
         raise ImportError(
-            f"the widgets are not built ({path.name} is missing): run `make setup`, or "
+            f"the widgets have not been built ({path.name} is missing): run `make setup`, or "
             "`python widgets/bundle.py` in the repository"
         )
     return path

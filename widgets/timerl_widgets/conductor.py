@@ -1,4 +1,4 @@
-"""Starts a run, hands commands to it, and shows its frames."""
+"""Control of a widget's run: starts it, passes commands to it, and shows its frames."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from timerl_widgets.live import Live
 from timerl_widgets.requests import Command
 
 ENDED: Final = ("stopped", "finished", "failed")
-SOON: Final = 2.0  # seconds in which the last frame of a run that has ended is there
+SOON: Final = 2.0  # seconds to wait for the last frame of a run that has ended
 
 
 class Conductor:
-    """The run of a widget: at most one at a time.
+    """The run of a widget, at most one at a time.
 
     Attributes:
-        running, program: the run that was started last, and of what; or None.
-        view: its last frame with those before it, once there is one.
+        running, program: the latest run and its program, or None.
+        view: the view of its latest frame, or None.
     """
 
     def __init__(self, show: Callable[[RunView], None]) -> None:
-        """Call `show` with what there is to draw after every frame, on a thread of the run's."""
+        """Create a conductor without a run; `show` receives the view of every frame, on the run's thread."""
         self._show = show
         self._speed: float | None = None
         self._leave: Callable[[], None] | None = None
@@ -34,10 +34,10 @@ class Conductor:
         self._is_last = threading.Event()
 
     def act(self, command: Command, program: Program) -> None:
-        """Do what a page asks for; a run is started of `program`.
+        """Execute a command of the page; "start" runs `program`.
 
         Raises:
-            ExecutionError: there is no run to command, or one already.
+            ExecutionError: there is no run, or a run is already active.
         """
         rests = self.running is None or self.running.state in ENDED
         match command.name:
@@ -53,19 +53,19 @@ class Conductor:
                 getattr(self._require_run(), name)()
 
     def start(self, program: Program, **options: Any) -> Running:
-        """Run a program; the options are those of `Program.start`.
+        """Start a run, with the options of `Program.start`.
 
         Raises:
-            ExecutionError: a run is going on.
+            ExecutionError: a run is active.
         """
         if self.running is not None and self.running.state not in ENDED:
-            raise ExecutionError("a run is going on.", hint="stop it first.")
+            raise ExecutionError("a run is active.", hint="stop it first.")
         self.watch(program, program.start(**dict[str, Any]({"speed": self._speed}, **options)))
         assert self.running is not None
         return self.running
 
     def watch(self, program: Program, running: Running) -> None:
-        """Show a run of a program, whoever started it."""
+        """Show a run of a program that may have been started elsewhere."""
         self.detach()
         live = Live(program)
         self.running = running
@@ -81,18 +81,18 @@ class Conductor:
         self._leave = running.on_frame(show)
 
     def latest(self) -> RunView | None:
-        """The view; of a run that has ended that of its last frame, which comes a moment later."""
+        """Return the view of the latest frame; of an ended run, wait for its last frame."""
         if self.running is not None and self.running.state in ENDED:
             self._is_last.wait(SOON)
         return self.view
 
     def detach(self) -> None:
-        """Show nothing more of the run, which goes on."""
+        """Stop showing the run, which continues."""
         if self._leave is not None:
             self._leave()
         self._leave = None
 
     def _require_run(self) -> Running:
         if self.running is None:
-            raise ExecutionError("nothing runs.", hint="start a run first.")
+            raise ExecutionError("no run is active.", hint="start a run first.")
         return self.running

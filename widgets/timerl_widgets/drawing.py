@@ -1,4 +1,4 @@
-"""The views of one program, each made when it is first shown."""
+"""The views of one program, each created when first shown."""
 
 from __future__ import annotations
 
@@ -31,19 +31,23 @@ from timerl_nb.show.widget_api import DataflowAttrs, DrawingError, OptionError, 
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
 
-FEW = 3  # operations that are told of at once
-FIRST_SHOWN = "fuse"  # the graph that runs
+FEW = 3  # operations described in one answer of the inspector
+FIRST_SHOWN = "fuse"  # the stage shown first: the fused graph
 
 
 class Drawing:
-    """A program as the explorer's traits have it."""
+    """The views of a program as traits of the explorer."""
 
     def __init__(self, program: Program, first: Program | None = None) -> None:
-        """Args:
-        first: the explorer's first program; what has its name here has its colour.
+        """Create the views.
+
+        Args:
+            program: the program.
+            first: the explorer's first program; operations and tensors with the same names get the same
+                colours.
         """
         self.program, self.first = program, first or program
-        self.view: GraphView | None = None  # the graph as it was drawn last
+        self.view: GraphView | None = None  # the graph as last drawn
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -77,33 +81,33 @@ class Drawing:
         return frozenset(op_id for one in self.lineage.generations for op_id in one.ops)
 
     def nearest_stage(self, stage: str) -> str:
-        """A stage of this name, or the one to show instead of a pass that did not run."""
+        """Return the name of this stage, or of the stage to show if the pass did not run."""
         return next(name for name in (stage, *LAST) if name in self.program.stages)
 
     def check_stage(self, stage: str) -> str:
-        """The stage itself; an `OptionError` where there is none of that name."""
+        """Return the name of a stage, or raise an `OptionError` if it does not exist."""
         return self.program.stages[stage].name
 
     def graph_of(self, stage: str) -> Pdg:
-        """The graph that a stage shows: its own, or the one that it orders and runs."""
+        """Return the graph that a stage shows: its own, or the graph that it schedules and runs."""
         artifact = self.program.stages[stage].artifact
         if isinstance(artifact, Pdg):
             return artifact
         return self.program.pdg if stage == "source" else self.program.fused
 
     def graph(self, stage: str, before: GraphView | None = None) -> Packed:
-        """The graph of a stage; what was opened or folded by hand in a view before, is."""
+        """Return the graph of a stage, with the manually opened and folded clusters of an earlier view."""
         view = graph_view(self.graph_of(stage), bounds=self.program.bounds)
         return self._draw(view if before is None else view.as_in(before))
 
     def fold(self, key: str, folded: bool) -> Packed:
-        """The graph with a cluster folded, or open.
+        """Return the graph with a cluster folded or open.
 
         Raises:
-            DrawingError: it has no such cluster, or none has been drawn.
+            DrawingError: the cluster does not exist, or no graph has been drawn.
         """
         if self.view is None:
-            raise DrawingError("no graph has been drawn.", hint="draw one by `graph`.")
+            raise DrawingError("no graph has been drawn.", hint="draw a graph by `graph` first.")
         return self._draw(self.view.fold(key) if folded else self.view.unfold(key))
 
     def _draw(self, view: GraphView) -> Packed:
@@ -111,12 +115,12 @@ class Drawing:
         return graph
 
     def outline(self, stage: str) -> Packed:
-        """The text of a stage that is no graph."""
+        """Return the text of a stage without a graph."""
         view = OutlineView.from_stage(self.program, stage)
         return NOTHING if view is None else packed(view)
 
     def stores(self, stage: str) -> Packed:
-        """What is kept where, which the stage `memory` shows."""
+        """Return the storage view of the stage `memory`."""
         return self._stores if stage == "memory" else NOTHING
 
     @cached_property
@@ -131,10 +135,11 @@ class Drawing:
         return packed(StepsView.from_stage(self.program.stages[stage]))
 
     def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
-        """What is known of the first few of some operations; of a kernel rather than of what is in it.
+        """Return the details of the first few of some operations; a kernel takes precedence over its operations.
 
         Args:
-            ids: those that were asked for, and that there are.
+            asked: the request.
+            ids: the requested operations that exist.
         """
         inside = self._operations_within(ids)
         alone = [op_id for op_id in ids if op_id not in inside] or list(ids)
@@ -147,7 +152,9 @@ class Drawing:
         return packed(view, asked=told, more=more)
 
     def picture(self, stage: str) -> str:
-        """The views of a saved page: the graph and the loop nest, over the space and the memory."""
+        """Return the picture of a saved page: the graph and the loop nest above the iteration space and the
+        memory.
+        """
         text = OutlineView.from_stage(self.program, stage)
         graph = (graph_view(self.graph_of(stage)) if text is None else text).to_svg()
         above = [(stage, graph), ("loop nest", self.loops.to_svg())]
@@ -155,22 +162,22 @@ class Drawing:
         return arrange_pictures([above, under])
 
     def search(self, asked: Search) -> Packed:
-        """What a search finds.
+        """Return the results of a search.
 
         Raises:
-            OptionError: the program has nothing of that kind or region.
+            OptionError: the program has no such kind or region.
         """
         filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
         return packed(self.index.search(asked.query, **filters))
 
     def drop_missing_filters(self, asked: Search) -> Search:
-        """A search of another program, without filters by what this one does not have."""
+        """Return a search without filters that this program does not have."""
         kind = asked.kind if asked.kind in self.index.kinds else None
         region = asked.region if asked.region in self.index.regions else None
         return replace(asked, kind=kind, region=region)
 
     def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
-        """Everything that changes with the program, but the search."""
+        """Return all traits that depend on the program, except the search."""
         return {
             **self._program_views,
             "stage": stage,
@@ -184,7 +191,7 @@ class Drawing:
     def prepare(
         self, stage: str, before: GraphView | None, check: Callable[[object], None]
     ) -> None:
-        """Make what `traits` and a search need, view by view; `check` gets each."""
+        """Create the views for `traits` and for searches; call `check` with each."""
         for name in ("lineage", "pipeline", "turn", "space", "memory", "loops", "index"):
             check(getattr(self, name))
         self.traits(self.nearest_stage(stage), before)
@@ -215,14 +222,16 @@ class Drawing:
 
 
 def drawn(view: GraphView) -> tuple[GraphView, Packed]:
-    """A view as it could be laid out, and packed with its picture."""
+    """Return a view, folded as far as its layout required, and the view packed with its picture."""
     shown, svg = laid_out(view)
     return shown, packed(shown, svg=svg)
 
 
 def known_ids(drawing: Drawing, ids: object) -> list[int]:
-    """Ids that a page sent: integers of operations that there are, each once."""
+    """Return the ids of existing operations among the ids that a page sent, without duplicates."""
     if not isinstance(ids, list | tuple):
-        raise OptionError("a selection is a list of operation ids.")
+        raise OptionError(
+            "the selection is not a list of operation ids.", hint="assign a list of integers."
+        )
     whole = [k for k in ids if isinstance(k, int) and not isinstance(k, bool)]
     return [k for k in dict.fromkeys(whole) if k in drawing.operation_ids]

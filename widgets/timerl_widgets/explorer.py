@@ -1,4 +1,4 @@
-"""`Explorer`: a program's stages, graph, loops, time, memory and run in one widget."""
+"""`Explorer`: a program's stages, graph, loops, schedule, memory and run in one widget."""
 
 from __future__ import annotations
 
@@ -57,25 +57,24 @@ from timerl_widgets.worker import Worker
 
 
 class Explorer(Widget):
-    """A program to look into: what is selected in one view is marked in all.
+    """Interactive view of a program. A selection in one view is marked in all views.
 
-    A change of an option or bound, here or in the page, compiles on a thread of its own; an error is
-    shown, and the program stays as it was.
+    Changed options and bounds compile on a separate thread. After an error the explorer keeps showing the
+    previous program.
 
     Attributes:
-        selected: the ids of the selected operations, of any stages; set it to select from Python.
+        selected: the ids of the selected operations, of any stages; assign to select from Python.
         stage: the stage whose graph is shown.
-        instant: the position in the turn that is shown; None for no one.
-        status: what the last change came to: `state`, and `seconds`, whether it was `known` before
-            and the program's `warnings`, or `text` and `hint`.
-        program: the program that is shown, with what was changed in the page.
+        instant: the selected position in the turn, or None.
+        status: the result of the last change: `state`, and `seconds`, `known` (whether it was cached) and
+            `warnings`, or `text` and `hint` of an error.
+        program: the shown program, with the changes made in the page.
         arguments: the sliders of a family's arguments: `labels` of the values, the position `at`, the
-            positions that are `known`, and why others `failed`.
-        sweeping: the last sweep, with `left`, how many pieces of its work are.
-        running: the run that was started last, here or in the page; None where there is none.
-        ahead: compile what a click would change while a page shows the explorer and nothing else is
-            to be done.
-        foreseen: how many such changes are `left` to compile, `of` how many.
+            compiled positions `known`, and errors `failed`.
+        sweeping: the last sweep, with the number `left` of remaining steps.
+        running: the latest run, or None.
+        ahead: whether to compile likely changes while the page is visible and the kernel is idle.
+        foreseen: the number `left` of changes still to compile speculatively, `of` all.
     """
 
     _esm = module("explorer")
@@ -115,14 +114,18 @@ class Explorer(Widget):
         ahead: bool = True,
         family: Family | None = None,
     ) -> None:
-        """Show a program, and the graph of one of its stages; beside another program, if it is given.
+        """Show a program and the graph of one of its stages, optionally next to another program.
 
         Args:
-            family: that the program is the first of; its arguments have sliders.
+            program: the program.
+            other: a program to compare with.
+            stage: the initial stage.
+            ahead: compile likely changes while the kernel is idle.
+            family: the family whose first program is `program`; its arguments get sliders.
 
         Raises:
-            CallError: one of the two is no program.
-            OptionError: there is no such stage.
+            CallError: an argument is not a program.
+            OptionError: the stage does not exist.
         """
         for one in (program, other):
             if one is not None:
@@ -135,12 +138,10 @@ class Explorer(Widget):
         self.ahead, self._is_shown = ahead, False
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
-        self._compiler = Worker(
-            "timerl details", self._fail
-        )  # what takes long keeps nobody waiting
+        self._compiler = Worker("timerl details", self._fail)  # slow requests must not delay others
         self._sought = Search("", None, None, changed=False)
         self._cancelled = Event()
-        # bounds, options and positions that wait
+        # pending changes of bounds, options and positions
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any], At]] = deque()
         shown = self._drawing.nearest_stage(stage) if stage == FIRST_SHOWN else stage
         views = self._drawing.traits(self._drawing.check_stage(shown))
@@ -152,7 +153,7 @@ class Explorer(Widget):
         self.observe(self._show_stage, "stage")
         self._tell_arguments()
 
-    # --- from Python -----------------------------------------------------------------------------
+    # --- Python interface --------------------------------------------------------------------------
 
     @property
     def program(self) -> Program:
@@ -163,75 +164,76 @@ class Explorer(Widget):
         return self._conductor.running
 
     def start(self, **options: Any) -> Running:
-        """Run the program that is shown; the options are those of `Program.start`."""
+        """Run the shown program, with the options of `Program.start`."""
         return self._conductor.start(self.program, **options)
 
     def compare(self, other: Program | None) -> None:
-        """Show the program beside another one, or alone."""
+        """Show the program next to another one, or alone if `other` is None."""
         self._beside = None if other is None else a_program(other)
         self._titles = "before", "now"
         self._submit("compare", self._look_beside)
 
     def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
-        """Compile again with other options and bounds, in the background; see `wait`.
+        """Compile with other options and bounds in the background; see `wait`.
 
-        Changes that come while another one is compiled are made together, and to what that one gives.
+        Changes during a compilation are combined and applied to its result.
         """
         check_mapping(bounds := bounds or {})
         self._change(bounds, options)
 
     def measured(self, seconds: Mapping[int, float]) -> None:
-        """Show beside the user's lines how long what they are in took, by operation (`Profile.by_op`)."""
+        """Show the measured time of each line of the user's code, from seconds by operation (`Profile.by_op`)."""
         self.source = packed(source_view(self.program, seconds))
 
     def vary(self, **values: Any) -> None:
-        """Show the program of other values of its arguments, compiled in the background; see `wait`.
+        """Show the program for other argument values, compiled in the background; see `wait`.
 
         Raises:
-            OptionError: there is no such argument, or no such value in its list.
+            OptionError: the argument does not exist, or its list does not contain the value.
         """
         self._change({}, {}, self._place.positions(values))
 
     def sweep(self, argument: str | None = None, measure: int = MEASURED) -> None:
         """Predict the programs of all values of an argument in the background, and measure some.
 
-        Bounds, options and other arguments are those that are shown. See `wait`, `swept` and
-        `stop_sweep`.
+        Bounds, options and other arguments are the shown ones. See `wait`, `swept` and `stop_sweep`.
 
         Raises:
-            ExecutionError: a run goes on, which would be measured, too.
-            OptionError: there is no such argument, or several and none is named.
+            ExecutionError: a run is active, which would distort the measurement.
+            OptionError: the argument does not exist, or `argument` is omitted and there are several.
         """
         place = self._place
         name = swept_argument(place.family, argument)
         if self._runs():
-            raise ExecutionError("a run goes on, which would be measured, too.", hint="stop it.")
+            raise ExecutionError(
+                "an active run would distort the sweep.", hint="stop the run first."
+            )
         self._sweeper = Sweeper(place.family, name, place.at, measure, place.bounds, place.options)
         self._submit("sweep", self._sweep_on)
 
     def stop_sweep(self) -> None:
-        """End a sweep; what is known of it stays."""
+        """Stop the sweep; its results remain."""
         if self._sweeper is not None:
             self._sweeper.stop()
             self._submit("sweep", self._sweep_on)
 
     @property
     def swept(self) -> SweepView | None:
-        """The sweep that was asked for last, as far as it has come."""
+        """The results of the latest sweep so far, or None."""
         return None if self._sweeper is None else self._sweeper.view
 
     def cancel(self) -> None:
-        """Give up the change that is being compiled, at its next step, and those that wait."""
+        """Cancel the compiling change at its next step, and all pending changes."""
         self._changes.clear()
         self._cancelled.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything that was asked for is shown; False if it is not in time."""
+        """Wait until the results of all requests are shown; return False after a timeout."""
         return self._worker.wait(timeout) and self._compiler.wait(timeout)
 
     def close(self) -> None:
-        """Leave the page; a run goes on without it."""
-        if "_worker" in vars(self):  # it was made
+        """Close the widget; an active run continues."""
+        if "_worker" in vars(self):  # the constructor has completed
             self._conductor.detach()
             self._worker.run_in_background(None)
         super().close()
@@ -239,7 +241,7 @@ class Explorer(Widget):
     def _shown_as(self) -> tuple[str, Callable[[], str]]:
         return f"Explorer of {self.program!r}", lambda: self._drawing.picture(self.stage)
 
-    # --- what comes from the page ----------------------------------------------------------------
+    # --- messages of the page ---------------------------------------------------------------------
 
     @traitlets.validate("selected")
     def _are_known(self, proposal: dict[str, Any]) -> list[int]:
@@ -247,7 +249,7 @@ class Explorer(Widget):
 
     @traitlets.validate("stage")
     def _is_stage(self, proposal: dict[str, Any]) -> str:
-        """A stage that there is; what a page sends otherwise leaves what is shown."""
+        """Return an existing stage; an unknown name sent by a page changes nothing."""
         name = proposal["value"]
         return name if name in self.program.stages else self._drawing.nearest_stage(self.stage)
 
@@ -274,12 +276,12 @@ class Explorer(Widget):
             case SetBounds(changes):
                 self._change(changes, {})
             case SetArgument(name, at):
-                self._place.with_arguments({name: at})  # or refused
+                self._place.with_arguments({name: at})  # raises for an unknown argument or position
                 self._change({}, {}, {name: at})
             case Sweep(argument, stop):
                 self.stop_sweep() if stop else self.sweep(argument)
             case Command():
-                # at once: of two commands none may be left out
+                # processed immediately: no command may be lost
                 self.acknowledged = max(self.acknowledged, request.number)
                 self._conductor.act(request, self.program)
             case Compare(close):
@@ -293,10 +295,10 @@ class Explorer(Widget):
             case Search():
                 self._submit("search", lambda: self._search(request))
 
-    # --- in the background -----------------------------------------------------------------------
+    # --- background work --------------------------------------------------------------------------
 
     def _submit(self, kind: str, act: Callable[[], None]) -> None:
-        """Do something on the worker; its errors are shown."""
+        """Run a function on the worker; its errors are shown."""
         self._worker.ask(kind, act)
 
     def _change(
@@ -308,9 +310,9 @@ class Explorer(Widget):
         self._submit("compile", self._recompile)
 
     def _changed(self) -> tuple[Drawing, bool, str]:
-        """The program with all changes that wait, or, where one is impossible, with none of them.
+        """Return the program with all pending changes, or raise an error and apply none of them.
 
-        Also says whether it was known, and what was so before.
+        Also returns whether the program was cached, and a description of the previous state.
         """
         bounds: dict[str, int] = {}
         options: dict[str, Any] = {}
@@ -329,7 +331,7 @@ class Explorer(Widget):
         budget = self.program.options.with_(**options).budget
 
         def watch(stage: Any) -> None:
-            if any(of_at for _, _, of_at in self._changes):  # the hand has gone on
+            if any(of_at for _, _, of_at in self._changes):  # the slider has moved on
                 self._changes.appendleft((bounds, options, at))
                 raise Interrupted
             sketch(stage)
@@ -363,12 +365,12 @@ class Explorer(Widget):
         return self._known.get_drawing(drawing), known is not None, before
 
     def _go_on(self) -> None:
-        """Raise an error where the change that is being compiled has been given up."""
+        """Raise an error if the compiling change has been cancelled."""
         if self._cancelled.is_set():
-            raise ExecutionError("cancelled: the program stays as it was.")
+            raise ExecutionError("the change has been cancelled; the program is unchanged.")
 
     def _look_ahead(self) -> None:
-        """Compile what a click would change while nothing else is to be done."""
+        """Compile likely changes while the kernel is idle."""
         drawing, stage = self._drawing, self.stage
         seconds = drawing.program.stages.seconds
         clicks = guesses(drawing.pipeline.switches, seconds)
@@ -407,13 +409,13 @@ class Explorer(Widget):
         return self.running is not None and self.running.state == "running"
 
     def _tell_arguments(self) -> None:
-        """Say where the sliders are, and which of their positions are known."""
+        """Update the sliders' positions, and the set of cached positions."""
         program, place = self.program, self._place
         told = place.to_json(lambda at: self._known.has_program(program, at))
         self.arguments = {"arguments": told} if told else {}
 
     def _sweep_on(self) -> None:
-        """Go a step on with the sweep, and go on after what was asked for meanwhile."""
+        """Do one step of the sweep, then handle requests that arrived meanwhile."""
         sweeper = self._sweeper
         assert sweeper is not None
 
@@ -429,9 +431,13 @@ class Explorer(Widget):
             self._submit("sweep", self._sweep_on)
 
     def _progress_observer(self, complete: bool, before: str) -> Callable[[Progress], None]:
-        """Says what comes next, and shows the passes once they have run, if nothing else changes."""
+        """Return an observer that reports the next step, and shows the passes after they have run if nothing
+        else changes.
+        """
         shown, drawing = self.stage, self._drawing.view
-        waits = complete and self.program.stages[shown].previous is not None  # for a pass's graph
+        waits = (
+            complete and self.program.stages[shown].previous is not None
+        )  # for the graph of a pass
 
         def show(progress: Progress) -> None:
             nonlocal waits
@@ -454,7 +460,7 @@ class Explorer(Widget):
         shown = self.pipeline, self.graph, self.steps
         try:
             drawing, known, before = self._changed()
-        except Interrupted:  # what is asked for now is made together with this
+        except Interrupted:  # newer requests are combined with this one
             return
         except Exception:
             with self.hold_sync():
@@ -468,19 +474,19 @@ class Explorer(Widget):
         views["comparison"] = self._comparison(drawing)
         self._drawing = drawing
         with self.hold_sync():
-            if self.stage != stage:  # another one was asked for meanwhile, and is drawn next
+            if self.stage != stage:  # another stage was requested meanwhile, and is drawn next
                 for name in ("stage", "graph", "steps", "outline", "stores"):
                     del views[name]
             self._drawn_stage = views.get("stage", self._drawn_stage)
             for name, value in views.items():
                 setattr(self, name, value)
             self.selected = known_ids(drawing, self.selected)
-            self.instant = self.instant  # as far as the new turn goes
+            self.instant = self.instant  # validated against the new turn
             told = list(drawing.program.warnings)
             self._tell_arguments()
             self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
         self._search(drawing.drop_missing_filters(self._sought))
-        if self._conductor.view is not None:  # which may be of the program before
+        if self._conductor.view is not None:  # possibly of the previous program
             self._show_run(self._conductor.view)
         self._look_ahead()
 
@@ -489,7 +495,7 @@ class Explorer(Widget):
 
     def _draw_stage(self) -> None:
         drawing, stage = self._drawing, self.stage
-        if stage not in drawing.program.stages:  # it was switched off since it was asked for
+        if stage not in drawing.program.stages:  # switched off since the request
             self.stage = drawing.nearest_stage(stage)
             return
         steps, outline, graph = drawing.steps(stage), drawing.outline(stage), self.graph
@@ -507,7 +513,7 @@ class Explorer(Widget):
             self.inspector = drawing.inspector(asked, known)
 
     def _show_detail(self, drawing: Drawing, name: str) -> None:
-        """Make a detail of the program that is shown, or say why there is none."""
+        """Create a detail of the shown program, or report the error."""
         problem = ""
         try:
             view = detail(drawing.program, name)
@@ -540,7 +546,9 @@ class Explorer(Widget):
 
     def _show_run(self, view: RunView) -> None:
         if self._conductor.program is not self.program:
-            view = replace(view, over=NO_TURN, amounts=())  # no measure of the memory that is shown
+            view = replace(
+                view, over=NO_TURN, amounts=()
+            )  # the measurement belongs to another program
         self.run = packed(view)
 
     def _fail(self, error: Exception) -> None:
@@ -556,12 +564,14 @@ class Explorer(Widget):
 
 
 def against(graph: Packed, what: str = "") -> Packed:
-    """A graph with what it is compared with, which the page had before; with nothing by default."""
+    """Return a graph with a description of the previous graph, with which the page compares it; "" for no
+    comparison.
+    """
     return {**graph, "json": {**graph["json"], "against": what}}
 
 
 def was(program: Program, bounds: Mapping[str, int], options: Mapping[str, Any]) -> str:
-    """What is so of a program that a change makes otherwise: `contract on`, `T = 12`."""
+    """Describe the state of a program that a change alters: `contract on`, `T = 12`."""
     given = {name: getattr(program.options, name, value) for name, value in options.items()}
     found = [f"{name} {says(is_)}" for name, is_ in given.items() if is_ != options[name]]
     sizes = {str(name): program.bounds.get(str(name)) for name in bounds}

@@ -1,4 +1,4 @@
-"""Whether the notebook's kernel is at work."""
+"""Detection of a busy notebook kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from IPython.core.getipython import get_ipython
 
 
 class Cells:
-    """Hears of what a shell runs; of the cell in which it is made it hears only the end."""
+    """Tracks whether a shell runs a cell, from its events; of the current cell only the end is observed."""
 
     def __init__(self, shell: Any) -> None:
         self.running = False
@@ -30,5 +30,5 @@ def _cells() -> Cells:
 
 
 def runs_a_cell() -> bool:
-    """Whether a cell runs now, as far as that was heard of since this was first asked."""
+    """Return whether a cell is running, as far as events since the first call show."""
     return _cells().running

@@ -1,4 +1,4 @@
-"""The programs that an explorer has compiled, with their views."""
+"""Cache of an explorer's compiled programs with their views."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from timerl_nb.show.widget_api import At, CompileObserver, Lru, Program
 from timerl_widgets.drawing import Drawing
 from timerl_widgets.place import FamilyPosition, key
 
-POINTS: Final = 4_000_000  # executed points of the programs that are kept,
-MOST: Final = 48  # which are so many at most
+POINTS: Final = 4_000_000  # executed points of all cached programs
+MOST: Final = 48  # maximal number of cached programs
 
 Key = tuple[object, ...]
 
 
 class DrawingCache:
-    """The latest programs of one graph, or of one family, by options, bounds and position."""
+    """Cache of programs of one graph or family, by options, bounds and position."""
 
     def __init__(self, place: FamilyPosition, first: Program) -> None:
         self._held: Lru[Key, Drawing] = Lru(POINTS, _weight)
         self._place, self._first = place, first
 
     def get_drawing(self, drawing: Drawing) -> Drawing:
-        """The program of this place with its views, as they are known if they are."""
+        """Return the cached views of a program at the current position, or add these."""
         return self._held.get(_key(drawing.program, {}, self._place.at), lambda: drawing)
 
     def changed(self, program: Program, options: Mapping[str, Any], at: At) -> Drawing | None:
-        """A program with some options changed, at a position, if that is known.
+        """Return the cached program with changed options at a position, or None.
 
         Raises:
-            OptionError: there is no such option, or it does not take that value.
+            OptionError: an option does not exist, or its value is invalid.
         """
         return self._held.lookup(_key(program, options, at))
 
     def has_program(self, program: Program, at: At) -> bool:
-        """Whether the program of another position is known."""
+        """Return whether the program of a position is cached."""
         return _key(program, {}, at) in self._held
 
     def get_or_compile(
         self, program: Program, options: Mapping[str, Any], at: At, observer: CompileObserver
     ) -> Drawing:
-        """A program with some options changed, at a position, compiled if it is not known."""
+        """Return the program with changed options at a position, compiled if it is not cached."""
 
         def compile_drawing() -> Drawing:
             return Drawing(self._place.program(program, options, at, observer), self._first)

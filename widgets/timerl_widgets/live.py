@@ -1,4 +1,4 @@
-"""The frames of a run, taken together to what a page shows of it."""
+"""Collection of a run's frames into the data of its charts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from timerl_nb.show.systems.run_view import (
 from timerl_nb.show.view_model import amounts
 from timerl_nb.show.widget_api import Array, Frame, Program
 
-# What the bytes of another program's run say of the turn that is drawn.
-NO_TURN = nothing("the run is of the program before")
+# Shown instead of the bytes of another program's run.
+NO_TURN = nothing("the run belongs to the previous program")
 
 
 class Live:
-    """Takes the frames of one run, and says what there is to draw after each."""
+    """Receives the frames of one run, and returns the view after each."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -35,7 +35,7 @@ class Live:
         self._turns = Turns(program)
 
     def view(self, frame: Frame) -> RunView:
-        """What there is to draw after a frame and those before it."""
+        """Return the view after a frame, including the history of earlier frames."""
         busy = np.nan if frame.busy is None else frame.busy
         host = min(1.0, frame.process.cpu / frame.process.cores)
         memory = frame.process.resident, frame.process.on_device
@@ -50,14 +50,14 @@ class Live:
                 frame, curves={name: downsample_curve(one) for name, one in frame.curves.items()}
             ),
             self._program.memory.peak,
-            self._held,  # a last frame may bring no points
+            self._held,  # a last frame may have no points
             Load(*np.array(self._load).T),
             self._turns.latest_complete(frame.held),
             (*measured_amounts(frame), *stated_amounts(self._program)),
         )
 
     def _peaks_per_part(self, first: int, last: int, count: int) -> Array:
-        """The greatest predicted bytes in each of equal parts of executed points."""
+        """Return the predicted maximum of live bytes in each of several equal ranges of executed points."""
         shown = self._line.bytes_between(first, last)
         if not count or not len(shown):
             return np.zeros(0)

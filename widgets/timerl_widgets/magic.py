@@ -1,4 +1,4 @@
-"""`%%scope`: a cell of a notebook, recorded."""
+"""Cell magic `%%scope`: records a notebook cell."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from timerl_widgets.scope_view import ScopeView
 
 
 class CellFailed(Exception):
-    """A recorded cell ended with an error, whose traceback is there already."""
+    """Error in a recorded cell, whose traceback has already been printed."""
 
     def _render_traceback_(self) -> list[str]:
         return []
 
 
 def load(shell: Any) -> None:
-    """Let cells of a shell begin with `%%scope`, or with `%%scope rec` to keep the record under a name."""
+    """Register the magic: `%%scope` records a cell, `%%scope rec` also assigns the recording to `rec`."""
 
     def scope(line: str, cell: str) -> ScopeView | None:
         with record() as rec:

@@ -1,4 +1,4 @@
-"""`MappingExplorer`: which primitive runs where, over settings; an iteration is told term by term."""
+"""`MappingExplorer`: iteration times of all assignments of replay manager and learner to devices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from timerl_widgets.widget import Widget
 
 
 class MappingExplorer(Widget):
-    """A grid of all assignments, the chosen one starred, with a slider for each setting.
+    """Grid of all assignments with a slider for each parameter; a star marks the fastest.
 
     Attributes:
-        drawn: what is shown.
-        at: the position of each setting among its values; set it to move a slider.
-        selected: the devices of the replay manager and the learner whose iteration is told; the chosen ones where empty.
+        drawn: the shown view.
+        at: the position of each parameter's value; assign to move a slider.
+        selected: the devices of replay manager and learner whose terms are shown; empty for the fastest
+            assignment.
     """
 
     _esm = module("mapping_view")
@@ -30,11 +31,11 @@ class MappingExplorer(Widget):
     selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, sweep: Sweep, form: Literal["prose", "published"] = "prose") -> None:
-        """Show a sweep at the first values of its settings.
+        """Show a sweep at the first values of its parameters.
 
         Raises:
-            CallError: it is no sweep.
-            OptionError: there is no such form of an iteration.
+            CallError: the argument is not a sweep.
+            OptionError: the form of the iteration time is unknown.
         """
         self._sweep = sweep
         self._form: Literal["prose", "published"] = form
@@ -43,7 +44,7 @@ class MappingExplorer(Widget):
 
     @traitlets.validate("at")
     def _validate_at(self, proposal: dict[str, Any]) -> list[int]:
-        """A position for each setting, among its values: what a page sends is not to be trusted."""
+        """Return valid positions: pages are not trusted."""
         given, settings = proposal["value"], self.drawn.settings
         if len(given) != len(settings):
             return [one.at for one in settings]
@@ -51,7 +52,7 @@ class MappingExplorer(Widget):
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[str]:
-        """The devices of a cell, or none."""
+        """Return the devices of a cell, or an empty list."""
         given = proposal["value"]
         return given if len(given) == 2 and set(given) <= set(self.drawn.devices) else []
 

@@ -1,4 +1,4 @@
-"""View-models as traits: JSON with binary buffers beside it, which the page puts back in place."""
+"""Packing of view-models as traits: JSON with separate binary buffers, which the page inserts again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ NOTHING: Packed = {}
 
 
 def packed(view: View, **more: Any) -> Packed:
-    """A view as `{"json": …, "buffers": […]}`, with more in its JSON; widgets send buffers as bytes."""
+    """Return a view as `{"json": …, "buffers": […]}`, with additional JSON fields. Widgets send buffers as
+    bytes.
+    """
     json, buffers = view.to_message()
     return {"json": json | more, "buffers": buffers}

@@ -1,4 +1,4 @@
-"""The explorer's panes as widgets of their own: `LoopView`, `IterationSpaceView`, `MemoryTimeline`."""
+"""Single panes of the explorer as widgets: `LoopView`, `IterationSpaceView`, `MemoryTimeline`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from timerl_widgets.widget import Widget
 
 
 class Pane(Widget):
-    """One view: click, or use the keyboard, and `selected` follows.
+    """One view. Clicks and keys change `selected`.
 
     Attributes:
-        selected: the ids of the selected operations; set it to select from Python.
+        selected: the ids of the selected operations; assign to select from Python.
     """
 
     written = frozenset({"selected"})
@@ -37,27 +37,27 @@ class Pane(Widget):
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
-        """Only operations of the view, each once: what a page sends is data, not to be trusted."""
+        """Return the operations of the view without duplicates: pages are not trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._ids]
 
 
 class LoopView(Pane):
-    """A loop nest to fold and to select in."""
+    """Loop nest with folding and selection."""
 
     _esm = module("loop_view")
 
     def __init__(self, shown: Program | show.LoopView) -> None:
-        """Show a program's loop nest, or a view of it."""
+        """Show a program's loop nest, or an existing view."""
         super().__init__(shown, show.LoopView)
 
 
 class IterationSpaceView(Pane):
-    """Which operation runs when, and where; with a scrubber."""
+    """Iteration space with a time slider."""
 
     _esm = module("iteration_space_view")
 
     def __init__(self, shown: Program | show.IterationSpaceView) -> None:
-        """Show a turn of a program, or a view of another one."""
+        """Show a turn of a program, or an existing view."""
         super().__init__(shown, show.IterationSpaceView)
 
 
@@ -67,12 +67,12 @@ class MemoryTimeline(Pane):
     _esm = module("memory_timeline")
 
     def __init__(self, shown: Program | show.MemoryView) -> None:
-        """Show the memory of a turn of a program, or a view of another one."""
+        """Show the memory during a turn of a program, or an existing view."""
         super().__init__(shown, show.MemoryView)
 
 
 def _ids(value: object) -> Iterator[int]:
-    """All operation ids in a view's values."""
+    """Yield all operation ids in a view's values."""
     if isinstance(value, Mapping):
         for key, one in value.items():
             if key in ("op_ids", "inside"):

@@ -1,4 +1,4 @@
-"""`PdgView`: a dependence graph to click on."""
+"""`PdgView`: an interactive dependence graph."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from timerl_widgets.widget import Widget
 
 
 class PdgView(Widget):
-    """A dependence graph: click a node, or move with the keyboard, and `selected` follows.
+    """Dependence graph. Clicks and keys change `selected`.
 
     Attributes:
-        selected: the ids of the selected operations; set it to select from Python.
-        graph: the view that is shown, with what is folded.
+        selected: the ids of the selected operations; assign to select from Python.
+        graph: the shown view, including folded clusters.
         svg: its picture.
     """
 
@@ -32,19 +32,19 @@ class PdgView(Widget):
     height = traitlets.Int(480).tag(sync=True)
 
     def __init__(self, graph: Pdg | Program | GraphView, **options: Any) -> None:
-        """Show a graph, a program's graph as written, or a view made by `graph_view`."""
+        """Show a graph, a program's graph as written, or a view created by `graph_view`."""
         self.graph, self.svg = laid_out(_viewed(graph))
         super().__init__(view=self._model(), **options)
         self.on_msg(self._handle_message)
 
     def show(self, graph: Pdg | Program | GraphView) -> None:
-        """Show another graph; the page marks what was added, removed and changed.
+        """Show another graph; the page marks added, removed and changed operations.
 
-        What was opened or folded by hand remains so.
+        Manually opened and folded clusters keep their state.
         """
         before = self.svg
         self.graph, self.svg = laid_out(_viewed(graph).as_in(self.graph))
-        self.view = self._model("the graph before" if self.svg != before else "the same graph")
+        self.view = self._model("the previous graph" if self.svg != before else "the same graph")
 
     def _draw(self, view: GraphView) -> None:
         self.graph, self.svg = laid_out(view)
@@ -54,17 +54,17 @@ class PdgView(Widget):
         return {**self.graph.to_json(), "svg": self.svg, "against": against}
 
     def _handle_message(self, _: object, message: Any, __: object) -> None:
-        """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
+        """Open or fold a cluster on request of the page; messages are validated because pages are not trusted."""
         match message:
             case {"kind": "fold", "id": str(key), "folded": bool(folded)}:
                 try:
                     self._draw(self.graph.fold(key) if folded else self.graph.unfold(key))
-                except DrawingError:  # of a graph that is no longer shown
+                except DrawingError:  # a cluster of a previous graph
                     self.send({"kind": "refused", "request": "fold"})
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
-        """Only operations of the graph, each once: what a page sends is data, not to be trusted."""
+        """Return the operations of the graph without duplicates: pages are not trusted."""
         known = {op_id for node in self.graph.nodes for op_id in node.op_ids}
         return [op_id for op_id in dict.fromkeys(proposal["value"]) if op_id in known]
 

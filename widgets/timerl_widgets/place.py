@@ -1,4 +1,4 @@
-"""Where an explorer stands among the programs of a family, and how it gets to the others."""
+"""Position of an explorer in a family of programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from timerl_nb.show.widget_api import At, CompileObserver, Family, OptionError, Program
 
-NEAR: Final = 16  # positions that are compiled ahead of the hand
+NEAR: Final = 16  # positions compiled speculatively
 
 
 class FamilyPosition:
-    """A position in a family of programs; of one program alone there is just that one.
+    """Position in a family of programs; a single program has only one position.
 
     Attributes:
         at: by argument, the position of its value.
-        bounds, options: what was changed of the family's own.
-        failed: why there is no program, by position.
+        bounds, options: changes of the family's bounds and options.
+        failed: errors by position.
     """
 
     def __init__(self, family: Family | None) -> None:
@@ -31,55 +31,56 @@ class FamilyPosition:
         """The family.
 
         Raises:
-            OptionError: there is one program alone.
+            OptionError: the explorer shows a single program.
         """
         if self._family is None:
-            hint = (
-                'write a function of them, and trl.explore(function, bounds={"T": 500}, n=[1, 5]).'
-            )
-            raise OptionError("this is the explorer of one program without arguments.", hint=hint)
+            hint = 'write a function with arguments, and call trl.explore(function, bounds={"T": 500}, n=[1, 5]).'
+            raise OptionError("the explorer shows a single program without arguments.", hint=hint)
         return self._family
 
     def positions(self, values: Mapping[str, Any]) -> dict[str, int]:
-        """The positions of values of arguments.
+        """Return the positions of argument values.
 
         Raises:
-            OptionError: there is no such argument, or it is not given such a value.
+            OptionError: the argument does not exist, or its list does not contain the value.
         """
         swept, found = self.family.swept, dict[str, int]()
         for name, value in values.items():
             if value not in swept.get(name, ()):
                 given = {n: list(v) for n, v in swept.items()}
-                raise OptionError(f"there is no {name}={value!r}.", hint=f"there are {given}.")
+                raise OptionError(
+                    f"the family has no program with {name}={value!r}.",
+                    hint=f"choose among {given}.",
+                )
             found[name] = swept[name].index(value)
         return found
 
     def with_arguments(self, to: At) -> dict[str, int]:
-        """The position with some arguments at others.
+        """Return the position with some arguments changed.
 
         Raises:
-            OptionError: there is no such argument, or no such position.
+            OptionError: the argument or the position does not exist.
         """
         for name, k in to.items():
             if not 0 <= k < len(self.family.swept.get(name, ())):
-                raise OptionError(f"there is no value {k} of {name!r}.")
+                raise OptionError(f"the argument {name!r} has no value at position {k}.")
         return {**self.at, **to}
 
     def describe_difference(self, at: At) -> str:
-        """What is so here of the arguments that are otherwise at another position."""
+        """Describe the current values of the arguments that another position changes."""
         moved = [name for name, k in at.items() if k != self.at[name]]
         return ", ".join(f"{name} {self.family.label(name, self.at[name])}" for name in moved)
 
     def program(
         self, here: Program, options: Mapping[str, Any], at: At, observer: CompileObserver
     ) -> Program:
-        """The program at a position with some more options changed, `here` being that at this one."""
+        """Return the program at a position with changed options; `here` is the program at the current position."""
         if at == self.at:
             return here.again(options=options, observer=observer, tell=False)
         return self.family.program(at, self.bounds, {**self.options, **options}, observer)
 
     def nearest_positions(self) -> list[dict[str, int]]:
-        """The positions that a slider comes to next, the nearest first."""
+        """Return the positions near the sliders, the nearest first."""
         if self._family is None:
             return []
         swept = self._family.swept
@@ -87,7 +88,7 @@ class FamilyPosition:
         return [{**self.at, name: k} for far, name, k in sorted(steps) if far][:NEAR]
 
     def to_json(self, known: Callable[[At], bool]) -> list[dict[str, Any]]:
-        """The arguments with their values, and of each which are `known`, and why others cannot be."""
+        """Return the arguments with their values, the positions of cached programs, and errors."""
         found: list[dict[str, Any]] = []
         for name, values in self._family.swept.items() if self._family is not None else ():
             along = [{**self.at, name: k} for k in range(len(values))]
@@ -108,5 +109,5 @@ class FamilyPosition:
 
 
 def key(at: At) -> tuple[tuple[str, int], ...]:
-    """A position as a key."""
+    """Return a position as a dictionary key."""
     return tuple(at.items())

@@ -1,7 +1,7 @@
-"""What a page may ask for: messages, checked before anything acts on them.
+"""Requests of pages: validates messages before anything acts on them.
 
-A page is not trusted: whoever can write to the comm could ask for anything. Every request becomes a
-frozen value of plain types here, or an `OptionError`.
+Pages are not trusted: everyone with access to the comm can send any message. Each valid message becomes a
+frozen value of plain types; others raise an `OptionError`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ COMMANDS: Final = ("start", "pause", "resume", "step", "stop", "speed")
 
 @dataclass(frozen=True)
 class SetOptions:
-    """Compile again with some options changed."""
+    """Compile again with changed options."""
 
     changes: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SetBounds:
-    """Compile again under other bounds."""
+    """Compile again with changed bounds."""
 
     changes: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class SetArgument:
-    """Show the program at another position in the list of an argument."""
+    """Show the program at another position of an argument."""
 
     name: str
     at: int
@@ -39,7 +39,7 @@ class SetArgument:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Predict the programs of all values of an argument, and measure some; or stop that."""
+    """Predict the programs of all values of an argument and measure some; or stop the sweep."""
 
     argument: str
     stop: bool
@@ -47,7 +47,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Inspect:
-    """Tell of operations, as they are in a stage; of some only those outputs that are `tensors`."""
+    """Describe operations as of a stage; for the `tensors`, only these outputs."""
 
     ids: tuple[int, ...]
     tensors: tuple[tuple[int, int], ...]
@@ -56,7 +56,7 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Search:
-    """Find operations in all stages."""
+    """Search operations in all stages."""
 
     query: str
     kind: str | None
@@ -66,7 +66,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Fold:
-    """Show a cluster of the graph as one node, or open."""
+    """Fold or open a cluster of the graph."""
 
     key: str
     folded: bool
@@ -74,16 +74,16 @@ class Fold:
 
 @dataclass(frozen=True)
 class Detail:
-    """Make what a line of a stage's text stands for."""
+    """Create the detail of a line in a stage's text."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command for the run; `speed` is in turns a second, None for no limit.
+    """Command for the run; `speed` is in turns per second, None for no limit.
 
-    The page counts its commands, and shows them as pending until it hears of their `number`.
+    The page numbers its commands, and shows a command as pending until its `number` is acknowledged.
     """
 
     name: str
@@ -93,14 +93,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Compare:
-    """Keep the program that is shown beside what it becomes, or no longer."""
+    """Keep the shown program for comparison with later changes, or end the comparison."""
 
     close: bool
 
 
 @dataclass(frozen=True)
 class Zoom:
-    """Draw lanes of a recording from one moment to another, all or those of a process."""
+    """Draw a time window of a recording, for all tracks or those of one process."""
 
     begin: int
     end: int
@@ -110,7 +110,7 @@ class Zoom:
 
 @dataclass(frozen=True)
 class Collect:
-    """Measure the ways of collecting from so many environments, so many steps a batch."""
+    """Measure the collection strategies for a number of environments and of steps per batch."""
 
     envs: int
     steps: int
@@ -118,7 +118,7 @@ class Collect:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Give up the change that is being compiled, and those that wait."""
+    """Cancel the compiling change and all pending changes."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +145,13 @@ Request = (
 
 
 def parse(message: object) -> Request:
-    """The request that a message is.
+    """Return the request in a message.
 
     Raises:
-        OptionError: it is none, or its values are of other types.
+        OptionError: the message is unknown, or its values have the wrong types.
     """
     if not isinstance(message, Mapping):
-        raise OptionError("a message is an object with a kind.")
+        raise OptionError("the message is not an object with a kind.")
     match message.get("kind"):
         case "shown":
             return Shown()
@@ -163,22 +163,24 @@ def parse(message: object) -> Request:
             changes = _names(message.get("changes"))
             for name, value in changes.items():
                 if isinstance(value, bool) or not isinstance(value, int):
-                    raise OptionError(f"{name} = {value!r} is no bound.", hint="give an integer.")
+                    raise OptionError(
+                        f"{name} = {value!r} is not a bound.", hint="pass an integer."
+                    )
             return SetBounds(changes)
         case "argument":
             at = message.get("at")
             if not isinstance(at, int) or isinstance(at, bool):
-                raise OptionError(f"{at!r} is no position.", hint="give an integer.")
+                raise OptionError(f"{at!r} is not a position.", hint="pass an integer.")
             return SetArgument(_text(message, "name") or "", at)
         case "sweep":
             return Sweep(_text(message, "argument") or "", message.get("stop") is True)
         case "inspect":
             ids = message.get("ids")
             if not isinstance(ids, list) or not all(_is_id(k) for k in ids):
-                raise OptionError("operations are named by a list of ids.")
+                raise OptionError("the operations are not a list of ids.")
             pairs = message.get("tensors", [])
             if not isinstance(pairs, list) or not all(_is_tensor(pair) for pair in pairs):
-                raise OptionError("a tensor is an operation's id and the number of its output.")
+                raise OptionError("a tensor is not a pair of operation id and output number.")
             tensors = tuple((op_id, out) for op_id, out in pairs)
             return Inspect(tuple(dict.fromkeys(ids)), tensors, _text(message, "stage") or "")
         case "search":
@@ -197,36 +199,38 @@ def parse(message: object) -> Request:
             whole = [k for k in given if isinstance(k, int) and not isinstance(k, bool)]
             process = message.get("process")
             if len(whole) < len(given) or not (process is None or _is_id(process)):
-                raise OptionError("a stretch has a begin, an end and a width, in integers.")
+                raise OptionError("the time window lacks an integer begin, end or width.")
             begin, end, width = whole
             return Zoom(begin, end, width, process)
         case "collect":
             sizes = [message.get(field) for field in ("envs", "steps")]
             counts = [k for k in sizes if isinstance(k, int) and not isinstance(k, bool) and k > 0]
             if len(counts) < len(sizes):
-                raise OptionError("environments and steps are positive integers.")
+                raise OptionError(
+                    "the numbers of environments and steps are not positive integers."
+                )
             return Collect(*counts)
         case "compare":
             return Compare(message.get("close") is True)
         case other:
-            raise OptionError(f"there is no request {other!r}.")
+            raise OptionError(f"the request {other!r} is unknown.")
 
 
 def _command(message: Mapping[Any, Any]) -> Command:
     name, value, number = (message.get(field) for field in ("command", "value", "number"))
     if name not in COMMANDS:
-        raise OptionError(f"there is no command {name!r}.", hint=one_of(str(name), COMMANDS))
+        raise OptionError(f"the command {name!r} is unknown.", hint=one_of(str(name), COMMANDS))
     count = number if isinstance(number, int) else 0
     if name != "speed" or value is None:
         return Command(name, count)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise OptionError(f"{value!r} is no speed.", hint="give turns a second, or None.")
+        raise OptionError(f"{value!r} is not a speed.", hint="pass turns per second, or None.")
     return Command(name, count, float(value))
 
 
 def _names(changes: object) -> dict[str, Any]:
     if not isinstance(changes, Mapping) or not all(isinstance(k, str) for k in changes):
-        raise OptionError("changes are values by name.")
+        raise OptionError("the changes are not values by name.")
     return dict(changes)
 
 
@@ -234,7 +238,7 @@ def _text(message: Mapping[Any, Any], field: str) -> str | None:
     value = message.get(field)
     if value is None or isinstance(value, str):
         return value
-    raise OptionError(f"{field} must be a text, not {value!r}.")
+    raise OptionError(f"{field} is {value!r}, not a text.")
 
 
 def _is_tensor(value: object) -> bool:

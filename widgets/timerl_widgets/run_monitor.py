@@ -24,11 +24,11 @@ from timerl_widgets.widget import Widget
 
 
 class RunMonitor(Widget):
-    """A program to run, pause, step and stop, and what it comes to meanwhile.
+    """Control and display of a program's run: start, pause, step, stop, and live curves.
 
     Attributes:
-        running: the run, once there is one.
-        problem: why the last command could not be obeyed; empty where it was.
+        running: the run, or None.
+        problem: the error of the last command, else "".
     """
 
     _esm = module("run_monitor")
@@ -38,7 +38,7 @@ class RunMonitor(Widget):
     problem = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, program: Program, running: Running | None = None) -> None:
-        """Show a run of a program, or let one be started from the page."""
+        """Show a run of a program, or let the page start one."""
         self._program = a_program(program)
         if running is not None:
             expect_type(running, Running, "a run", "program.start() gives one.")
@@ -53,12 +53,12 @@ class RunMonitor(Widget):
         return self._conductor.running
 
     def start(self, **options: Any) -> Running:
-        """Run the program; the options are those of `Program.start`."""
+        """Run the program, with the options of `Program.start`."""
         return self._conductor.start(self._program, **options)
 
     def close(self) -> None:
-        """Leave the page; a run goes on without it."""
-        if "_conductor" in vars(self):  # it was made
+        """Close the widget; an active run continues."""
+        if "_conductor" in vars(self):  # the constructor has completed
             self._conductor.detach()
         super().close()
 
@@ -69,7 +69,7 @@ class RunMonitor(Widget):
         try:
             request = parse(content)
             if not isinstance(request, Command):
-                raise OptionError("a run takes commands alone.")
+                raise OptionError("the message is not a command for a run.")
             self.acknowledged = max(self.acknowledged, request.number)
             self._conductor.act(request, self._program)
             self.problem = ""

@@ -1,4 +1,4 @@
-"""`ScopeView`: a recording, with lanes of any stretch; linked with an explorer, whose operations are marked."""
+"""`ScopeView`: a recording with zoomable tracks, optionally linked with an explorer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from timerl_widgets.widget import Widget
 
 
 class ScopeView(Widget):
-    """Where the time of a recording went: click an operation, and it is marked everywhere.
+    """Time breakdown of a recording. A click on an operation marks it in all parts.
 
     Attributes:
-        selected: the ids of the operations of a compiled program that are selected.
-        operation: the name of the chosen operation; empty where none is.
-        problem: why the last stretch could not be drawn; empty where it was.
+        selected: the ids of the selected operations of a compiled program.
+        operation: the name of the selected operation, or "".
+        problem: the error of the last time window, else "".
     """
 
     _esm = module("scope_view")
@@ -38,10 +38,11 @@ class ScopeView(Widget):
         """Show a recording.
 
         Args:
-            explorer: of the program that was recorded: what is selected in one is in the other.
+            recording: the recording.
+            explorer: the explorer of the recorded program; both share the selection.
 
         Raises:
-            CallError: it is no recording, or no explorer.
+            CallError: an argument is not a recording or not an explorer.
         """
         expect_type(recording, Recorded, "a recording", "trl.scope.read(folder) gives one.")
         if explorer is not None:
@@ -58,7 +59,7 @@ class ScopeView(Widget):
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
-        """Only operations of launches, each once; an explorer looks itself at what it knows."""
+        """Return the operations of launches without duplicates; an explorer validates the ids itself."""
         ids = dict.fromkeys(proposal["value"])
         return [k for k in ids if self._explorer is not None or k in self._ids]
 
@@ -71,7 +72,7 @@ class ScopeView(Widget):
         try:
             asked = parse(content)
             if not isinstance(asked, Zoom):
-                raise OptionError("a recording takes stretches of time alone.")
+                raise OptionError("the message is not a time window of the recording.")
             shown = self._stretches.view(asked.begin, asked.end, asked.width, asked.process)
             self.stretch, self.problem = packed(shown), ""
         except TimeRLError as error:

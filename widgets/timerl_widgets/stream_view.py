@@ -1,4 +1,4 @@
-"""`StreamView`: what ran on which stream, stepped by completion."""
+"""`StreamView`: runs of a kernel stream, stepped by completed kernels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from timerl_widgets.widget import Widget
 
 
 class StreamView(Widget):
-    """Runs of a stream under each other: lanes, the window's slots, and what it held when so many kernels had completed.
+    """Runs of a kernel stream below each other: tracks, slots of the window, and its contents after a number of
+    completions.
 
     Attributes:
-        selected: the places in the stream of the kernels that are chosen; those that they waited for are outlined.
-        step: how many kernels of the last run have completed at the moment that is shown.
+        selected: the positions of the selected kernels in the stream; their dependences are outlined.
+        step: the number of completed kernels of the last run at the shown moment.
     """
 
     _esm = module("stream_view")
@@ -29,10 +30,10 @@ class StreamView(Widget):
     step = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, *reports: Report, name: str = "") -> None:
-        """Show what windows, graphs and runs in order report, one or several of the same stream.
+        """Show the reports of one or several runs of the same stream.
 
         Raises:
-            CallError: one is no report.
+            CallError: an argument is not a report.
         """
         self.drawn = stream_view.StreamView.from_reports(*reports, name=name)
         self._kernels = {one.kernel for run in self.drawn.runs for one in run.launches}
@@ -40,7 +41,7 @@ class StreamView(Widget):
 
     @traitlets.validate("selected")
     def _validate_selected(self, proposal: dict[str, Any]) -> list[int]:
-        """Kernels that are drawn, each once: what a page sends is not to be trusted."""
+        """Return the drawn kernels without duplicates: pages are not trusted."""
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._kernels]
 
     @traitlets.validate("step")

@@ -1,4 +1,4 @@
-"""`WaysExplorer`: the ways of collecting, measured for whatever numbers of environments and steps are asked for."""
+"""`WaysExplorer`: measured speeds of the collection strategies for any numbers of environments and steps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from timerl_widgets.widget import Widget
 
 
 class WaysExplorer(Widget):
-    """How fast each way collects: type other numbers, and all ways are measured for them.
+    """Speeds of all collection strategies; entering other numbers measures them again.
 
-    The collector goes on as it was. What was measured is remembered, here and by `trl.collect`.
+    The collector is not affected. Measurements are cached, also for `trl.collect`.
 
     Attributes:
-        drawn: what is shown.
-        busy: what is being measured; empty where nothing is.
-        problem: why the last numbers could not be measured; empty where they were.
+        drawn: the shown view.
+        busy: the running measurement, or "".
+        problem: the error of the last measurement, else "".
     """
 
     _esm = module("ways_view")
@@ -33,10 +33,10 @@ class WaysExplorer(Widget):
     problem = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, collector: Collector) -> None:
-        """Measure the ways of a collector, if that was not done, and show them.
+        """Measure the strategies of a collector unless cached, and show them.
 
         Raises:
-            CallError: it is no collector.
+            CallError: the argument is not a collector.
         """
         expect_type(collector, Collector, "a collector", "trl.collect(…) gives one.")
         self._collector = collector
@@ -55,13 +55,13 @@ class WaysExplorer(Widget):
         return self._known[envs, steps]
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
-        self.problem = ""  # the same problem twice is told twice
+        self.problem = ""  # cleared, so that a repeated error is shown again
         try:
             asked = parse(content)
             if not isinstance(asked, Collect):
-                raise OptionError("ways take numbers of environments and steps alone.")
+                raise OptionError("the message is not a request to measure strategies.")
             if self.busy:
-                raise OptionError("others are being measured.", hint="wait for their end.")
+                raise OptionError("another measurement is running.", hint="wait for its end.")
         except TimeRLError as error:
             self.problem = str(error)
             return
@@ -73,13 +73,13 @@ class WaysExplorer(Widget):
         try:
             self.drawn = self._measure_view(asked.envs, asked.steps)
             self.view, self.problem = packed(self.drawn), ""
-        except Exception as error:  # whatever environments raise is the reader's to see
+        except Exception as error:  # errors of the environments are shown to the user
             self.problem = str(error)
         finally:
             self.busy = ""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is being measured; returns whether that is so."""
+        """Wait until no measurement is running, and return whether that is so."""
         thread = self._thread
         if thread is not None:
             thread.join(seconds)

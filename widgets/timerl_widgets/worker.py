@@ -1,4 +1,4 @@
-"""A thread for what takes too long to do while the page waits."""
+"""Background thread for work that would block the page."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from contextlib import suppress
 from typing import Final
 
 Job = Callable[[], None]
-# Does one piece of what nobody waits for, and says whether there is more.
+# Does one part of the background work, and returns whether more remains.
 Piece = Callable[[], bool]
 
-BREATH: Final = 0.05  # seconds between two pieces of what nobody waits for
+BREATH: Final = 0.05  # seconds between two parts of background work
 
 
 class Worker:
-    """Does jobs one after another; of the jobs of one kind that still wait, only the last.
+    """Runs jobs in order; a newer job of the same kind replaces a waiting one.
 
-    The thread begins with the first job, and ends when there has been none for a while.
+    The thread starts with the first job, and ends after some time without one.
 
     Args:
-        failed: is called with the error of a job; what comes after it is done all the same.
+        failed: a function called with the error of a job; later jobs still run.
         idle: seconds without a job after which the thread ends.
     """
 
@@ -34,22 +34,23 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._busy = False
         self._rest = 1.0
-        self._rested = False  # whether there has been no job for so long
+        self._rested = False  # whether there has been no job for `_rest` seconds
 
     def ask(self, kind: str, job: Job) -> None:
-        """Do a job soon, instead of an earlier one of its kind that has not begun."""
+        """Add a job; it replaces a waiting job of the same kind."""
         with self._changed:
             self._jobs.pop(kind, None)
             self._jobs[kind] = job
             self._begin()
 
     def run_in_background(self, piece: Piece | None, rest: float = 1.0) -> None:
-        """Do this, piece by piece, instead of what was to be done before while no job waits.
+        """Run a function repeatedly while no job waits; it replaces the previous background work.
 
-        A piece should end early where a job `waits`. An error ends it all, and is not shown.
+        A call should end early if a job `waits`. An error ends the background work silently.
 
         Args:
-            rest: seconds without a job after which it begins, or goes on.
+            piece: a function that does one part of the work, or None.
+            rest: seconds without a job before the work starts or continues.
         """
         with self._changed:
             self._spare, self._rest = piece, rest
@@ -59,14 +60,15 @@ class Worker:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a job that has not begun."""
+        """Whether a job is waiting."""
         return bool(self._jobs)
 
     def wait(self, timeout: float | None = None, *, spare: bool = False) -> bool:
-        """Wait until nothing is left to do; False if there is after so many seconds.
+        """Wait until all jobs are done; return False after a timeout.
 
         Args:
-            spare: wait for what is done meanwhile, too.
+            timeout: the time limit in seconds.
+            spare: also wait for the background work.
         """
 
         def done() -> bool:
@@ -96,7 +98,7 @@ class Worker:
         except Exception as error:
             try:
                 self._failed(error)
-            except Exception as another:  # what shows errors is broken, too
+            except Exception as another:  # the error handler has failed too
                 warnings.warn(f"{self._name}: {error!r}, then {another!r}", stacklevel=1)
 
     def _next_job(self) -> Job | None:
@@ -121,7 +123,7 @@ class Worker:
 
     def _use(self, piece: Piece) -> None:
         more = False
-        with suppress(Exception):  # nobody asked for it; who does is told
+        with suppress(Exception):  # errors of background work are reported only on request
             more = piece()
         with self._changed:
             if self._spare is piece and not more:

@@ -56,7 +56,7 @@ def forking(folder: Path) -> subprocess.Popen[str]:
     )
     assert made.stdout is not None
     said = made.stdout.readline()
-    assert said.count("from which this one was forked") == 2
+    assert said.count("in files of the parent process") == 2
     assert "another buffer stores its rows in" in said
     assert said.endswith("] 3\n")
     return made
@@ -106,7 +106,7 @@ def trained(**given: Any) -> Any:
 def test_two_trainings_have_no_buffer_in_common(tmp_path: Path) -> None:
     buffer = Replay(100, DQN.fields, priority=trl.replay.Proportional())
     run = trained(buffer=buffer, paused=True, mode="exact", turns=3)
-    with pytest.raises(trl.errors.ExecutionError, match="another training run inserts into"):
+    with pytest.raises(trl.errors.ExecutionError, match="another training run uses"):
         trained(buffer=buffer, folder=tmp_path)
     run.stop()
     run.result()

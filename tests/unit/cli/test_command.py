@@ -156,7 +156,7 @@ def test_all_commands_are_there_and_explain_themselves(capsys: pytest.CaptureFix
         (["train", "reinforce", "--step", "5"], "did you mean '--steps'?"),
         (["train", "reinforce", "--steps", "five"], "'five' is not an integer or none"),
         (["train", "reinforce", "--hidden", "4,x"], "'4,x' is not integers with commas"),
-        (["train", "reinforce", "--lr", "inf"], "no finite number"),
+        (["train", "reinforce", "--lr", "inf"], "not a finite number"),
         (["train", "reinforce", "--bounds", "B=0"], "'B=0' is not a list of bounds"),
         (["train", "reinforce", "--every", "0"], "'0' is not 10 (turns) or 5min"),
         (["train", "reinforce", "--option", "lift"], "'lift' is not NAME=VALUE"),
@@ -232,7 +232,7 @@ def test_arguments_are_those_of_the_signature() -> None:
     assert {name: one.what for name, one in about.arguments.items()} == {
         "env": "a text",
         "mode": "one of fast, slow",
-        "layers": "numbers with commas between them",
+        "layers": "numbers separated by commas",
         "rate": "a number or none",
         "deep": "true or false",
     }
@@ -392,7 +392,7 @@ def test_a_script_is_explained_without_being_run(capsys: pytest.CaptureFixture[s
     assert "compiled at script.py:15" in out and "I = 5, T = 4" in out
     for part in ("stages:\nsource", "peak:\n", "schedule:\nschedule of", "for i in range(0, 5):"):
         assert part in out
-    assert f"stopped where it runs: script.py:{line}: {RUNS}" in out
+    assert f"stopped before running the program at script.py:{line}: {RUNS}" in out
 
     assert main(["explain", "script.py", "--stage", "ast", "--bounds", "I=7", "--run"]) == 0
     out, err = capsys.readouterr()
@@ -554,7 +554,7 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
     assert main(words) == 0
     killer.join()
     said = capsys.readouterr().out
-    assert "000-lr=0.1-seed=5 died of SIGKILL: it goes on (1 of 3)" in said
+    assert "000-lr=0.1-seed=5 died of SIGKILL: restarting (1 of 3)" in said
     assert len(begun) == 3
     went_on = (folder / "000-lr=0.1-seed=5" / workers.OUTPUT).read_text()
     assert "finished: 60 turns" in went_on
@@ -567,7 +567,7 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
 
     # again: nothing is missing; another sweep is refused
     assert main(words) == 0
-    assert "2 of them done" in capsys.readouterr().out and len(begun) == 3
+    assert "2 finished" in capsys.readouterr().out and len(begun) == 3
     assert main(["resume", "sweep"]) == 0 and len(begun) == 3
     capsys.readouterr()
     assert main([*words, "--seeds", "2"]) == 1

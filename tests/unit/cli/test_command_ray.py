@@ -54,7 +54,7 @@ def test_a_killed_worker_of_ray_goes_on(tmp_path: Path) -> None:
         os.kill(of_ray(os.getpid())[0], signal.SIGKILL)
         said = running.communicate(timeout=300)[0]
     assert running.returncode == 0, said
-    assert "it goes on (1 of 3)" in said
+    assert "restarting (1 of 3)" in said
     with open(tmp_path / "sweep/results.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["state"] for row in rows] == ["finished"] * 3

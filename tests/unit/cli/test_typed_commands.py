@@ -272,7 +272,7 @@ def test_resume_goes_on_to_other_numbers_of_iterations(capsys: pytest.CaptureFix
     with stopping_after(1):
         assert main([*words, "--folder", "half"]) == INTERRUPTED
     assert main(["resume", "half", "--iterations", "0"]) == 1
-    assert "--iterations 0 is not possible" in capsys.readouterr().err
+    assert "--iterations 0 is not a positive number" in capsys.readouterr().err
     assert main(["resume", "half", "--iterations", "5", "--quiet"]) == 0
     assert "finished: 5 turns" in capsys.readouterr().out
     assert RunRequest.read_from(Path("half")).bounds == {"B": 2, "I": 5, "T": 4}

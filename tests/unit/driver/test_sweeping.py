@@ -80,7 +80,7 @@ def test_a_sweep_is_a_value(view: trl.show.SweepView, tmp_path: Path) -> None:
     assert {"text/plain", "image/svg+xml"} <= view._repr_mimebundle_().keys()
     crosses = [e for e in ElementTree.fromstring(view.to_svg()).iter() if e.text == "×"]
     assert len(crosses) == 2 * 4
-    with pytest.raises(OptionError, match="5 was not swept"):
+    with pytest.raises(OptionError, match="the sweep does not contain 5"):
         view[5]
 
 
@@ -165,9 +165,13 @@ def test_lists_are_swept_and_the_rest_is_passed_on() -> None:
     [
         (CallError, "unexpected keyword argument 'stps'", {"stps": [1]}),
         (OptionError, "steps is an empty list", {"steps": []}),
-        (OptionError, "with 1 twice", {"steps": [1, 1]}),
-        (OptionError, "lists are given for steps, gamma", {"steps": [1], "gamma": [0.1, 0.2]}),
-        (OptionError, "lists are given for none", {"steps": 1}),
+        (OptionError, "which has 1 twice", {"steps": [1, 1]}),
+        (
+            OptionError,
+            "the arguments with lists are steps, gamma",
+            {"steps": [1], "gamma": [0.1, 0.2]},
+        ),
+        (OptionError, "the arguments with lists are none", {"steps": 1}),
         (OptionError, "measure=-1 is no number", {"steps": [1], "measure": -1}),
         (BoundsError, "Q is not a bound", {"steps": [1], "bounds": {"Q": 1}}),
         (BoundsError, "the bound I is missing", {"steps": [1], "bounds": {}}),

@@ -123,7 +123,7 @@ def test_what_keeps_a_peak_down_is_said_beside_it() -> None:
     assert f"  {how[0]}: that saves memory" in str(large.memory)
     assert view.to_json()["saved_by"] == large.memory.to_json()["saved_by"]
     assert all(said in text for text in (str(view), view.to_svg(), large.memory.to_svg()))
-    assert f"kept down by: nothing -> {said}" in str(ComparisonView.from_programs(whole, large))
+    assert f"memory saved by: nothing -> {said}" in str(ComparisonView.from_programs(whole, large))
     enough = large.with_options(
         device_memory=large.memory.needed
     ).memory  # the same, and who says so

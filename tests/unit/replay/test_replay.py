@@ -359,7 +359,9 @@ def test_arguments_are_checked() -> None:
     for wrong in ({"obs": (4, "f32")}, {"obs": "f32"}, [], {}):
         with pytest.raises(trl.errors.OptionError):
             Replay(8, wrong)
-    with pytest.raises(trl.errors.OptionError, match="need the fields next_obs, terminated"):
+    with pytest.raises(
+        trl.errors.OptionError, match="need the missing fields next_obs, terminated"
+    ):
         Replay(8, FIELDS, n_step=3)
     with pytest.raises(trl.errors.OptionError, match="buffer"):
         Replay(8, FIELDS, weights="all")

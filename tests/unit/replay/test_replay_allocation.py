@@ -172,7 +172,7 @@ def test_a_move_shows_its_numbers() -> None:
 def test_what_is_no_allocation_is_refused() -> None:
     with pytest.raises(trl.errors.ShapeError, match="actors must be an integer of at least 1"):
         Allocation(0, 1, 1, 8)
-    with pytest.raises(trl.errors.OptionError, match="leave the learner none"):
+    with pytest.raises(trl.errors.OptionError, match="so the learner has none"):
         Allocation(1, 1, 8, 8)
     with pytest.raises(trl.errors.OptionError, match="hysteresis"):
         BySpeed(1.0)

@@ -223,8 +223,8 @@ def test_what_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture
     for words, what in (
         (["--pairs", "1", str(script)], "1 pairs of runs say nothing"),
         (["--pairs", "many", str(script)], "invalid int value"),
-        (["--out", str(tmp_path / "no" / "such.json"), str(script)], "there is no folder"),
-        (["--pairs", "3"], "no script is given"),
+        (["--out", str(tmp_path / "no" / "such.json"), str(script)], "does not exist"),
+        (["--pairs", "3"], "the script is missing"),
         ([str(tmp_path / "none.py")], "is no file"),
     ):
         try:

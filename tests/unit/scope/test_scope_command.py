@@ -104,7 +104,7 @@ def test_status_streams_words_and_signals_are_the_scripts(tmp_path: Path) -> Non
     done = scope(*words, folder=tmp_path, input="typed")
     assert (done.returncode, done.stdout) == (7, "out\n")
     assert done.stderr.splitlines() == [
-        "recorded into r: timerl scope show r",
+        "recording into r; afterwards: timerl scope show r",
         "['--exit', '7'] typed",
     ]
     done = scope("run", "pack", "--signal", folder=tmp_path, input="")
@@ -144,12 +144,12 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
     ("words", "status", "said"),
     [
         (("run", "--folder", "r", "s.py"), 1, "r already holds a recording"),
-        (("run",), 2, "no script is given"),
-        (("run", "-m"), 2, "no script is given"),
-        (("run", "--foldr", "x", "s.py"), 2, "'--foldr' is not known here"),
+        (("run",), 2, "the script is missing"),
+        (("run", "-m"), 2, "the script is missing"),
+        (("run", "--foldr", "x", "s.py"), 2, "'--foldr' is unknown"),
         (("run", "no.py"), 1, "no.py is no file"),
         (("run", "--folder", "s.py/x", "s.py"), 1, "the recording folder s.py/x cannot be written"),
-        (("shw", "r"), 2, "there is no command 'shw'"),
+        (("shw", "r"), 2, "the command 'shw' is unknown"),
         ((), 2, "the following arguments are required: run|show|compare|export|add|check"),
         (("show", "nothing"), 1, "nothing contains no recording"),
         (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not a number of steps"),

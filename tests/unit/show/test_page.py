@@ -146,7 +146,7 @@ def test_a_page_is_written_whole_or_not_at_all(
 
 @pytest.mark.parametrize("name", ["", "program.svg"])
 def test_what_is_no_html_file_is_refused(program: trl.Program, tmp_path: Path, name: str) -> None:
-    with pytest.raises(OptionError, match="is no HTML file"):
+    with pytest.raises(OptionError, match="is not the path of an HTML file"):
         program.export_html(tmp_path / name)
 
 

@@ -360,7 +360,7 @@ def test_too_many_points_are_not_drawn_and_it_is_said(
 def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None:
     with pytest.raises(DomainError, match="x is not a dimension"):
         Turn.from_program(program, "x")
-    with pytest.raises(DomainError, match="i = 9 is no point of i"):
+    with pytest.raises(DomainError, match="i = 9 is out of range"):
         Turn.from_program(program, fixed={"i": 9})
 
 

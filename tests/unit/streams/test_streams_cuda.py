@@ -27,7 +27,7 @@ WAYS = {
 def test_without_a_gpu_there_is_the_simulator(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     stream = Stream("one", (Kernel("k", (), (), print),))
-    with pytest.raises(MissingPartError, match=f"'{how}' needs a GPU that PyTorch finds") as raised:
+    with pytest.raises(MissingPartError, match=f"'{how}' needs PyTorch with a GPU") as raised:
         stream.run(how)
     assert "simulate a GPU by stream.simulate(" in str(raised.value)
 

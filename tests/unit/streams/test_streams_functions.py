@@ -119,7 +119,7 @@ def test_functions_of_which_a_call_runs_nothing_are_refused(function) -> None:
 
 
 def test_decorators_that_are_used_wrongly() -> None:
-    with pytest.raises(CallError, match="trl.kernel is called before it decorates"):
+    with pytest.raises(CallError, match="trl.kernel decorates a function without arguments"):
 
         @trl.kernel
         def bare(a): ...
@@ -138,5 +138,5 @@ def test_functions_that_launch_no_kernels_are_no_streams() -> None:
 
         trl.streams.record(sines, jnp.ones(3))
     assert "jax.jit" in str(raised.value)
-    with pytest.raises(CallError, match="only makes a coroutine"):
+    with pytest.raises(CallError, match="only creates a coroutine"):
         trl.streams.record(coroutine, np.ones(1))

@@ -168,7 +168,7 @@ def test_windows_that_are_used_wrongly() -> None:
     with w:
         with (
             pytest.raises(
-                ExecutionError, match="a window is opened, or a recording made, within another"
+                ExecutionError, match="a window or recording starts inside another"
             ),
             trl.streams.window(),
         ):
@@ -322,7 +322,7 @@ def test_streams_that_are_empty_wide_or_cannot_run() -> None:
     assert order == list(range(6))
     with pytest.raises(ExecutionError, match="the kernel ghost cannot run") as raised:
         Stream("ghost", (Kernel("ghost", (), ()),)).run("window")
-    assert "simulate it" in str(raised.value)
+    assert "simulate the stream" in str(raised.value)
 
 
 class Token:

@@ -1,1 +1,1 @@
-"""Shared parts of commands: argument parsing, run requests, scripts, exit statuses."""
+"""Shared parts of the commands: argument parsing, run requests, scripts, exit statuses."""

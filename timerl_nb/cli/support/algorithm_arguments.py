@@ -1,7 +1,7 @@
-"""The arguments of an algorithm, as its signature and its docstring have them.
+"""Command-line arguments of algorithms, derived from their signatures and docstrings.
 
-A new algorithm, or a new argument of one, is there by itself: names, types and defaults are the
-signature's, sentences the docstring's.
+Names, types and defaults come from the signature, descriptions from the docstring. New algorithms and
+arguments therefore need no change here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Argument:
     """One argument of an algorithm.
 
     Attributes:
-        name: as the algorithm has it.
-        what: its type, in words.
-        read: its value from a text; raises a ValueError.
-        default: its value where none is given.
-        about: what the docstring says.
-        several: its value is a list.
+        name: its name in the signature.
+        what: its type in words.
+        read: a function from a text to its value; raises ValueError.
+        default: its default value.
+        about: its description in the docstring.
+        several: whether its value is a list.
     """
 
     name: str
@@ -43,28 +43,29 @@ class Argument:
     several: bool = False
 
     def validate(self, value: Any) -> Any:
-        """A value that was kept, if it is one of this argument's.
+        """Return a stored value, checked and converted.
 
         Raises:
-            OptionError: it is none.
+            OptionError: the value is invalid.
         """
         try:
             return self.read(format_argument(value))
         except ValueError:
             raise OptionError(
-                f"{self.name} = {value!r} is not possible.", hint=f"{self.name} is {self.what}."
+                f"{self.name} = {value!r} is invalid.", hint=f"choose {self.what}."
             ) from None
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A program that is ready to run.
+    """A built-in algorithm.
 
     Attributes:
-        name: in `trl.algorithms`.
-        make: writes the program.
-        about: the first sentences of its docstring, and of its module's.
-        arguments: those that a command line can give, by name.
+        name: its name in `trl.algorithms`.
+        make: the function that writes the program.
+        about: the docstring up to the arguments.
+        summary: the first line of its module's docstring.
+        arguments: the arguments with a command-line form, by name.
     """
 
     name: str
@@ -74,10 +75,10 @@ class Algorithm:
     arguments: Mapping[str, Argument]
 
     def argument(self, name: str) -> Argument:
-        """One argument.
+        """Return one argument.
 
         Raises:
-            OptionError: there is none of that name.
+            OptionError: the name is unknown.
         """
         if name not in self.arguments:
             known = one_of(name, list(self.arguments))
@@ -86,20 +87,20 @@ class Algorithm:
 
 
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of a name.
+    """Return the algorithm with this name.
 
     Raises:
-        OptionError: there is none.
+        OptionError: the name is unknown.
     """
     if name not in algorithms.__all__:
         raise OptionError(
-            f"there is no algorithm {name!r}.", hint=f"{one_of(name, algorithms.__all__)}."
+            f"the algorithm {name!r} is unknown.", hint=f"{one_of(name, algorithms.__all__)}."
         )
     return inspect_algorithm(name, getattr(algorithms, name))
 
 
 def inspect_algorithm(name: str, make: Callable[..., Context]) -> Algorithm:
-    """What a function's signature and docstring say of it."""
+    """Derive the arguments of a function from its signature and docstring."""
     text = inspect.getdoc(make) or ""
     about, _, _ = text.partition("\nArgs:\n")
     module = inspect.getdoc(inspect.getmodule(make)) or about
@@ -116,7 +117,7 @@ def inspect_algorithm(name: str, make: Callable[..., Context]) -> Algorithm:
 
 
 def _sentences(text: str) -> dict[str, str]:
-    """What a docstring says of each argument; several may share a sentence."""
+    """Return the description of each argument in a docstring; several names may share one."""
     _, _, listed = text.partition("\nArgs:\n")
     listed, _, _ = listed.partition("\n\n")
     joined = re.sub(r"\n {5,}", " ", listed)
@@ -131,7 +132,7 @@ def _sentences(text: str) -> dict[str, str]:
 
 
 def format_argument(value: Any) -> str:
-    """A value as a command line gives it."""
+    """Format a value for the command line."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -142,7 +143,7 @@ def format_argument(value: Any) -> str:
 def _number(text: str) -> float:
     found = float(text)
     if not math.isfinite(found):
-        raise ValueError("no finite number")
+        raise ValueError("not a finite number")
     return found
 
 
@@ -171,13 +172,18 @@ _PLAIN: Final[Mapping[Any, tuple[Read, str]]] = {
     str: (_text, "a text"),
     type(None): (_none, "none"),
 }
-_ORDER: Final = (type(None), bool, int, float)  # what is read first, of several
+_ORDER: Final = (
+    type(None),
+    bool,
+    int,
+    float,
+)  # order of the attempts to read a value of several types
 
 
 def _reader(kind: Any) -> tuple[Read, str, bool] | None:
-    """How a text is read as a value of a type, what that is, and whether it is a list.
+    """Return a reader of a type, the type in words, and whether it is a list.
 
-    None of what no text can give: of `str | Environment` it is the text.
+    None if no text can express the type. Of `str | Environment` only `str` counts.
     """
     if kind in _PLAIN:
         plain, what = _PLAIN[kind]
@@ -202,7 +208,7 @@ def _reader(kind: Any) -> tuple[Read, str, bool] | None:
         plural = one[1].removeprefix("an ").removeprefix("a ") + "s"
         return (
             lambda text: tuple(read_one(part.strip()) for part in text.split(",")),
-            f"{plural} with commas between them",
+            f"{plural} separated by commas",
             True,
         )
     return None
@@ -218,7 +224,7 @@ def _exactly(legal: Mapping[str, Any]) -> Read:
 
 
 def _first_of(readers: Sequence[Read]) -> Read:
-    """What the first reader that can makes of a text."""
+    """Return a reader that tries several readers in order."""
 
     def parse(text: str) -> Any:
         for one in readers:

@@ -1,4 +1,4 @@
-"""Arguments of commands: argparse's parser, which names what was probably meant."""
+"""Argument parser of the commands: argparse with suggestions for misspelt options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from timerl_nb.base.errors import one_of
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of one command.
+    """Parser of one command.
 
     Args:
-        command: the words that call it.
-        about: what it does.
-        examples: what to type, and what to type next; shown as they are.
+        command: the words of the command, such as "scope run".
+        about: the description.
+        examples: example lines, printed unchanged.
     """
 
     def __init__(self, command: str, about: str, examples: str = "", **options: Any) -> None:
@@ -30,26 +30,26 @@ class Parser(argparse.ArgumentParser):
             **options,
         )
         self.add_argument(
-            "--traceback", action="store_true", help="show where in TimeRL-nb an error arose"
+            "--traceback", action="store_true", help="print the full traceback of an error"
         )
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """The arguments; wrong ones end the process with status 2, as argparse does."""
+        """Parse the arguments; invalid ones end the process with status 2, as in argparse."""
         given, unknown = self.parse_known_args(words)
         if unknown:
             options = [name for name in self._option_string_actions if name.startswith("--")]
             word = unknown[0].split("=")[0]
-            hint = one_of(word, options) if word.startswith("-") else "quote what has spaces in it."
-            self.error(f"{unknown[0]!r} is not known here. {hint}")
+            hint = one_of(word, options) if word.startswith("-") else "quote arguments with spaces."
+            self.error(f"{unknown[0]!r} is unknown. {hint}")
         return given
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}\n  {self.prog} --help says what there is.", file=sys.stderr)
+        print(f"{self.prog}: {message}\n  {self.prog} --help lists all arguments.", file=sys.stderr)
         raise SystemExit(2)
 
 
 def make_argument_type(read: Callable[[str], Any], what: str) -> Callable[[str], Any]:
-    """`read` for argparse, whose error says what is wanted."""
+    """Return `read` for argparse, with an error that names the expected type."""
 
     def parse(text: str) -> Any:
         try:
@@ -86,7 +86,7 @@ bounds = make_argument_type(
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """What is written as NAME=VALUE."""
+    """Parse NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -94,7 +94,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 
 def literal(text: str) -> Any:
-    """A value as Python writes it: 4, 0.5, True, None, {"t": 64}; any other text is itself."""
+    """Parse a Python literal: 4, 0.5, True, None, {"t": 64}; any other text is returned unchanged."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -102,5 +102,5 @@ def literal(text: str) -> Any:
 
 
 def merge_dicts(given: Sequence[dict[str, int]] | None) -> dict[str, int]:
-    """All of what was given one after the other."""
+    """Merge dictionaries; later ones take precedence."""
     return {name: value for one in given or () for name, value in one.items()}

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and what an error says."""
+"""Exit statuses of commands, and the printing of errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ INTERRUPTED: Final = 130
 
 
 def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int:
-    """The exit status of what is done: 0 fine, 1 an error of ours, 2 wrong usage, 130 interrupted.
+    """Run a function, print its error, and return the exit status: 0 success, 1 TimeRL error, 2 wrong usage, 130
+    interrupted.
 
     Args:
-        name: of the command, ahead of what an error says.
-        traceback: show where an error arose.
+        name: the name of the command, printed before the error.
+        do: the function.
+        traceback: print the full traceback.
     """
     try:
         return do()
@@ -34,12 +36,12 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted.", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit as exit:  # argparse has said what there is to say
+    except SystemExit as exit:  # argparse has printed its error
         return exit.code if isinstance(exit.code, int) else FINE
 
 
 def format_error(error: TimeRLError) -> str:
-    """What an error says, without a line of ours: it would be nobody's to mend."""
+    """Format an error, without its origin if that is a line of TimeRL-nb, which the user cannot change."""
     file = error.origin.file
     ours = not error.origin.line or Path(__file__).parents[1] in Path(file).parents
     text = str(error).replace(f"\n  at {error.origin}", "", 1) if ours else str(error)

@@ -1,4 +1,4 @@
-"""A run in the foreground: how far it is, how it ended, and what to type next."""
+"""Runs in the foreground: progress, handling of Ctrl-C, results, and a suggestion for the next step."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ _LINES: Final = 10.0  # seconds between two lines of progress
 
 
 def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = False) -> int:
-    """Begin a run in its folder, or go on with it, until its end or Ctrl-C; returns the exit status.
+    """Start or continue a run in its folder, wait for its end or Ctrl-C, and return the exit status.
 
-    At Ctrl-C the turn is finished and the state saved; at the second one it is left as it is.
+    After Ctrl-C the current turn completes and the state is saved; after a second Ctrl-C the process ends
+    immediately.
 
     Args:
-        program: what `asked` compiles to.
-        quiet: say how it ended alone.
+        asked: the request.
+        program: the compiled program of the request.
+        folder: the folder of the run.
+        quiet: print only the end of the run.
     """
     log = folder if asked.log else None
     if RunFolder(folder).is_empty:
-        for name in (JSONL, CSV):  # of a run that left no state to go on from
+        for name in (JSONL, CSV):  # logs of a run that has saved no state
             (folder / name).unlink(missing_ok=True)
         run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
@@ -48,7 +51,11 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
         asked.write_again(folder)
         if not quiet:
             done = run.turn == run.turns
-            print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")
+            print(
+                "the run has already finished"
+                if done
+                else f"continuing after turn {run.turn} of {run.turns}"
+            )
     try:
         _show(run, shown=not quiet and progress_by_default())
         run.wait()
@@ -56,9 +63,9 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
     except KeyboardInterrupt:
         return _stop_after_interrupt(run, folder)
     final = finals(result)
-    written = {name: str(value) for name, value in final.items()}  # JSON knows no NaN
+    written = {name: str(value) for name, value in final.items()}  # JSON has no NaN
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
-    print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; kept in {folder}")
+    print(f"finished: {format_count(run.turn, 'turn')}, {result.seconds:.1f} s; folder {folder}")
     for name, x in result.items():
         print(f"  {name:10} {_course(x, len(result.seeds))}")
     if not quiet:
@@ -67,13 +74,15 @@ def attend(asked: RunRequest, program: Program, folder: Path, *, quiet: bool = F
 
 
 def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -> int:
-    """Go on with a run in its folder, and return the exit status.
+    """Continue a run in its folder, and return the exit status.
 
     Args:
-        iterations: how many to do in all; as many as were asked for by default.
+        folder: the folder of the run.
+        quiet: print only the end of the run.
+        iterations: the new total number of iterations; by default that of the request.
 
     Raises:
-        ExecutionError: nothing was, or what says so is damaged.
+        ExecutionError: the folder contains no run, or its description is damaged.
     """
     asked = RunRequest.read_from(folder)
     if iterations is not None:
@@ -85,7 +94,7 @@ def go_on(folder: Path, *, quiet: bool = False, iterations: int | None = None) -
 
 
 def finals(result: Result) -> dict[str, float]:
-    """Of each output that is one number per turn, the mean over the last tenth of the turns, and all seeds."""
+    """Return the mean of each scalar output over the last tenth of the turns and all seeds."""
     axes = 2 if result.seeds else 1
     return {
         name: float(np.mean(x[..., -_last(x) :], dtype=np.float64))
@@ -95,15 +104,15 @@ def finals(result: Result) -> dict[str, float]:
 
 
 def _last(x: Any) -> int:
-    """How many the last tenth are, one at least."""
+    """Return the number of turns in the last tenth, at least one."""
     return max(1, x.shape[-1] // 10)
 
 
 def kept_finals(folder: Path) -> Mapping[str, float] | None:
-    """The `finals` that a finished run has left in its folder; None of one that has not finished.
+    """Return the `finals` that a finished run has stored in its folder; None for an unfinished run.
 
     Raises:
-        ExecutionError: what it has left is damaged.
+        ExecutionError: the file is damaged.
     """
     path = folder / RESULT
     if not path.exists():
@@ -113,7 +122,7 @@ def kept_finals(folder: Path) -> Mapping[str, float] | None:
 
 
 def _show(run: Running, *, shown: bool) -> None:
-    """Draw a bar until the run has ended; where nobody sees it drawn, write a line now and then."""
+    """Show a progress bar until the end of the run; without a terminal, print a line from time to time."""
     if not shown:
         return
     drawn = sys.stderr.isatty()
@@ -142,30 +151,30 @@ def _latest(frame: Frame) -> str:
 
 def _stop_after_interrupt(run: Running, folder: Path) -> int:
     again = f"`timerl resume {folder}`"
-    print("\nstopping after this turn (Ctrl-C again: at once) ...", file=sys.stderr)
+    print("\nstopping after this turn (Ctrl-C again: immediately) ...", file=sys.stderr)
     run.stop()
     try:
         run.wait()
     except KeyboardInterrupt:
-        print(f"\nleft in the middle of a turn; {again} goes on from what was saved last.")
+        print(f"\nstopped in the middle of a turn; {again} continues from the last save.")
         return INTERRUPTED
     run.result()
     if run.state == "finished":
-        print(f"it had just finished; {again} prints its result.")
+        print(f"the run has just finished; {again} prints its result.")
     elif RunFolder(folder).is_empty:
-        print(f"stopped before the first turn; {again} begins.")
+        print(f"stopped before the first turn; {again} starts it.")
     else:
-        print(f"stopped and saved after turn {run.turn} of {run.turns}; {again} goes on.")
+        print(f"stopped and saved after turn {run.turn} of {run.turns}; {again} continues.")
     return INTERRUPTED
 
 
 def _course(x: Any, seeds: int) -> str:
-    """An output in a few words."""
+    """Summarise an output in a few words."""
     if x.ndim == 1 + bool(seeds) and x.shape[-1] > 1:
         count = _last(x)
         late = f"the last {count}" if count > 1 else "the last"
-        of = f", means of {seeds} seeds" if seeds else ""
-        return f"{np.mean(x[..., 0]):.6g} at the first turn, {np.mean(x[..., -count:]):.6g} over {late}{of}"
+        of = f", means over {seeds} seeds" if seeds else ""
+        return f"{np.mean(x[..., 0]):.6g} in the first turn, {np.mean(x[..., -count:]):.6g} over {late}{of}"
     return f"{x.item():.6g}" if math.prod(x.shape) == 1 else f"of shape {x.shape}"
 
 

@@ -1,4 +1,4 @@
-"""What a run was asked for, as JSON in its folder: names and values, looked up and never executed."""
+"""Request of a run as JSON in its folder: only names and values, never executed code."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ ASKED: Final = "asked.json"
 FORMAT: Final = "timerl asked"
 VERSION: Final = 1
 
-_ITERATIONS: Final = ("I", "T")  # the bounds of iterations: a program without I has T of them
-_FUSED: Final = 20  # iterations in a call: Ctrl-C waits for one, and calls cost little beside it
+_ITERATIONS: Final = ("I", "T")  # bounds that count iterations; a program without I has T of them
+_FUSED: Final = 20  # iterations per call: Ctrl-C waits for one call, and the cost of calls is small
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run of a ready algorithm.
+    """Request of a run of a built-in algorithm.
 
     Attributes:
         algorithm: its name in `trl.algorithms`.
-        arguments: all of its arguments that a command line can give, by name.
-        bounds: by name.
-        options: those of `trl.Options` that were given.
-        seed: of all random streams.
-        every: how often it saves.
-        log: whether its outputs are written to the folder, row by row.
-        seeds: how many runs side by side, the first with `seed`; None for one alone.
+        arguments: all arguments with a command-line form, by name.
+        bounds: the bounds by name.
+        options: the compiler options that differ from the defaults.
+        seed: the seed of all random numbers.
+        every: the interval between saves.
+        log: whether outputs are written to the folder row by row.
+        seeds: the number of runs in one program, with consecutive seeds from `seed` on; None for a single
+            run.
     """
 
     algorithm: str
@@ -51,12 +52,12 @@ class RunRequest:
     seeds: int | None = None
 
     def prepared(self) -> tuple[RunRequest, Program]:
-        """Return the program, with the options under which its runs can be stopped and saved.
+        """Return the program, and the request with options under which its runs can be stopped and saved.
 
-        XLA runs a loop without inner loops in one call. These options divide the loop into several calls.
+        XLA runs a loop without inner loops in one call. The added options divide the loop into several calls.
 
         Raises:
-            TimeRLError: as for `program`.
+            TimeRLError: as in `program`.
         """
         program = self._compile()
         executable = program.executable
@@ -75,8 +76,8 @@ class RunRequest:
         """Return the compiled program.
 
         Raises:
-            TimeRLError: there is no such algorithm, argument or option, or it does not compile, or no
-                run of it can be saved.
+            TimeRLError: the algorithm, an argument or an option is unknown, the program does not compile, or
+                its runs cannot be saved.
         """
         return _check_savable(self._compile())
 
@@ -87,7 +88,7 @@ class RunRequest:
         return about.make(**given).compile(self.bounds, options, seeds=self.seeds)
 
     def in_python(self) -> list[str]:
-        """Lines that make the same program."""
+        """Return Python code that compiles the same program."""
         about = algorithm(self.algorithm)
         given = [
             f"{name}={value!r}"
@@ -114,60 +115,60 @@ class RunRequest:
     # --- in a folder -----------------------------------------------------------------------------
 
     def write(self, folder: Path) -> bool:
-        """Keep it in a folder, which is made if need be; returns whether it was.
+        """Write the request into a folder, and return whether the folder is new.
 
         Raises:
-            ExecutionError: the folder cannot be written to, or something was asked for there before.
+            ExecutionError: the folder is not writable or not empty.
         """
         is_new = not folder.exists()
-        with explain_os_errors(f"{folder} cannot be written to", hint="choose another --folder."):
+        with explain_os_errors(f"{folder} cannot be written", hint="choose another --folder."):
             folder.mkdir(parents=True, exist_ok=True)
             if any(not name.startswith(".") for name in os.listdir(folder)):
                 raise ExecutionError(
                     f"{folder} is not empty.",
-                    hint=f"`timerl resume {folder}` goes on with a run; or give another --folder.",
+                    hint=f"continue a run by `timerl resume {folder}`, or choose another --folder.",
                 )
             write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
         return is_new
 
     def with_iterations(self, count: int) -> RunRequest:
-        """Return the same with another number of iterations.
+        """Return the request with another number of iterations.
 
         Raises:
-            OptionError: it is no positive number.
+            OptionError: the number is not positive.
         """
         if count < 1:
             raise OptionError(
-                f"--iterations {count} is not possible.", hint="give a positive number."
+                f"--iterations {count} is not a positive number.", hint="choose a positive number."
             )
         name = next(name for name in _ITERATIONS if name in self.bounds)
         return replace(self, bounds={**self.bounds, name: count})
 
     def write_again(self, folder: Path) -> None:
-        """Write the request into the folder of its run, over the previous request."""
+        """Replace the request in the folder of its run."""
         write_json(folder / ASKED, FORMAT, VERSION, asdict(self))
 
     def take_back(self, folder: Path, *, is_new: bool) -> None:
-        """Leave a folder as it was before `write`: the run was refused ahead of its first turn."""
+        """Restore the folder to its state before `write`, after the run was rejected before its first turn."""
         for name in (ASKED, LOCK):
             (folder / name).unlink(missing_ok=True)
         if is_new:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # the folder has other contents
                 folder.rmdir()
 
     @classmethod
     def read_from(cls, folder: Path) -> RunRequest:
-        """What was asked for in a folder.
+        """Read the request in a folder.
 
         Raises:
-            ExecutionError: nothing was, or what says so is damaged.
+            ExecutionError: the folder has no request, or a damaged one.
         """
         path = folder / ASKED
         if not path.exists():
             raise ExecutionError(
-                f"{folder} has no {ASKED}: `timerl train` did not begin a run there.",
-                hint="name the folder that it printed; what program.execute(checkpoint=folder) began, "
-                "the program itself goes on with: program.resume(folder).",
+                f"{folder} has no {ASKED}: it is not the folder of a run of `timerl train`.",
+                hint="pass the folder that `timerl train` printed. A run of program.execute(checkpoint=folder) "
+                "continues by program.resume(folder).",
             )
         given = read_json(path, FORMAT, VERSION)
         kinds: dict[str, Any] = {
@@ -178,56 +179,56 @@ class RunRequest:
         }
         for name in (one.name for one in fields(cls)):
             if not isinstance(given.get(name, ...), kinds.get(name, str)):
-                raise damaged_run_file_error(path, f"has no `{name}`, or one of another kind")
+                raise damaged_run_file_error(path, f"has no `{name}`, or one of the wrong type")
         if len(given) > len(fields(cls)):
-            raise damaged_run_file_error(path, f"has fields beside those of version {VERSION}")
+            raise damaged_run_file_error(path, f"has fields that version {VERSION} does not define")
         asked = cls(**given)
         try:
             about = algorithm(asked.algorithm)
             checked = {n: about.argument(n).validate(x) for n, x in asked.arguments.items()}
         except OptionError as error:
             raise ExecutionError(
-                f"{path} asks for what this version of TimeRL-nb does not have: {error.what}",
-                hint="use the version that began the run.",
+                f"{path} does not fit this version of TimeRL-nb: {error.what}",
+                hint="use the version that started the run.",
             ) from error
         return replace(asked, arguments=checked)
 
 
 def _check_savable(program: Program) -> Program:
-    """Return a program if its runs can be saved, and refuse others."""
+    """Return a program if its runs can be saved; raise an error otherwise."""
     keeper = Keeper(program.pdg, program.bounds, program.executable, HeldFolders(), recorded=False)
     keeper.check_turns()
     return program
 
 
 def write_json(path: Path, kind: str, version: int, body: Mapping[str, Any]) -> None:
-    """Write a file of names and values, with what it is and a checksum; whole or not at all."""
+    """Write names and values atomically, with a format name, a version and a checksum."""
     said = json.loads(json.dumps({"format": kind, "version": version, **body}))
     text = json.dumps({**said, "checksum": checksum_of(said)}, indent=1)
     write_whole(path, text.encode() + b"\n")
 
 
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """What `write_json` wrote.
+    """Read a file written by `write_json`.
 
     Raises:
-        ExecutionError: it is something else, or of another version.
+        ExecutionError: the file has another format or version, or is damaged.
     """
     try:
         given: Any = parse_json(read_regular(path, LONGEST_TEXT, links=False))
     except OSError as error:
         raise damaged_run_file_error(path, f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise damaged_run_file_error(path, f"is no JSON: {error}") from None
+        raise damaged_run_file_error(path, f"is not JSON: {error}") from None
     if not isinstance(given, dict) or given.get("format") != kind:
-        raise damaged_run_file_error(path, f"is something else: its `format` is not {kind!r}")
+        raise damaged_run_file_error(path, f"has another format: its `format` is not {kind!r}")
     if given.get("version") != version:
         raise ExecutionError(
-            f"{path} is of `version` {given.get('version')!r}; this version of TimeRL-nb reads {version}.",
-            hint="use the version that wrote it.",
+            f"{path} has `version` {given.get('version')!r}, but this version of TimeRL-nb reads {version}.",
+            hint="use the version of TimeRL-nb that wrote the file.",
         )
     found = given.pop("checksum", None)
     if found != checksum_of(given):
-        raise damaged_run_file_error(path, "is not what was written: its `checksum` is another")
+        raise damaged_run_file_error(path, "has been changed: its `checksum` does not match")
     del given["format"], given["version"]
     return given

@@ -1,4 +1,4 @@
-"""Scripts, run for the programs that they compile: up to where they run one, or to their end."""
+"""Execution of scripts to collect their compiled programs: up to the first run of a program, or to the end."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ from timerl_nb.driver.program_hooks import ProgramObserver, add_observer, remove
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program of a script, and the line that compiled it."""
+    """Compiled program of a script, with the line that compiled it."""
 
     program: Program
     origin: Origin
 
 
 class _Enough(BaseException):
-    """The script is about to run a program; no `except Exception` of its own catches this."""
+    """The script is about to run a program. A BaseException, so that no `except Exception` of the script catches
+    it.
+    """
 
 
 class _ScriptObserver(ProgramObserver):
-    """Keeps the programs of a script's main thread, and stops it where it runs one unless it may."""
+    """Collects the programs compiled on a script's main thread, and stops the script at the first run of a
+    program.
+    """
 
     def __init__(self, script: Script) -> None:
         self._script, self._thread = script, get_ident()
@@ -50,14 +54,14 @@ class _ScriptObserver(ProgramObserver):
 
 @dataclass
 class Script:
-    """A script that was run.
+    """Executed script.
 
     Attributes:
-        path: of its file.
-        whole: its programs may run.
-        compiled: its programs, in the order in which they were compiled.
-        stopped: the line that would have run a program.
-        error: what the script failed with.
+        path: the file.
+        whole: whether the script may run its programs.
+        compiled: the programs in the order of compilation.
+        stopped: the line at which the script was stopped.
+        error: the exception that ended the script.
     """
 
     path: Path
@@ -68,23 +72,25 @@ class Script:
 
     @classmethod
     def run(cls, path: Path, words: Sequence[str], *, whole: bool) -> Script:
-        """Run a script as Python does, with its words.
+        """Run a script like Python, with its arguments.
 
         Args:
-            whole: let its programs run; otherwise it is stopped where it runs the first one.
+            path: the file.
+            words: the script's arguments.
+            whole: let the script run its programs; otherwise it is stopped at the first run.
 
         Raises:
-            ExecutionError: there is no such script, or it compiles no program.
+            ExecutionError: the file does not exist, or compiles no program.
         """
         if not path.is_file() or path.suffix == ".ipynb":
-            what = "is a notebook" if path.is_file() else "is no file"
+            what = "is a notebook" if path.is_file() else "is not a file"
             raise ExecutionError(
                 f"{path} {what}.",
-                hint="give a Python script; `jupyter nbconvert --to script` makes one of a notebook.",
+                hint="pass a Python script. `jupyter nbconvert --to script` converts a notebook to one.",
             )
         script = cls(path, whole)
-        linecache.checkcache(str(path))  # of another file of that name, in this process
-        # what it prints goes beside what is said of it
+        linecache.checkcache(str(path))  # this process may have cached another file of that name
+        # stdout is for the command's output
         observer = _ScriptObserver(script)
         with redirect_stdout(sys.stderr), as_python_does(path, words):
             add_observer(observer)
@@ -99,25 +105,25 @@ class Script:
         if not script.compiled and script.error is None:
             raise ExecutionError(
                 f"{path} compiles no program.",
-                hint="call ctx.compile({...}) in the script, or below `if __name__ == '__main__':`; "
-                "words behind -- are the script's own.",
+                hint="call ctx.compile({...}) in the script, or below `if __name__ == '__main__':`. "
+                "Arguments after -- go to the script.",
             )
         return script
 
-    # --- telling -----------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------
 
     def compile_under(self, given: argparse.Namespace) -> list[Compiled]:
-        """The programs under the bounds that were given."""
+        """Return the programs, compiled with changed bounds if the command line has any."""
         changed = merge_dicts(given.bounds)
         if not changed:
             return self.compiled
         return [Compiled(one.program.with_bounds(changed), one.origin) for one in self.compiled]
 
     def report_end(self) -> int:
-        """Say how the script ended; returns the exit status.
+        """Print how the script ended, and return the exit status.
 
         Raises:
-            TimeRLError: what it failed with.
+            TimeRLError: the error that ended the script.
         """
         if isinstance(self.error, TimeRLError):
             raise self.error
@@ -128,13 +134,15 @@ class Script:
             traceback.print_exception(type(self.error), self.error, at)
             return 1
         if self.stopped is not None:
-            print(f"\nstopped where it runs: {self.stopped}; --run lets the script run on")
+            print(
+                f"\nstopped before running the program at {self.stopped}; --run lets the script continue"
+            )
         return 0
 
 
 @contextmanager
 def as_python_does(path: Path, words: Sequence[str]) -> Iterator[None]:
-    """The arguments and the first place of imports that a script finds."""
+    """Set `sys.argv` and the first entry of `sys.path` as Python does for a script."""
     before = sys.argv, list(sys.path)
     sys.argv = [str(path), *words]
     sys.path.insert(0, str(path.resolve().parent))
@@ -145,15 +153,19 @@ def as_python_does(path: Path, words: Sequence[str]) -> Iterator[None]:
 
 
 def read_with_script(parser: Parser, words: Sequence[str]) -> tuple[argparse.Namespace, Script]:
-    """The arguments of a command about a script, and the script, which has been run."""
+    """Parse the arguments of a command about a script, and run the script."""
     parser.add_argument("script", type=user_path, help="a Python file that compiles programs")
     parser.add_argument(
         "--run",
         action="store_true",
-        help="let the script run its programs; without this it is stopped where it runs the first one",
+        help="let the script run its programs (default: stop at the first run)",
     )
     parser.add_argument(
-        "--bounds", type=bounds, action="append", metavar="T=1000", help="bounds to change"
+        "--bounds",
+        type=bounds,
+        action="append",
+        metavar="T=1000",
+        help="other bounds than those in the script",
     )
     cut = words.index("--") if "--" in words else len(words)
     given = parser.parse_words(words[:cut])

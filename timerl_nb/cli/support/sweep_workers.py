@@ -1,7 +1,7 @@
-"""Workers of a sweep: each run is one `timerl resume FOLDER` in a process of its own.
+"""Workers of a sweep: each run is one `timerl resume FOLDER` in a separate process.
 
-Whether a process of this machine or a worker of Ray's, it does the same; only how it is launched, and
-how its death is noticed, differs. One that dies is launched again, and goes on from what was saved.
+Processes of this machine and Ray workers differ only in the launch and in the detection of a crash. A crashed
+run is launched again and continues from its last save.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from timerl_nb.cli.support.exit_status import FAILED, outcome
 from timerl_nb.cli.support.foreground_run import go_on
 
 OUTPUT: Final = "output.txt"
-# `-m` would import modules from the current folder: a `tqdm.py` there would run
+# `-m` would import modules from the current folder, for example a `tqdm.py` there
 _ROOT: Final = str(Path(__file__).parents[3])
 _CHILD: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from timerl_nb.cli.main import main; "
@@ -35,12 +35,12 @@ Tell = Callable[[str], None]
 
 
 class Processes:
-    """Processes of this machine.
+    """Worker processes on this machine.
 
     Args:
-        count: how many at once.
-        retries: how often a run that died is gone on with.
-        tell: is called with what happens beside.
+        count: the number of simultaneous processes.
+        retries: the number of restarts of a crashed run.
+        tell: a function called with messages.
     """
 
     def __init__(self, count: int, retries: int, tell: Tell) -> None:
@@ -50,13 +50,13 @@ class Processes:
         self._over = False
 
     def run(self, folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-        """Do all, each folder with its exit status as it comes to its end."""
+        """Run all folders, and yield each with its exit status when it ends."""
         with ThreadPoolExecutor(self._count) as pool:
             asked = {pool.submit(self._run_with_retries, folder): folder for folder in folders}
             try:
                 for future in as_completed(asked):
                     yield asked[future], future.result()
-            except BaseException:  # Ctrl-C: each stops after its turn, and saves
+            except BaseException:  # Ctrl-C: each process stops after its turn, and saves
                 self._stop()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -81,7 +81,7 @@ class Processes:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C is ours to pass on
+                    start_new_session=True,  # this process passes Ctrl-C on
                 )
                 self._going.add(process)
             try:
@@ -98,11 +98,11 @@ class Processes:
 
 
 class Ray:
-    """Workers of Ray, on this machine or in a cluster whose machines share the sweep's folder.
+    """Ray workers, on this machine or in a cluster whose machines share the sweep's folder.
 
     Args:
-        count, retries, tell: as for `Processes`.
-        address: of a cluster; None for this machine alone.
+        count, retries, tell: as in `Processes`.
+        address: the address of a cluster; None for this machine.
 
     Raises:
         MissingPartError: Ray is not installed.
@@ -114,14 +114,14 @@ class Ray:
         except ImportError as error:
             raise MissingPartError(
                 f"Ray cannot be imported: {error}.",
-                hint="pip install 'timerl-nb[ray]'; without --ray the sweep runs in processes of this "
+                hint="run pip install 'timerl-nb[ray]', or omit --ray to use processes of this "
                 "machine.",
             ) from error
         self._count, self._retries, self._tell = count, retries, tell
         self._address = address
 
     def run(self, folders: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-        """Do all, each folder with its exit status as it comes to its end."""
+        """Run all folders, and yield each with its exit status when it ends."""
         ray = self._ray
         options: Mapping[str, Any] = (
             {"address": self._address}
@@ -129,11 +129,11 @@ class Ray:
             else {"num_cpus": self._count, "include_dashboard": False}
         )
         with warnings.catch_warnings():
-            # Ray's own processes are forked to run another program at once, which harms no thread
+            # Ray's forked processes execute another program immediately, so forking with threads is safe
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             ray.init(log_to_driver=False, configure_logging=False, **options)
         try:
-            # a worker for each run alone, as a process is: JAX keeps what it has for good
+            # one worker process per run: JAX never releases its memory
             task = ray.remote(num_cpus=1, max_calls=1, max_retries=0)(_in_worker)
             waiting, going, died = [*reversed(folders)], dict[Any, Path](), Counter[Path]()
             while waiting or going:
@@ -146,12 +146,12 @@ class Ray:
                     status = int(ray.get(done))
                 except ray.exceptions.RaySystemError as error:
                     raise ExecutionError(
-                        f"Ray failed: {error}", hint="look at the cluster's own logs."
+                        f"Ray failed: {error}", hint="check the logs of the cluster."
                     ) from error
                 except ray.exceptions.RayTaskError as error:
                     self._tell(f"{folder.name}: {error}")
                     status = FAILED
-                except ray.exceptions.RayError as error:  # the worker is no more
+                except ray.exceptions.RayError as error:  # the worker has died
                     died[folder] += 1
                     status = -signal.SIGKILL
                     if died[folder] <= self._retries:
@@ -165,11 +165,11 @@ class Ray:
 
 
 def _goes_on(folder: Path, why: str, time: int, of: int) -> str:
-    return f"{folder.name} died of {why}: it goes on ({time} of {of})"
+    return f"{folder.name} died of {why}: restarting ({time} of {of})"
 
 
 def _in_worker(folder: str) -> int:
-    """What a worker of Ray's does; returns the exit status."""
+    """Run in a Ray worker, and return the exit status."""
     path = user_path(folder)
     with (
         open(path / OUTPUT, "a") as output,

@@ -1,1 +1,1 @@
-"""Comparison of programs: differences, shared figures, sweeps over an argument."""
+"""Comparison of programs: differences, figures with shared axes, sweeps over an argument."""

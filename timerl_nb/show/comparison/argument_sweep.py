@@ -1,4 +1,4 @@
-"""Sweeps: what the programs of a function come to, over the values of one of its arguments."""
+"""Sweeps: predicted and measured costs of a function's programs over one of its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from timerl_nb.driver.program_family import At, Family
 from timerl_nb.driver.stages import UNOBSERVED, CompileObserver
 from timerl_nb.show.view_model import HIDDEN, Key, View, shown
 
-MEASURED: Final = 12  # points at most: to measure one XLA compiles it, which takes seconds
+MEASURED: Final = (
+    12  # maximal number of measured points: each is compiled by XLA, which takes seconds
+)
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,13 @@ class SweptPoint:
     """One program of a sweep.
 
     Attributes:
-        value, label: of the argument.
-        peak: predicted bytes; None where the program is not compiled.
-        launches: how many statements run in a turn of the outermost loop.
-        compile_seconds: what its stages cost.
-        turn_seconds: of one turn of the outermost loop, the least of a few; None where not measured.
-        saved_by: what keeps the peak down, by the compiler's choice or asked for.
-        problem: why it could not be compiled, or not be measured; empty where there is none.
+        value, label: the value of the argument, and its text.
+        peak: predicted bytes; None if the program does not compile.
+        launches: the number of statements that run in one turn of the outermost loop.
+        compile_seconds: the duration of the stages.
+        turn_seconds: the duration of one turn, the shortest of several; None if not measured.
+        saved_by: memory-saving measures, requested or chosen by the compiler.
+        problem: the error of the compilation or measurement, else "".
     """
 
     value: Annotated[Any, HIDDEN]
@@ -46,13 +48,13 @@ class SweptPoint:
 
     @shown
     def plain(self) -> Annotated[float | str | bool | None, Key("value")]:
-        """The value; of what JSON does not know, the label."""
+        """The value; its label if JSON cannot represent the value."""
         known = self.value is None or isinstance(self.value, bool | int | float | str)
         return self.value if known else self.label
 
     @shown
     def texts(self) -> tuple[str, ...]:
-        """The row of a table: label, peak, launches, compile time, time per turn, remarks."""
+        """The row of the table: label, peak, launches, compile time, time per turn, remarks."""
 
         def text_if_known(value: Any, text: Callable[[Any], str]) -> str:
             return "–" if value is None else text(value)
@@ -69,7 +71,7 @@ class SweptPoint:
 
 @dataclass(frozen=True)
 class SweepChart:
-    """A figure of every point, None where it is not known; in bytes, or as the title says."""
+    """Values of one chart at every point, None if unknown; in bytes, or in the unit of the title."""
 
     title: str
     is_bytes: bool
@@ -77,7 +79,7 @@ class SweepChart:
 
     @property
     def known(self) -> tuple[list[int], list[float]]:
-        """Positions at which it is known, and what it is there."""
+        """The positions and values that are known."""
         pairs = [(k, value) for k, value in enumerate(self.values) if value is not None]
         return [k for k, _ in pairs], [value for _, value in pairs]
 
@@ -88,11 +90,22 @@ def _ms(seconds: Iterable[float | None]) -> tuple[float | None, ...]:
 
 @dataclass(frozen=True, eq=False)
 class SweepView(View):
-    """Programs by the values of one argument, predicted all, and measured some.
+    """Programs of a sweep: all predicted, some measured.
 
     Attributes:
-        points: those that have been tried so far, in the order of the values.
-        of: how many there are in all.
+        function, argument: the names of the function and of the swept argument.
+        points: the points so far, in the order of the values.
+        of: the total number of points.
+
+    Example:
+        >>> def program(width):
+        ...     with trl.Context("t") as ctx:
+        ...         x = trl.random.normal((width,), domain=ctx.dims[0][:1])
+        ...         ctx.output("y", trl.exp(x))
+        ...     return ctx
+        >>> view = trl.sweep(program, {"T": 4}, width=[1, 2], measure=0, progress=False)
+        >>> view[2].peak
+        32
     """
 
     view = "sweep"
@@ -104,37 +117,39 @@ class SweepView(View):
 
     @shown
     def measured(self) -> tuple[str, ...]:
-        """The labels of the points whose time per turn was measured."""
+        """The labels of the measured points."""
         return tuple(point.label for point in self.points if point.turn_seconds is not None)
 
     def __getitem__(self, value: Any) -> SweptPoint:
-        """The point of a value.
+        """Return the point of a value.
 
         Raises:
-            OptionError: it was not swept.
+            OptionError: the sweep does not contain the value.
         """
         for point in self.points:
             if point.value == value and type(point.value) is type(value):
                 return point
         known = ", ".join(point.label for point in self.points)
-        raise OptionError(f"{value!r} was not swept.", hint=f"the values are {known}.")
+        raise OptionError(f"the sweep does not contain {value!r}.", hint=f"choose one of {known}.")
 
     def __len__(self) -> int:
         return len(self.points)
 
     @shown
     def charts(self) -> tuple[SweepChart, ...]:
-        """What is drawn of the points, each in a chart of its own."""
+        """The charts of the sweep, one value per point each."""
         return (
             SweepChart("predicted peak", True, tuple(p.peak for p in self.points)),
             SweepChart("launches per turn", False, tuple(p.launches for p in self.points)),
-            SweepChart("compiled in, ms", False, _ms(p.compile_seconds for p in self.points)),
-            SweepChart("a turn, measured, ms", False, _ms(p.turn_seconds for p in self.points)),
+            SweepChart("compile time, ms", False, _ms(p.compile_seconds for p in self.points)),
+            SweepChart(
+                "time per turn (measured), ms", False, _ms(p.turn_seconds for p in self.points)
+            ),
         )
 
     @shown
     def told(self) -> str:
-        """How many points were tried, and which of them were measured."""
+        """The number of points, and the measured ones, in words."""
         measured = ", ".join(self.measured) or "none"
         tried = f"{len(self)}" if len(self) == self.of else f"{len(self)} of {self.of}"
         return f"{self.function} over {self.argument}: {tried} predicted; measured: {measured}"
@@ -145,17 +160,19 @@ class SweepView(View):
         return "\n".join([self.told, *align_columns(table, left=(len(heads) - 1,))])
 
     def marks(self, most: int) -> dict[int, str]:
-        """Labels of some points by position, the first and the last among them."""
+        """Return labels of some points by position, including the first and the last one."""
         return {k: self.points[k].label for k in spread(len(self), most)}
 
 
 class Sweeper:
-    """A sweep that is under way: all points are predicted first, then some are measured.
+    """Sweep in progress: predicts all points first, then measures some.
 
     Args:
-        at: where the other arguments are held.
-        measure: how many points are measured, at most; spread evenly, both ends among them.
-        bounds, options: what is changed of the family's own.
+        family: the function with its arguments.
+        argument: the swept argument.
+        at: the values of the other arguments.
+        measure: the maximal number of measured points, evenly spaced including both ends.
+        bounds, options: changes of the family's bounds and options.
     """
 
     def __init__(
@@ -169,7 +186,8 @@ class Sweeper:
     ) -> None:
         if isinstance(measure, bool) or not isinstance(measure, int) or measure < 0:
             raise OptionError(
-                f"measure={measure!r} is no number of points.", hint="give 0 or more."
+                f"measure={measure!r} is not a number of points.",
+                hint="choose a whole number of 0 or more.",
             )
         self._family, self._argument, self._at = family, argument, dict(at)
         self._bounds, self._options = dict(bounds or {}), dict(options or {})
@@ -177,31 +195,31 @@ class Sweeper:
         self._count = len(family.swept[argument])
         self._measure = spread(self._count, measure)
         self._stopped = False
-        self._programs: dict[int, Program] = {}  # which are still to be measured
+        self._programs: dict[int, Program] = {}  # programs to be measured
 
     @property
     def view(self) -> SweepView:
-        """What is known so far."""
+        """The result so far."""
         return SweepView(self._family.name, self._argument, tuple(self._points), self._count)
 
     @property
     def remaining(self) -> int:
-        """How many pieces of work are left."""
+        """The number of remaining predictions and measurements."""
         if self._stopped:
             return 0
         done = len(self._points)
         return self._count - done + sum(k >= done for k in self._measure) + len(self._programs)
 
     def stop(self) -> None:
-        """Leave what is left."""
+        """Discard the remaining work."""
         self._stopped = True
 
     def step(self, observer: CompileObserver = UNOBSERVED) -> None:
-        """Predict, or measure, one more point.
+        """Predict or measure the next point.
 
         Args:
-            observer: gets every stage; what it raises, if it is no `Exception`, leaves the point
-                to be done.
+            observer: receives every stage. If it raises a BaseException that is not an Exception, the point
+                remains to be done.
         """
         if self._stopped:
             return
@@ -224,7 +242,9 @@ class Sweeper:
         try:
             at = {**self._at, self._argument: k}
             program = self._family.program(at, self._bounds, self._options, observer)
-        except Exception as error:  # of the compiler, or of the user's function at this value
+        except (
+            Exception
+        ) as error:  # an error of the compiler, or of the user's function at this value
             self._points.append(replace(point, problem=problem_of(error)))
             return
         memory = program.memory
@@ -242,17 +262,17 @@ class Sweeper:
 
 
 def problem_of(error: Exception) -> str:
-    """What is wrong, in a line."""
+    """Describe an error in one line."""
     return error.what if isinstance(error, TimeRLError) else f"{type(error).__name__}: {error}"
 
 
 def launches(program: Program) -> int:
-    """How many statements run in a turn of the outermost loop, at most; in all where none is one."""
+    """Return the maximal number of statements in a turn of the outermost loop; without a loop, the total number."""
     return program.memory.timeline().most_in_turn
 
 
 def spread(count: int, most: int) -> list[int]:
-    """At most so many of some positions, evenly, the first and the last among them."""
+    """Return at most `most` of `count` positions, evenly spaced including both ends."""
     if most < 1:
         return []
     return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()
@@ -268,25 +288,37 @@ def sweep(
     progress: bool | None = None,
     **arguments: Any,
 ) -> SweepView:
-    """What a function's programs come to over the argument that is given as a list.
+    """Compare a function's programs over one argument that is given as a list.
 
-    All are predicted: peak, launches, compile time. Some are measured for a few turns, spread evenly
-    over the list; the result says which. `trl.show.sweep` draws it. Interrupting it gives what is
-    known by then.
+    All programs are predicted: peak memory, launches, compile time. Some, evenly spaced over the list, are
+    also measured for a few turns. `trl.show.sweep` plots the result. Ctrl-C returns the result so far.
 
     Args:
-        function: returns a context, or a program.
-        bounds: those that contexts are compiled under, or programs again, by name.
-        options: those that contexts are compiled with.
-        arguments: of the function: one list or range, which is swept; all else is passed on.
-        measure: how many points are measured at most; 0 measures none.
-        progress: show a progress bar, if not the environment variable TIMERL_PROGRESS says no.
+        function: a function that returns a context or a program.
+        bounds: the bounds for compilation, by name.
+        options: the options for compilation.
+        measure: the maximal number of measured points; 0 for none.
+        progress: show a progress bar; by default unless the environment variable TIMERL_PROGRESS disables it.
+        arguments: arguments of the function. Exactly one list or range is swept; other values are passed
+            unchanged.
+
+    Returns:
+        The view of the sweep, also a table.
 
     Raises:
-        CallError: the function does not take such arguments, or returns something else.
-        OptionError: not just one argument is a list; or the list is empty, or has a value twice.
-        TimeRLError: the first program cannot be compiled; what is wrong with others is said beside
-            them.
+        CallError: the function rejects the arguments, or returns neither a context nor a program.
+        OptionError: no argument or several are lists; or the list is empty or repeats a value.
+        TimeRLError: the first program does not compile. Errors of other programs appear in the result.
+
+    Example:
+        >>> def program(width):
+        ...     with trl.Context("t") as ctx:
+        ...         x = trl.random.normal((width,), domain=ctx.dims[0][:1])
+        ...         ctx.output("y", trl.exp(x))
+        ...     return ctx
+        >>> view = trl.sweep(program, {"T": 4}, width=[1, 2], measure=0, progress=False)
+        >>> [point.peak for point in view.points]
+        [16, 32]
     """
     family = Family(function, arguments, bounds, options)
     sweeper = Sweeper(family, swept_argument(family), {}, measure)
@@ -302,16 +334,23 @@ def sweep(
 
 
 def swept_argument(family: Family, name: str | None = None) -> str:
-    """The argument to sweep, which must be named where several are given as lists.
+    """Return the argument to sweep; `name` is required if several arguments are lists.
 
     Raises:
-        OptionError: there is no such list, or none is named and there is not one alone.
+        OptionError: the argument is not a list, or the choice is ambiguous.
     """
     known = list(family.swept)
     if name is None and len(known) == 1:
         return known[0]
     if name not in known:
-        what = "one argument is swept at a time" if name is None else f"{name!r} is no list"
+        what = (
+            "exactly one argument is swept"
+            if name is None
+            else f"the argument {name!r} is not a list"
+        )
         given = ", ".join(known) or "none"
-        raise OptionError(f"{what}: lists are given for {given}.", hint="a tuple is one value.")
+        raise OptionError(
+            f"{what}, but the arguments with lists are {given}.",
+            hint="pass one list; a tuple counts as one value.",
+        )
     return name

@@ -1,4 +1,4 @@
-"""Plotly figures: programs side by side with locked axes, and learning curves."""
+"""Plotly figures: programs side by side with shared axes, learning curves and sweeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from timerl_nb.show.schedule.points_of_one_iteration import main_dimension, oute
 from timerl_nb.show.side_by_side import by_title
 
 _SYMBOLS = {"triangle": "triangle-up"}
-# Figures are drawn on what is behind them, light or dark: a grey that is read on both.
+# Figures have a transparent background, light or dark: a grey that is legible on both.
 _GREY, _GRID = "#808080", "rgba(128, 128, 128, 0.3)"
 _AXIS = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GREY}
 THEME = go.layout.Template(
@@ -45,12 +45,29 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 def iteration_space(
     programs: Mapping[str, Program], dim: str | None = None, iteration: int = 1
 ) -> go.Figure:
-    """Time across, one dimension up, for one iteration of each program; axes are locked together.
+    """Plot the iteration spaces of programs side by side, with shared axes.
+
+    The x axis is time, the y axis one dimension. Each part shows one iteration of the outer loops.
 
     Args:
-        programs: by title.
-        dim: the dimension that goes up; the innermost by default.
-        iteration: the value at which the dimensions of the loops around it are held.
+        programs: programs by title.
+        dim: the vertical dimension; by default the innermost one.
+        iteration: the value of the outer dimensions.
+
+    Returns:
+        A Plotly figure.
+
+    Raises:
+        CallError: the argument is not a mapping of programs.
+        OptionError: the mapping is empty, or a program has no dimensions.
+
+    Example:
+        >>> c = trl.data(np.arange(4.0), domain=t)
+        >>> y = ctx.output("y", trl.exp(c))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4}, trl.Options(vectorize=False))
+        >>> figure = trl.show.iteration_space({"unvectorised": program})
+        >>> len(figure.data) > 0
+        True
     """
     by_title(programs, a_program)
     figure = _side_by_side(list(programs), "time (order of execution)", dim or "")
@@ -59,7 +76,10 @@ def iteration_space(
         schedule = program.schedule
         up = dim or main_dimension(schedule)
         if up is None:
-            raise OptionError("a program without dimensions has no iteration space.")
+            raise OptionError(
+                "a program without dimensions has no iteration space.",
+                hint="choose a program with a loop, for example one compiled with vectorize=False.",
+            )
         dims = schedule.constraints.pdg.dims
         dims.check(up)
         fixed = {
@@ -76,7 +96,7 @@ def iteration_space(
 
 
 class _Legend:
-    """One line of the legend for each title in all parts of a figure."""
+    """Shows each title once in the legend of all parts."""
 
     def __init__(self) -> None:
         self._titles: set[str] = set()
@@ -105,9 +125,27 @@ def _trace(one: Statement, legend: _Legend) -> go.Scatter | go.Scattergl:
 
 
 def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figure:
-    """Predicted live bytes over time, stacked by tensor; axes are locked together.
+    """Plot the predicted live bytes of programs over time, stacked by tensor, with shared axes.
 
-    Of a long run whose turns repeat one is drawn, and a break in the axis says for how many it stands.
+    Of the repeated turns of a long run one is drawn; a break in the axis shows the number of omitted turns.
+
+    Args:
+        programs: programs by title.
+        limit: the number of tensors shown separately, the largest ones.
+
+    Returns:
+        A Plotly figure.
+
+    Raises:
+        CallError: the argument is not a mapping of programs.
+        OptionError: the mapping is empty.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> figure = trl.show.memory_timeline({"program": program})
+        >>> figure.layout.yaxis.title.text
+        'live bytes, predicted'
     """
     by_title(programs, a_program)
     plans = {name: program.memory for name, program in programs.items()}
@@ -144,7 +182,7 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
 
 
 def _byte_ticks(most: float) -> dict[str, Any]:
-    """Ticks of an axis of bytes, at multiples of a power of two."""
+    """Return the ticks of an axis of bytes, at multiples of a power of two."""
     step = 2.0 ** max(0, math.ceil(math.log2(max(most, 1) / 6)))
     values = np.arange(0, most + step, step)
     return {"tickvals": values, "ticktext": [format_bytes(value) for value in values]}
@@ -152,11 +190,11 @@ def _byte_ticks(most: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _TimelineSegment:
-    """A stretch of a timeline on the axis of a figure, from `at` to `end`.
+    """Segment of a timeline on the axis of a figure, from `at` to `end`.
 
     Attributes:
-        held: by tensor, live bytes in each of its columns, where most is live in it.
-        begins, ends: whether nothing is drawn just ahead of it, and just behind it.
+        held: by tensor, live bytes in each column, at the column's maximum.
+        begins, ends: whether the axis is interrupted before it, and after it.
     """
 
     at: int
@@ -170,12 +208,12 @@ class _TimelineSegment:
 
     @property
     def x(self) -> Array:
-        """Where amounts are drawn, those at the edges among them; see `edged`."""
+        """The x positions of the amounts, with additional ones at the edges."""
         behind = [self.end, self.end] if self.ends else []
         return np.concatenate([[self.at] * self.begins, self.at + self.columns, behind])
 
     def close_at_zero(self, held: Array) -> Array:
-        """An amount for each column; from zero on, and back to it, where there is nothing beside."""
+        """Extend amounts per column by zeros at interrupted edges."""
         behind = [held[-1], 0] if self.ends else []
         return np.concatenate([[0] * self.begins, held, behind])
 
@@ -193,7 +231,7 @@ def _parts(line: AnyTimeline, found: Sequence[Stretch], gap: int) -> Iterator[_T
 def _break_axis(
     figure: go.Figure, parts: Sequence[_TimelineSegment], gap: int, peak: int, column: int
 ) -> None:
-    """Say where turns are left out how many these are, and of all stretches when they are."""
+    """Mark breaks of the axis with the number of omitted turns, and label the times of all segments."""
     if len(parts) < 2:
         return
     where = {"showarrow": False, "row": 1, "col": column}
@@ -214,7 +252,7 @@ def _break_axis(
 
 
 def _top_series(parts: Sequence[_TimelineSegment], limit: int) -> list[tuple[str, list[Array]]]:
-    """The tensors with the largest use of memory, the rest as one, and what is gathered."""
+    """Return the largest tensors, the sum of the others, and gathered operands."""
     found = {name: [one.held[name] for one in parts] for name in parts[0].held} if parts else {}
     gathered = found.pop(GATHERED, [])
     most = {name: max(float(held.max(initial=0)) for held in ones) for name, ones in found.items()}
@@ -232,12 +270,23 @@ def _top_series(parts: Sequence[_TimelineSegment], limit: int) -> list[tuple[str
 def learning_curves(
     runs: Mapping[str, Sequence[Any]], output: str = "return", goal: float | None = None
 ) -> go.Figure:
-    """One line per run and the median of each group over iterations.
+    """Plot learning curves: one line per run, and the median of each group.
 
     Args:
-        runs: results, or arrays over iterations, by the name of their group.
-        output: which output of a result to plot.
+        runs: lists of results, or of arrays over iterations, by group name.
+        output: the plotted output of the results.
         goal: a value to mark.
+
+    Returns:
+        A Plotly figure.
+
+    Raises:
+        CallError: the argument is not a mapping of lists of results.
+
+    Example:
+        >>> figure = trl.show.learning_curves({"PPO": [np.array([1.0, 2.0]), np.array([2.0, 4.0])]})
+        >>> figure.data[-1].y.tolist()
+        [1.5, 3.0]
     """
     by_title(runs, _runs)
     figure = go.Figure()
@@ -281,10 +330,30 @@ def learning_curves(
 
 
 def sweep(swept: SweepView) -> go.Figure:
-    """Peak, launches, compile time and measured time of a sweep's programs, over its argument.
+    """Plot the peak, launches, compile time and measured time of a sweep's programs over its argument.
 
-    A point stands where its value does in the list. What could not be compiled has a cross at the
-    bottom, which says why.
+    The x axis has one position per value, in the order of the list. A cross at the bottom marks a program
+    that does not compile; hovering shows the error.
+
+    Args:
+        swept: the result of `trl.sweep`.
+
+    Returns:
+        A Plotly figure.
+
+    Raises:
+        CallError: the argument is not a sweep.
+
+    Example:
+        >>> def program(width):
+        ...     with trl.Context("t") as ctx:
+        ...         x = trl.random.normal((width,), domain=ctx.dims[0][:1])
+        ...         ctx.output("y", trl.exp(x))
+        ...     return ctx
+        >>> view = trl.sweep(program, {"T": 4}, width=[1, 2], measure=0, progress=False)
+        >>> figure = trl.show.sweep(view)
+        >>> figure.data[0].y
+        (16, 32)
     """
     expect_type(swept, SweepView, "a sweep's view", "trl.sweep(function, …) shows a sweep.")
     titles = [one.title + (": none" if not one.known[0] else "") for one in swept.charts]
@@ -321,7 +390,7 @@ def sweep(swept: SweepView) -> go.Figure:
             ticks = _byte_ticks(max(up, default=0))
             figure.update_yaxes(row=place // 2 + 1, col=place % 2 + 1, **ticks)
     marks = swept.marks(9)
-    ends = [-0.2, len(swept) - 0.8]  # also where nothing is known
+    ends = [-0.2, len(swept) - 0.8]  # the same range for charts without values
     figure.update_xaxes(tickvals=list(marks), ticktext=list(marks.values()), range=ends)
     figure.update_xaxes(title_text=swept.argument, row=2)
     figure.update_yaxes(rangemode="tozero")

@@ -1,4 +1,4 @@
-"""Two programs beside each other: all that differs, and what has to be locked to see it."""
+"""View-model of the differences between two programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Differing:
-    """An option or bound that differs."""
+    """Option or bound that differs."""
 
     name: str
     values: Pair
@@ -33,7 +33,7 @@ class Differing:
 
 @dataclass(frozen=True)
 class DifferingCount:
-    """How many operations of a kind there are, in `pdg` (as written) or `executable` (as they run)."""
+    """Number of operations of a kind in stage `pdg` (as written) or `executable` (as executed)."""
 
     stage: str
     kind: str
@@ -42,7 +42,7 @@ class DifferingCount:
 
 @dataclass(frozen=True)
 class DifferingKernel:
-    """How many operations and outputs a kernel has."""
+    """Numbers of operations and outputs of a kernel."""
 
     name: str
     operations: tuple[int | None, int | None]
@@ -51,7 +51,7 @@ class DifferingKernel:
 
 @dataclass(frozen=True)
 class DifferingStore:
-    """The kinds of a tensor's stores, and the bytes that they hold at most."""
+    """Storage kinds of a tensor, and its maximal bytes."""
 
     name: str
     kinds: tuple[str | None, str | None]
@@ -60,7 +60,7 @@ class DifferingStore:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage cost in seconds."""
+    """Durations of a stage in seconds."""
 
     stage: str
     seconds: tuple[float | None, float | None]
@@ -68,7 +68,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Ends:
-    """The ends, from 0, of axes that show both: instants, the dimension that goes up, bytes."""
+    """Common axis ends, counted from 0: instants, points of the vertical dimension, bytes."""
 
     time: int
     up: int
@@ -77,14 +77,14 @@ class Ends:
 
 @dataclass(frozen=True)
 class LineOfBoth:
-    """A line of two loop nests: its number in each that has it, else None."""
+    """Line of two loop nests, with its number in each; None if the nest does not contain it."""
 
     text: str
     numbers: Annotated[tuple[int | None, int | None], Key("lines")]
 
     @shown
     def sign(self) -> str:
-        """ " " where both have it, "-" where the first alone does, "+" where the second does."""
+        """ " " for a line of both, "-" for a line of the first, "+" for a line of the second program."""
         return {(False, True): "-", (True, False): "+"}.get(
             (self.numbers[0] is None, self.numbers[1] is None), " "
         )
@@ -92,9 +92,16 @@ class LineOfBoth:
 
 @dataclass(frozen=True, eq=False)
 class ComparisonView(View):
-    """What differs between two programs.
+    """Differences between two programs.
 
-    Whatever has two entries has one for each program, None where it has no such thing.
+    Every pair has one entry per program, None if the program has none.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> a, b = ctx.compile({B: 1, I: 1, T: 4}), ctx.compile({B: 1, I: 1, T: 8})
+        >>> view = trl.show.ComparisonView.from_programs(a, b)
+        >>> view.bounds[0].values
+        (4, 8)
     """
 
     view = "comparison"
@@ -114,10 +121,13 @@ class ComparisonView(View):
         fixed: Mapping[str, int] | None = None,
         first: Program | None = None,
     ) -> ComparisonView:
-        """Compare two programs; the other arguments are those of `Turn.from_program`, for both.
+        """Compare two programs.
 
         Args:
-            first: a program that `b` is drawn beside, too: what it has keeps its colours.
+            a, b: the programs.
+            titles: their titles.
+            dim, fixed: the arguments of `Turn.from_program` for both programs.
+            first: a program of an earlier comparison, whose operations and tensors keep their colours.
         """
         x, y = Turn.from_program(a, dim, fixed), Turn.from_program(b, dim, fixed)
         order = (a, b) if first is None else (first, b, a)
@@ -138,11 +148,11 @@ class ComparisonView(View):
             max(1, *self.peak),
         )
 
-    # --- what differs ----------------------------------------------------------------------------
+    # --- differences ----------------------------------------------------------------------------
 
     @shown
     def same_graph(self) -> bool:
-        """Whether both were compiled from one graph, whose ids they then share."""
+        """Whether both programs were compiled from one graph, so that their ids agree."""
         a, b = self.programs
         return a.pdg is b.pdg
 
@@ -163,7 +173,7 @@ class ComparisonView(View):
 
     @shown
     def operations(self) -> tuple[DifferingCount, ...]:
-        """The kinds of operations of which there are not as many."""
+        """The kinds of operations whose numbers differ."""
         found: list[DifferingCount] = []
         for stage in ("pdg", "executable"):
             graphs = [p.pdg if stage == "pdg" else p.fused for p in self.programs]
@@ -180,7 +190,7 @@ class ComparisonView(View):
 
     @shown
     def stores(self) -> tuple[DifferingStore, ...]:
-        """The stores that differ, by tensor."""
+        """The tensors whose storage differs."""
         given = [
             {s.name: (s.shape, s.most * s.unit) for s in program.memory.stores.values()}
             for program in self.programs
@@ -190,7 +200,7 @@ class ComparisonView(View):
 
     @shown
     def seconds(self) -> tuple[Cost, ...]:
-        """What each stage cost."""
+        """The duration of each stage."""
         given = [{n: s.seconds for n, s in p.stages.items()} for p in self.programs]
         return tuple(Cost(*item) for item in _pair_by_name(*given))
 
@@ -206,7 +216,7 @@ class ComparisonView(View):
 
     @shown
     def loops(self) -> tuple[LineOfBoth, ...]:
-        """The lines of both loop nests, in an order that is that of both."""
+        """The lines of both loop nests in a common order."""
         old, new = (str(LoopView.from_program(program)).splitlines() for program in self.programs)
         found: list[LineOfBoth] = []
         match = difflib.SequenceMatcher(None, old, new, autojunk=False)
@@ -219,7 +229,7 @@ class ComparisonView(View):
             found += [LineOfBoth(new[n], (None, n)) for n in range(j, j_end)]
         return tuple(found)
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- display ------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -234,7 +244,7 @@ class ComparisonView(View):
         yield f"predicted peak: {x:,} -> {y:,} bytes{_times(x, y)}"
         how, other = (", ".join(p.memory.saved_by) or "nothing" for p in self.programs)
         if how != other:
-            yield f"kept down by: {how} -> {other}"
+            yield f"memory saved by: {how} -> {other}"
         for kernel in self.kernels:
             one, other = map(_kernel_text, kernel.operations, kernel.outputs)
             yield f"kernel {kernel.name}: {one} -> {other}"
@@ -255,7 +265,7 @@ def _kernels(program: Program) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _pair_by_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
-    """What two mappings have under each name, None where one has nothing."""
+    """Yield the values of two mappings under each name, None for a missing one."""
     for name in dict.fromkeys((*a, *b)):
         yield name, (a.get(name), b.get(name))
 

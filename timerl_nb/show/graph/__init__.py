@@ -1,1 +1,1 @@
-"""Graph view: dependence graphs with layout and region hierarchy."""
+"""Graph view: dependence graphs with layout and a hierarchy of regions."""

@@ -1,4 +1,4 @@
-"""The reads of a graph between the places of its operations, through kernels' doors and merges."""
+"""Edges between displayed operations, followed through kernel operands and merges."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from timerl_nb.show.view_model import HIDDEN
 
 @dataclass(frozen=True)
 class Flow:
-    """One operation's read of another: keys of leaves, the index expression φ and the condition ψ.
+    """Read of one operation by another.
 
-    φ is empty where the source is read at the reader's own point, ψ where it always is.
-    `chosen` says that a merge stood between them, or reads; `orders` that nothing is read: the user
-    has the one run before the other.
+    Attributes:
+        tail, head: the keys of the leaves that are read, and that read.
+        index: the index expression φ; empty for a read at the reader's own point.
+        cond: the condition ψ; empty for an unconditional read.
+        chosen: whether a merge lies between them, or is the reader.
+        orders: an order without a read, requested by the user.
     """
 
     tail: Annotated[str, HIDDEN]
@@ -37,7 +40,7 @@ class Flow:
 
 
 def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
-    """Every read, reader by reader, then the orders; merges that have no place are looked through."""
+    """Yield every read, by reader, then the orders. Merges without a node are skipped."""
     for leaf in clusters.leaves.values():
         for read in leaf.op.inputs:
             if leaf.kernel is None:
@@ -63,7 +66,7 @@ def _orders(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
 
 
 def _place(clusters: Clusters, op_id: int) -> str:
-    """The leaf of an operation; of a kernel the first that is in it."""
+    """Return the leaf of an operation; for a kernel, its first leaf."""
     known = clusters.places.get((None, op_id))
     return known or next(key for key, leaf in clusters.leaves.items() if leaf.kernel == op_id)
 
@@ -78,7 +81,7 @@ def _flows_into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterato
 
 
 def _source_reads(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
-    """The reads of statements' outputs that a read is."""
+    """Return the reads of statement outputs to which a read resolves."""
     return [
         _compose_branches(pdg, access)
         for access in accesses(pdg, read, clusters.operations_outside_kernels)
@@ -86,7 +89,7 @@ def _source_reads(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
 
 
 def _compose_branches(pdg: Pdg, access: Access) -> Read:
-    """What is read behind the merges: where a slice goes across branches, seen from the branch."""
+    """Return a read composed with the branches of the merges on its way."""
     read, *rest = access.way
     for branch in rest:
         read = compose(read, pdg[read.source].domain, branch) or branch
@@ -96,7 +99,7 @@ def _compose_branches(pdg: Pdg, access: Access) -> Read:
 def _makers(
     pdg: Pdg, clusters: Clusters, read: Read, seen: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """The leaves that compute what is read: inside of kernels, or before those that hand it on."""
+    """Yield the leaves that compute a value, inside kernels or before kernels that pass it on."""
     op = pdg[read.source]
     if not isinstance(op.attrs, DataflowAttrs):
         yield clusters.places[None, op.id]

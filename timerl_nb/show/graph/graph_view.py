@@ -1,8 +1,8 @@
-"""Graphs of programs as view-models: folded to what fits a page, ready for layout and for widgets.
+"""Graph view-model: a dependence graph folded to fit a page.
 
-A graph as written is shown folded by the user's source lines: one node per line, with what the line
-made. A fused graph is shown by its kernels, with merges looked through. A graph of a few dozen
-operations is shown as it is. Whatever is folded can be opened, and the other way round.
+A graph as written is folded by source line: one node per line, with the values computed there. A fused graph
+is shown by kernel, without merges. A graph of a few dozen operations is shown unfolded. Every cluster can be
+opened and folded.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from timerl_nb.show.graph.graph_reads import Flow, flows
 from timerl_nb.show.graph.region_hierarchy import KERNEL, LINE, REGION, RETURNED, Cluster, Clusters
 from timerl_nb.show.view_model import HIDDEN, Key, View, shown
 
-QUICK = 120  # nodes above which the layout gives up some beauty
-VALUES = 12  # values that a node lists
-READS = 24  # reads that an edge lists
-LONG = 28  # letters of a kernel's name that is shown as it is
+QUICK = 120  # number of nodes above which the layout is faster and less tidy
+VALUES = 12  # values listed in a node
+READS = 24  # reads listed at an edge
+LONG = 28  # length up to which a kernel's name is not shortened
 _OUTLINES = {KERNEL: "bold", LINE: "dashed"}
 
 
 @dataclass(frozen=True)
 class Value:
-    """What an operation makes at each point of `domain`; `bytes` of one point under the bounds."""
+    """Output of an operation at each point of `domain`; `bytes` is the size at one point under the bounds."""
 
     name: str
     domain: tuple[str, ...]
@@ -49,10 +49,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a view: an operation, or a folded cluster of that `kind`.
+    """Node of a view: an operation, or a folded cluster of that `kind`.
 
-    `cluster` is the key of the open cluster around it, empty where there is none; `name` is the
-    first line of the label, or a kernel's in full, which the label may shorten.
+    Attributes:
+        key: the id of the node in the picture.
+        label: the text in the node.
+        cluster: the key of the open cluster around it, or "".
+        name: the first line of the label, with the full name of a kernel.
     """
 
     key: Annotated[str, Key("id")]
@@ -76,7 +79,7 @@ class Node:
 
 @dataclass(frozen=True)
 class OpenCluster:
-    """An open cluster; `parent` is the key of the one around it."""
+    """Open cluster; `parent` is the key of the enclosing one."""
 
     key: Annotated[str, Key("id")]
     label: str
@@ -87,7 +90,7 @@ class OpenCluster:
 
 @dataclass(frozen=True)
 class Edge:
-    """The reads of one node by another; or, of `kind` "order", that it waits for it."""
+    """Reads of one node by another; of kind "order", a required order without a read."""
 
     id: str
     kind: Literal["read", "order"]
@@ -98,20 +101,25 @@ class Edge:
 
     @shown
     def count(self) -> int:
-        """How many different reads it stands for."""
+        """The number of different reads."""
         return len(self.flows)
 
     @shown
     def reads(self) -> tuple[Flow, ...]:
-        """The first few of them."""
+        """The first reads."""
         return self.flows[:READS]
 
 
 @dataclass(frozen=True, repr=False)
 class GraphView(View):
-    """A graph as nodes, clusters and labelled edges, as plain values.
+    """Dependence graph as nodes, clusters and labelled edges. Ids are those of the elements in the picture.
 
-    Ids are those of the elements in the picture.
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view = trl.show.graph_view(program.pdg)
+        >>> len(view.fold().nodes) <= len(view.unfold().nodes)
+        True
     """
 
     view = "graph"
@@ -124,22 +132,22 @@ class GraphView(View):
     _source: _Source | None = field(default=None, compare=False, repr=False)
 
     def fold(self, *keys: str) -> GraphView:
-        """The view with these clusters as one node each; without keys, with all regions folded."""
+        """Return the view with these clusters folded to one node each; without keys, with all regions folded."""
         source = self._source_graph()
         every = {k for k, c in source.clusters.clusters.items() if c.sort == REGION}
         return source.view(self.folded | (source.known_clusters(keys) or every))
 
     def unfold(self, *keys: str) -> GraphView:
-        """The view with these clusters open; without keys, with all of them."""
+        """Return the view with these clusters open; without keys, with all clusters open."""
         source = self._source_graph()
         return source.view(self.folded - (source.known_clusters(keys) or self.folded))
 
     def toggle(self, key: str) -> GraphView:
-        """The view with a node opened, or an open cluster folded."""
+        """Return the view with a node opened or an open cluster folded."""
         return self.unfold(key) if key in self.folded else self.fold(key)
 
     def as_in(self, before: GraphView) -> GraphView:
-        """The view with what was opened or folded by hand in another graph's view, where it has it."""
+        """Return the view with the manual changes of another graph's view, as far as the clusters exist here."""
         source, other = self._source_graph(), before._source_graph()
         usual, there = source.clusters.folds(), other.clusters.folds()
         shut = (before.folded - there) & set(source.clusters.clusters)
@@ -148,7 +156,7 @@ class GraphView(View):
     def _source_graph(self) -> _Source:
         if self._source is None:
             raise DrawingError(
-                "this view was not made from a graph.", hint="make it by `graph_view(pdg)`."
+                "this view has no graph to fold.", hint="create the view by `graph_view(pdg)`."
             )
         return self._source
 
@@ -193,11 +201,22 @@ class GraphView(View):
 def graph_view(
     pdg: Pdg, *, folded: Iterable[str] | None = None, bounds: Mapping[str, int] | None = None
 ) -> GraphView:
-    """The view of a graph that fits a page.
+    """Return the view of a graph, folded to fit a page.
 
     Args:
-        folded: keys of the clusters to show as one node; what fits by default.
-        bounds: values of the bounds, to know bytes by.
+        pdg: the dependence graph, such as `program.pdg` or `program.fused`.
+        folded: keys of the clusters to fold; by default as many as necessary.
+        bounds: values of the bounds, required for sizes in bytes.
+
+    Raises:
+        CallError: the argument is not a graph.
+        DrawingError: a key is unknown.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> len(trl.show.graph_view(program.pdg).nodes) == len(list(program.pdg))
+        True
     """
     expect_type(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
     source = _Source(pdg, Clusters.from_graph(pdg), bounds)
@@ -205,7 +224,24 @@ def graph_view(
 
 
 def laid_out(view: GraphView) -> tuple[GraphView, str]:
-    """A view and its picture: of the view itself, or folded further where that takes too long."""
+    """Lay out a view, and fold it further if the layout takes too long.
+
+    Args:
+        view: the view of a graph.
+
+    Returns:
+        The view, possibly folded further, and its SVG picture.
+
+    Raises:
+        LayoutTimeout: even the folded graph exceeds the time limit.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view, svg = trl.show.laid_out(trl.show.graph_view(program.fused))
+        >>> svg.startswith("<svg")
+        True
+    """
     expect_type(view, GraphView, "a view of a graph", "trl.show.graph_view(program.pdg).")
     try:
         return view, layout_svg(view.to_dot())
@@ -217,7 +253,7 @@ def laid_out(view: GraphView) -> tuple[GraphView, str]:
 
 
 class _Source:
-    """A graph with its hierarchy, from which views of different folds are made."""
+    """Graph with its hierarchy, the source of views with different folds."""
 
     def __init__(self, pdg: Pdg, clusters: Clusters, bounds: Mapping[str, int] | None) -> None:
         self.pdg, self.clusters = pdg, clusters
@@ -225,16 +261,16 @@ class _Source:
         self._names = pdg.names
 
     def known_clusters(self, keys: Iterable[str]) -> frozenset[str]:
-        """Keys of clusters.
+        """Check keys of clusters.
 
         Raises:
-            DrawingError: one of them is not.
+            DrawingError: a key is unknown.
         """
         for key in (wanted := frozenset(keys)):
             if key not in self.clusters.clusters:
                 raise DrawingError(
-                    f"there is no cluster {key!r} in this graph.",
-                    hint="`view.boxes` and the folded ones of `view.nodes` have their keys.",
+                    f"the graph has no cluster {key!r}.",
+                    hint="use a key of `view.boxes`, or of a folded node in `view.nodes`.",
                 )
         return wanted
 
@@ -244,7 +280,7 @@ class _Source:
 
     @cached_property
     def _ops(self) -> Mapping[str, tuple[Op, ...]]:
-        """The operations in each cluster, a kernel's own first."""
+        """The operations in each cluster, starting with the kernel's own."""
         found: dict[str, list[Op]] = {
             key: [cluster.op] if cluster.op else []
             for key, cluster in self.clusters.clusters.items()
@@ -336,7 +372,7 @@ class _Source:
         )
 
     def _cluster_values(self, cluster: Cluster, ops: Sequence[Op]) -> tuple[Value, ...]:
-        """What a cluster makes: what has a name, or else what comes last."""
+        """Return the outputs of a cluster: the named ones, else the last one."""
         if cluster.op is not None:
             return self._values(cluster.op)
         named = [op for op in ops if op.label and op.outputs and op.kind != "dataflow"]
@@ -380,16 +416,16 @@ def _head(name: str, op: Op) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """The name of a kernel that is called after all that it makes, by the first of that."""
+    """Shorten the name of a kernel that lists all its outputs to the first output."""
     first, *more = name.split("+")
     if not more or len(name) <= LONG:
         return name
-    number = re.search(r"\.\d+$", more[-1])  # tells kernels of one name apart
+    number = re.search(r"\.\d+$", more[-1])  # distinguishes kernels with equal names
     return f"{first} + {len(more)} more" + (f" {number[0]}" if number else "")
 
 
 def _look(cluster: Cluster, ops: Sequence[Op]) -> tuple[str, str]:
-    """Fill colour and outline of a folded cluster."""
+    """Return the fill colour and the outline of a folded cluster."""
     if cluster.op is not None:
         return node_look(cluster.op)
     if cluster.sort == RETURNED:

@@ -1,8 +1,8 @@
-"""The hierarchy of a graph's operations: regions, source lines and kernels, one within another.
+"""Hierarchy of a graph's operations: nested regions, source lines and kernels.
 
-A graph as written has hundreds of operations. They stand in clusters: by the user's regions, within
-these by source line; after fusion by kernel, within which by line again, and where kernels are
-many too, by line around them. A view shows each cluster open or folded to one node.
+A graph as written is clustered by the user's regions, then by source line. A fused graph is clustered by
+kernel, inside kernels by line; many kernels are also grouped by line. A view shows each cluster open, or
+folded to one node.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from timerl_nb.compiler.ir.dependence_graph import Pdg
 from timerl_nb.compiler.ir.operation_attributes import OutputAttrs
 from timerl_nb.compiler.ir.operations import Op
 
-FEW = 48  # operations that are shown one by one
-FEW_INSIDE = 24  # operations of a kernel that are
-MANY = 300  # nodes beyond which whole regions are folded
+FEW = 48  # number of operations up to which a graph is shown unfolded
+FEW_INSIDE = 24  # the same inside a kernel
+MANY = 300  # number of nodes above which whole regions are folded
 
 REGION, LINE, KERNEL, RETURNED = "region", "line", "kernel", "returned"
 RETURNED_KEY = "parameters"
@@ -26,7 +26,7 @@ RETURNED_KEY = "parameters"
 
 @dataclass(frozen=True)
 class Leaf:
-    """An operation in its place; `kernel` is the id of the dataflow that it runs in, if any."""
+    """Operation in its cluster; `kernel` is the id of the dataflow operation that runs it, if any."""
 
     key: str
     op: Op
@@ -36,9 +36,11 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Operations that can be shown as one node; `parent` is the key of the cluster around it.
+    """Operations that can be folded to one node.
 
-    `op` is the dataflow of a kernel, and None in other sorts of clusters.
+    Attributes:
+        parent: the key of the enclosing cluster.
+        op: the dataflow operation of a kernel; None for other clusters.
     """
 
     key: str
@@ -51,9 +53,9 @@ class Cluster:
 
 @dataclass
 class Clusters:
-    """All clusters of a graph, outer before inner, and its operations with their places.
+    """All clusters of a graph, outer before inner, and the cluster of each operation.
 
-    Merges of a fused graph have no place: edges lead through them.
+    Merges of a fused graph have no node: edges pass through them.
     """
 
     clusters: dict[str, Cluster] = field(default_factory=dict[str, Cluster])
@@ -64,7 +66,7 @@ class Clusters:
 
     @cached_property
     def operations_outside_kernels(self) -> frozenset[int]:
-        """The operations that have a place of their own, outside of kernels."""
+        """The operations with a node outside kernels."""
         return frozenset(op_id for kernel, op_id in self.places if kernel is None)
 
     @classmethod
@@ -96,14 +98,14 @@ class Clusters:
         return made
 
     def enclosing_clusters(self, key: str) -> Iterator[str]:
-        """The clusters around a leaf or cluster, innermost first."""
+        """Yield the clusters around a leaf or cluster, innermost first."""
         at = self.leaves[key].cluster if key in self.leaves else self.clusters[key].parent
         while at:
             yield at
             at = self.clusters[at].parent
 
     def visible_nodes(self, folded: Iterable[str]) -> Mapping[str, str]:
-        """For each leaf the key of the node that shows it: its own, or its outermost folded cluster."""
+        """Return the visible node of each leaf: the leaf, or its outermost folded cluster."""
         shut = frozenset(folded)
         found: dict[str, str] = {}
         for leaf in self.leaves:
@@ -114,7 +116,7 @@ class Clusters:
         return found
 
     def folds(self) -> frozenset[str]:
-        """What is folded if nobody says: kernels and lines, and regions where they are too many."""
+        """Return the clusters folded by default: kernels, lines, and regions if there are too many nodes."""
         shut = {key for key, cluster in self.clusters.items() if cluster.sort != REGION}
         regions = [c for c in self.clusters.values() if c.sort == REGION]
         regions.sort(key=lambda cluster: -len(cluster.region))
@@ -147,5 +149,5 @@ class Clusters:
 
 
 def _key(sort: str, *parts: str) -> str:
-    """The same in every stage, and an element's id whatever the user's names are."""
+    """Return a key that is equal in all stages, and a valid element id for any user name."""
     return f"{sort}{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"

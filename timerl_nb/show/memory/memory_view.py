@@ -1,4 +1,4 @@
-"""The memory of a turn: which tensor holds how many bytes at every instant, and until when."""
+"""View-model of the memory during a turn: live bytes by tensor at every instant, and lifetimes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ from timerl_nb.show.view_model import View, amounts, ints, shown
 
 @dataclass(frozen=True, eq=False)
 class Life:
-    """The values of tensors that live and die together, those that live during the turn.
+    """Live ranges of tensors with a common lifetime, limited to values that are live during the turn.
 
-    Of very many, or where a column stands for several instants, those that are the oldest in one.
+    If there are very many, or a column covers several instants, only the oldest values of each column are
+    included.
 
     Attributes:
-        born, dies: int32 (n,), the first and last instant of each value; -1 where it is born before
-            the turn, the number of instants where it outlives it.
-        reader: int32 (n,), which of the view's `readers` reads it last; -1 where it stays to the end.
+        born, dies: int32 (n,), the first and last instant of each value; -1 if it is older than the turn, the
+            number of instants if it outlives the turn.
+        reader: int32 (n,), index of the last reader in the view's `readers`; -1 if the value is kept to the
+            end.
         points: int32 (n, dimensions).
-        offloads, fetches: int32 (m,), the instants at which values leave for the host, and return.
-        moved: bytes of one such value.
+        offloads, fetches: int32 (m,), the instants of transfers to the host and back.
+        moved: the bytes of one transferred value.
     """
 
     name: str
@@ -55,15 +57,15 @@ class Life:
 
 @dataclass(frozen=True, eq=False)
 class HeldTensor:
-    """What one tensor holds during a turn.
+    """Memory of one tensor during a turn.
 
     Attributes:
-        op_ids: the operation that computes it, and the statement that makes it.
+        op_ids: the operation that computes it, and its statement.
         read_by: the statements that read it.
-        life: which of the view's lives.
-        last_read_by: the statements that read its values for the last time.
-        value_bytes: bytes of one value (or block).
-        held: int32 (columns,), how many of them are on the device.
+        life: index into the view's lives.
+        last_read_by: the statements that read its values last.
+        value_bytes: the bytes of one value (or block).
+        held: int32 (columns,), the number of values on the device.
     """
 
     tensor: Tensor
@@ -85,7 +87,7 @@ class HeldTensor:
 
 @dataclass(frozen=True)
 class Reader:
-    """A statement that may read a value last."""
+    """Statement that may be the last reader of a value."""
 
     op_id: int
     name: str
@@ -93,7 +95,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class HeldAt:
-    """The bytes of so many values of a tensor."""
+    """Bytes and number of live values of a tensor."""
 
     name: str
     bytes: int
@@ -102,7 +104,7 @@ class HeldAt:
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that is live in a turn, at which instant, and who holds it."""
+    """Peak of a turn, its instant, and the live tensors."""
 
     bytes: int
     instant: int
@@ -111,7 +113,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class ProgramPeak:
-    """The most that is live in a run: the executed point, and the moment in words."""
+    """Peak of a run: its executed point, and the point in words."""
 
     bytes: int
     time: int
@@ -123,10 +125,16 @@ class ProgramPeak:
 class MemoryView(View):
     """Predicted live bytes at every instant of a turn, by tensor.
 
-    Each instant is a column; of a turn of many instants one stands for several, from `first` on, and
-    is of the one `at` which most is live. A tensor's bytes in a column are `held` times `value_bytes`; `bytes` are those of all tensors
-    and of the operands that are gathered meanwhile. `run` is the whole run that the turn is of, where
-    there is more of it.
+    A column is one instant. In a turn with many instants, a column covers several from `first` on, and shows
+    the instant `at` with the most live bytes. A tensor's bytes in a column are `held` times `value_bytes`;
+    `bytes` is the sum over tensors, plus operands that are being gathered. `run` is the whole run if it is
+    longer than the turn.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.MemoryView.from_program(program).peak.bytes
+        32
     """
 
     view = "memory"
@@ -150,15 +158,16 @@ class MemoryView(View):
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> MemoryView:
-        """The memory of a turn; the arguments are those of `Turn.from_program`."""
+        """Return the memory of a turn; the arguments are those of `Turn.from_program`."""
         return cls.of_turn(Turn.from_program(program, dim, fixed))
 
     @classmethod
     def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> MemoryView:
-        """The memory of a turn.
+        """Return the memory of a turn.
 
         Args:
-            colours: numbers by tensor's name; the program's own by default.
+            turn: the turn, with a memory plan.
+            colours: numbers by tensor name; by default those of the program.
         """
         plan = turn.plan
         assert plan is not None
@@ -166,7 +175,7 @@ class MemoryView(View):
         line, exactly = plan.timeline(), plan.point_by_point
         first, at = turn.columns(line.bytes_at(turn.ranks))
         shown = turn.ranks[at]
-        # of a long run the turns that are looked at say how many values live in any other
+        # in a long run, the enumerated turns determine the number of live values in all others
         known = line.held_at(shown) if isinstance(plan, FoldedPlan) else None
         ops, names = plan.statements.ops, turn.schedule.names
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
@@ -180,7 +189,7 @@ class MemoryView(View):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
             count = _count_live(shown, span.birth_times, span.dies)
-            away = np.zeros(len(shown), np.int64)  # values that are on the host alone
+            away = np.zeros(len(shown), np.int64)  # values that are only on the host
             for one in span.away:
                 away += _count_live(shown, one.gone, np.maximum(one.gone, one.back) - 1)
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
@@ -217,18 +226,18 @@ class MemoryView(View):
 
     @property
     def plan(self) -> MemoryPlan:
-        """The program's own plan."""
+        """The memory plan of the program."""
         assert self.turn.plan is not None
         return self.turn.plan
 
     def column(self, instant: int) -> int:
-        """The column that an instant is in."""
+        """Return the column of an instant."""
         return int(np.searchsorted(self.first, instant, side="right")) - 1
 
     def live_at(self, instant: int) -> dict[str, int]:
-        """The tensors that hold something, and how many bytes, the largest first.
+        """Return the live bytes of each tensor with live values, the largest first.
 
-        As in the column of the instant: where one stands for several, at the greatest moment of it.
+        The values are those of the instant's column; a column of several instants shows its maximum.
         """
         k = self.column(instant)
         found = {t.name: int(t.held[k]) * t.value_bytes for t in self.tensors}
@@ -236,7 +245,7 @@ class MemoryView(View):
 
     @shown
     def peak(self) -> Peak:
-        """The turn's."""
+        """The peak of the turn."""
         if not len(self.at):
             return Peak(0, 0, ())
         k = int(self.bytes.argmax())
@@ -247,7 +256,7 @@ class MemoryView(View):
 
     @shown
     def program_peak(self) -> ProgramPeak:
-        """That of the whole run under the program's bounds."""
+        """The peak of the whole run under the program's bounds."""
         line = self.plan.timeline()
         moment = self.plan.moment(line.peak_time) if len(self.plan.clock) else ""
         holders = tuple(HeldAt(h.tensor, h.nbytes, h.points) for h in line.holders)
@@ -255,7 +264,7 @@ class MemoryView(View):
 
     @shown
     def saved_by(self) -> Mapping[str, str]:
-        """What keeps the peak of the run down, and why."""
+        """The measures that reduce the peak of the run, and their reasons."""
         return self.plan.saved_by
 
     @shown
@@ -277,7 +286,7 @@ class MemoryView(View):
 
 
 def _who(plan: MemoryPlan) -> Callable[[Array], Array]:
-    """The numbers of the statements that run at times; -1 behind the last of them."""
+    """Return a function from times to the numbers of the statements that run; -1 after the last one."""
     if isinstance(plan, FoldedPlan):
         return plan.points.statements
     found = np.full(len(plan.clock) + 1, -1, np.int32)
@@ -287,7 +296,7 @@ def _who(plan: MemoryPlan) -> Callable[[Array], Array]:
 
 
 def _spans(turn: Turn, few: int) -> Iterator[Span]:
-    """When values live, at least those that live during a turn, and no more than are shown."""
+    """Yield the live ranges, at least those during the turn, and not many more than are drawn."""
     plan = turn.plan
     assert plan is not None
     for name, span in zip(plan.lifetimes, plan.point_by_point.spans, strict=True):
@@ -299,13 +308,13 @@ def _spans(turn: Turn, few: int) -> Iterator[Span]:
 
 
 def _count_live(shown: Array, born: Array, dies: Array) -> Array:
-    """How many of what lasts from `born` to `dies`, both included, there are at some ranks."""
+    """Return the number of ranges from `born` to `dies` (inclusive) that contain each rank."""
     begun = np.searchsorted(np.sort(born), shown, side="right")
     return begun - np.searchsorted(np.sort(dies), shown, side="left")
 
 
 def _oldest(born: Array, dies: Array, shown: Array) -> Array:
-    """Which values are the oldest that live at some ranks."""
+    """Return the indices of the oldest values that are live at some ranks."""
     order = np.argsort(born, kind="stable")
     reach = np.maximum.accumulate(dies[order]) if len(order) else dies
     found = np.unique(np.searchsorted(reach, shown))
@@ -341,7 +350,7 @@ def _life(
 
 
 def _select_instants(turn: Turn, instants: list[Array]) -> Array:
-    """The instants that are in the turn, in order."""
+    """Return the instants inside the turn, in order."""
     if not instants:
         return ints([])
     found = np.sort(np.concatenate(instants))

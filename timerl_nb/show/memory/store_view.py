@@ -1,4 +1,4 @@
-"""Where all values are kept: the places of the executor that runs, what shares them and why, and figures."""
+"""View-model of storage: layout of all tensors, shared slots with reasons, and totals."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Known = Literal["planned", "laid out", "estimated", "given", "stated", "measured
 
 @dataclass(frozen=True)
 class Amount:
-    """Bytes of a part of a program's memory, and how they are known.
+    """Bytes of a part of a program's memory, with their source.
 
     Attributes:
-        part: `carried` between kernels, `temporaries` within them, `constants`, what is `needed` in
-            all, and what the whole `process` occupies.
-        known: `planned` exactly, `laid out` in XLA's buffers, `estimated` before XLA compiles,
-            `given` to the program, `stated` by XLA, or `measured` in a run.
-        about: what it is of.
+        part: `carried` between kernels, `temporaries` inside kernels, `constants`, `needed` in total, or the
+            whole `process`.
+        known: `planned` exactly, `laid out` in XLA's buffers, `estimated` before compilation by XLA, `given`
+            to the program, `stated` by XLA, or `measured` in a run.
+        about: a description.
     """
 
     part: Literal["carried", "temporaries", "constants", "needed", "process"]
@@ -52,9 +52,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class PlaceAxis:
-    """Places along a dimension: `size` of them from the point `first` on, used in turns where `ring`.
+    """Slots along a dimension: `size` slots from the point `first` on, reused cyclically if `ring`.
 
-    The first `kept` places of a ring have one point each, since only what is behind them leaves the device.
+    The first `kept` slots of a ring belong to one point each; only later values leave the device.
     """
 
     dim: str
@@ -73,17 +73,17 @@ class PlaceAxis:
 
 @dataclass(frozen=True)
 class KeptTensor:
-    """A tensor that lies in a place.
+    """Tensor stored in a buffer.
 
     Attributes:
-        op_ids: the operation that computes it, and the statement that makes it.
+        op_ids: the operation that computes it, and its statement.
         read_by: the statements that read it.
-        last_read_by: those of them that read its values for the last time, by name.
-        kind: of its store in the plan, with the size where there is one.
-        values: how many of its values (or blocks) the plan holds at once, of `value_bytes` each.
+        last_read_by: the statements that read its values last, by name.
+        kind: the storage kind in the plan, with its size if any.
+        values: the maximal number of live values (or blocks), of `value_bytes` each.
         why: the reason for the kind.
-        waits: from when until when it is on the host alone; nothing where it never is.
-        not_given: why kernels that read it do not take over its memory, where they run one by one.
+        waits: the periods in which it is only on the host.
+        not_given: the reasons that kernels cannot reuse its memory in place, if kernels run one by one.
     """
 
     tensor: Tensor
@@ -102,11 +102,11 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class SharedPlace:
-    """A tensor whose values lie in the same place before others, how, and why they may.
+    """Tensor whose values used the same slots earlier, with the reason.
 
     Attributes:
         how: see `timerl_nb.compiler.memory.placement.shared_buffers`.
-        op_ids: the operation behind the tensor, and the statement that makes it.
+        op_ids: the operation that computes the tensor, and its statement.
     """
 
     how: How
@@ -117,15 +117,15 @@ class SharedPlace:
 
 @dataclass(frozen=True)
 class Place:
-    """A buffer of XLA's, or a store of the interpreter's.
+    """Buffer of XLA, or store of the interpreter.
 
     Attributes:
-        name: of the buffer; of a store, the tensor's.
-        tensors: whose values lie there, the one that it was made for first.
-        axes: outermost first; none for one place, and for a map from points to values.
-        bytes: of the buffer, or of as many values as the store holds at once.
+        name: the name of the buffer; of a store, that of its tensor.
+        tensors: the tensors stored in it; it was created for the first one.
+        axes: outermost first; none for a single slot, or for a map from points to values.
+        bytes: the size of the buffer, or of the maximal number of live values in the store.
         why: the reason for the axes.
-        shared: what had the place before.
+        shared: the tensors that used it earlier.
     """
 
     name: str
@@ -145,11 +145,17 @@ class Place:
 
 @dataclass(frozen=True)
 class StoresView(View):
-    """What a program keeps where, the largest first, and what all of it comes to.
+    """Storage of all tensors of a program, the largest first, with totals.
 
     Attributes:
-        how: what runs the program, and why.
-        executor: whose places these are.
+        how: the executor, with the reason for its choice.
+        executor: the executor whose buffers these are.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4}, trl.Options(executor="xla"))
+        >>> trl.show.StoresView.from_program(program).executor
+        'xla'
     """
 
     view = "stores"
@@ -162,10 +168,11 @@ class StoresView(View):
 
     @classmethod
     def from_program(cls, program: Program, colours: Numbers | None = None) -> StoresView:
-        """The places of a program, by the executor that runs it.
+        """Return the storage of a program under its executor.
 
         Args:
-            colours: numbers by tensor's name; the program's own by default.
+            program: the program.
+            colours: numbers by tensor name; by default those of the program.
         """
         executable = a_program(program).executable
         lowered = executable.xla_program
@@ -181,7 +188,7 @@ class StoresView(View):
 
     @shown
     def bytes(self) -> int:
-        """Of all places; the stores of the interpreter are never all full at once."""
+        """The bytes of all buffers; the stores of the interpreter are never all full simultaneously."""
         return sum(place.bytes for place in self.places)
 
     def __str__(self) -> str:
@@ -193,48 +200,50 @@ class StoresView(View):
             lines += [f"  {one.how} {one.name}: {one.why}" for one in place.shared]
             for one in place.tensors:
                 lines += [f"  on the host {text}" for text in one.waits]
-                lines += [f"  not taken over: {text}" for text in one.not_given]
+                lines += [f"  not reused in place: {text}" for text in one.not_given]
         return "\n".join(lines)
 
 
 def amount_text(amount: Amount) -> str:
-    """`carried: 12.3 KiB planned, at sample(i = 1, t = 3)`."""
+    """Format an amount as `carried: 12.3 KiB planned, at sample(i = 1, t = 3)`."""
     about = f", {amount.about}" if amount.about else ""
     return f"{amount.part}: {format_bytes(amount.bytes)} {amount.known}{about}"
 
 
 def predicted_amounts(program: Program) -> Iterator[Amount]:
-    """What is known of a program before it has run; nothing is waited for."""
+    """Yield the amounts known before a run, without waiting for XLA."""
     plan, lowered = program.memory, program.executable.xla_program
     line = plan.timeline()
     moment = f"at {plan.moment(line.peak_time)}" if len(plan.clock) else ""
     yield Amount("carried", line.peak, "planned", moment)
     if lowered is not None:
         away = ", and on the way to the host and back" if plan.bytes_in_transfer else ""
-        yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, all at once{away}")
+        yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, in total{away}")
     where = f"the most in {plan.temporaries_in}" if plan.temporaries else "no kernel stores any"
     if plan.unknown_in:
         where += f"; uncertain in {', '.join(plan.unknown_in)}, where {UNCERTAIN}"
     yield Amount("temporaries", plan.temporaries, "estimated", where)
-    yield Amount("constants", plan.constants, "given", "arrays that the program was given")
+    yield Amount("constants", plan.constants, "given", "arrays passed to the program")
     yield Amount("needed", plan.needed, "estimated", "carried, temporaries and constants")
     yield from stated_amounts(program)
 
 
 def stated_amounts(program: Program) -> Iterator[Amount]:
-    """What XLA says, where it has compiled the program and what it says is kept."""
+    """Yield the amounts that XLA has reported, if it has compiled the program."""
     plan, lowered = program.memory, program.executable.xla_program
     temporaries = None if lowered is None else lowered.stated_temporaries
     if lowered is not None and temporaries is not None:
-        yield Amount("temporaries", temporaries, "stated", "by XLA, of a call at most")
+        yield Amount("temporaries", temporaries, "stated", "by XLA, for the largest call")
         total = lowered.nbytes + temporaries + plan.constants
         yield Amount("needed", total, "stated", "buffers, temporaries and constants")
 
 
 def measured_amounts(frame: Frame) -> Iterator[Amount]:
-    """What a run has shown up to a frame."""
+    """Yield the amounts measured in a run up to a frame."""
     if frame.held is not None:
-        yield Amount("carried", frame.held.peak, "measured", "by the run's ledger, at most")
+        yield Amount(
+            "carried", frame.held.peak, "measured", "by the interpreter's accounting, maximum"
+        )
     process = frame.process
     if process.resident is not None:
         about = "resident: Python, XLA and all arrays"
@@ -244,7 +253,7 @@ def measured_amounts(frame: Frame) -> Iterator[Amount]:
 
 
 class _Places:
-    """The places of a program, with names for all that is in them."""
+    """Buffers of a program, with names of their tensors."""
 
     def __init__(self, program: Program, colours: Numbers) -> None:
         self.program, self.plan, self._colours = program, program.memory, colours
@@ -280,12 +289,12 @@ class _Places:
             )
 
     def _explain_slots(self, own: Tensor, buffer: Buffer) -> str:
-        """Why a buffer has its places: what the plan says, and what it has more or less."""
+        """Return the reason for a buffer's slots: that of the plan, and differences from the plan."""
         store = self.plan.stores[own]
         if buffer.name == latest_name(buffer_name(own)):
-            return f"beside {buffer_name(own)}, what was written last"
+            return f"in addition to {buffer_name(own)}: the value written last"
         if store.traits.is_cyclic and not buffer.axes and not buffer.beyond:
-            return "each value is made of the one before as a whole"
+            return "each value is computed from the whole previous value"
         return "; ".join(filter(None, (store.why, buffer.beyond)))
 
     def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[PlaceAxis, ...]:
@@ -327,7 +336,7 @@ class _Places:
 
 
 def readers(plan: MemoryPlan) -> Mapping[Tensor, tuple[int, ...]]:
-    """The statements that read each tensor."""
+    """Return the statements that read each tensor."""
     found: dict[Tensor, dict[int, None]] = {}
     for use in plan.constraints.uses:
         found.setdefault(use.tensor, {})[use.reader] = None

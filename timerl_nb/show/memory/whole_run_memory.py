@@ -1,4 +1,4 @@
-"""The memory of a whole run, however long: what repeats is drawn once, and how often is said."""
+"""Memory of a whole run of any length: repeated turns are drawn once, with their number."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from timerl_nb.compiler.memory.memory_timeline import Segment
 from timerl_nb.compiler.memory.steady_state.extrapolated_timeline import AnyTimeline, FoldedTimeline
 from timerl_nb.show.view_model import amounts, shown
 
-COLUMNS: Final = 1024  # parts that all stretches have together, as many as a screen has columns
+COLUMNS: Final = 1024  # columns of all segments together, about as many as a screen has
 
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Executed points of a run, one after another, of which nothing is left out.
+    """Consecutive executed points of a run.
 
     Attributes:
-        first, last: their times, counted over the whole run; `last` is not among them.
-        bytes: float64 (n,), the most that is live in each of n parts of them, all about as long.
-        turns: of the outermost loop, all alike, for which these points stand: what follows begins
-            behind the last of them. 0 where it follows at once.
-        more: bytes that are live more behind all of these turns than at their beginning.
+        first, last: their times in the whole run; `last` is exclusive.
+        bytes: float64 (n,), the maximal live bytes in each of n parts of about equal length.
+        turns: the number of equal iterations of the outermost loop that these points represent; the next
+            segment follows the last of them. 0 if the next segment follows directly.
+        more: the growth of live bytes over all these turns.
     """
 
     first: int
@@ -38,7 +38,7 @@ class Stretch:
 
     @shown
     def note(self) -> str:
-        """What is said where something is left out; empty where nothing is."""
+        """The label of a gap, "" without one."""
         return f"× {format_count(self.turns, 'turn')}" if self.turns else ""
 
     def __len__(self) -> int:
@@ -47,11 +47,11 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class WholeRun:
-    """The live bytes of a run, from its first executed point to its last.
+    """Live bytes of a run, from its first executed point to its last.
 
     Attributes:
-        points: how many executed points there are.
-        first, last: the times of the turn that is drawn beside it, `last` not among them.
+        points: the number of executed points.
+        first, last: the times of the turn that the view draws in detail; `last` is exclusive.
     """
 
     points: int
@@ -61,10 +61,11 @@ class WholeRun:
 
     @classmethod
     def from_plan(cls, plan: MemoryPlan, times: Array) -> WholeRun | None:
-        """That of a plan; None where it has no more points than the turn that is drawn.
+        """Return the whole run of a plan; None if it has no more points than the turn drawn in detail.
 
         Args:
-            times: of the points of that turn, rising.
+            plan: the memory plan.
+            times: the times of the points of that turn, ascending.
         """
         line = plan.timeline()
         points = line.segments[-1].end
@@ -75,7 +76,7 @@ class WholeRun:
 
 
 def stretches(line: AnyTimeline) -> tuple[Stretch, ...]:
-    """What is to be drawn of a timeline: all of it, or what repeats once."""
+    """Return the segments of a timeline to draw: all of it, or one period of repeated turns."""
     parts = list(_parts(line))
     total = sum(last - first for first, last, *_ in parts)
     found: list[Stretch] = []
@@ -88,7 +89,7 @@ def stretches(line: AnyTimeline) -> tuple[Stretch, ...]:
 
 
 def _parts(line: AnyTimeline) -> Iterator[tuple[int, int, int, int]]:
-    """Times from which on and up to which there is nothing left out; see `Stretch` for what follows."""
+    """Yield the start and end of consecutive segments, with the turns and growth defined by `Stretch`."""
     end = line.segments[-1].end
     found = next((one for one in line.segments if one.repeats > 2), None)
     if found is None or not isinstance(line, FoldedTimeline) or not line.turns:
@@ -101,14 +102,14 @@ def _parts(line: AnyTimeline) -> Iterator[tuple[int, int, int, int]]:
         yield 0, steady.start, 0, 0
     grown = int(more[-1]) * steady.repeats
     yield steady.start, behind, line.turns * steady.repeats, grown
-    # what grows is greatest, or least, where it ends
+    # the extreme of a growing segment is at its end
     rest = steady.end - steady.length * bool(more.any())
     if rest < end:
         yield rest, end, 0, 0
 
 
 def _period(line: AnyTimeline, segment: Segment) -> tuple[Array, Array]:
-    """Live bytes in the first of the periods of a segment, and what each adds to them."""
+    """Return the live bytes in the first period of a segment, and their growth per period."""
     start, length = segment.start, segment.length
     first = line.bytes_between(start, start + length)
     last = line.bytes_between(segment.end - length, segment.end)
@@ -116,7 +117,7 @@ def _period(line: AnyTimeline, segment: Segment) -> tuple[Array, Array]:
 
 
 def _widen_segment(line: AnyTimeline, segment: Segment, period: Array, more: Array) -> Segment:
-    """A segment with those periods around it in which as much is live."""
+    """Extend a segment by surrounding periods with the same live bytes."""
     start, length, end = segment.start, segment.length, segment.end
     ahead, behind = period - more, period + segment.repeats * more
     while start >= length and np.array_equal(line.bytes_between(start - length, start), ahead):

@@ -1,1 +1,1 @@
-"""Recording views: breakdowns, timelines and figures of a profile."""
+"""Views of recordings: breakdowns, timelines and figures."""

@@ -1,4 +1,4 @@
-"""What a device ran over a stretch of time, in as many columns as lanes have: by sort, and where nobody looked."""
+"""Activity of a device in a time window, downsampled to the columns of a timeline."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SORTS: Final = (*(one.name.lower() for one in Sort), "untraced")
 
 @dataclass(frozen=True, eq=False)
 class Ran:
-    """What ran on a device in a stretch, in order of `begin`.
+    """Device operations in a time window, in order of `begin`.
 
     Attributes:
-        begin, end: nanoseconds since the recording began; some overlap, on several streams.
-        name: a number in the recording's names.
-        lane: a number in the recording's lanes, of the thread that launched it; -1 where that is not known.
-        launched: when, in nanoseconds since the recording began.
+        begin, end: nanoseconds since the start of the recording; operations on several streams overlap.
+        name: index into the recording's names.
+        lane: index of the launching thread's track; -1 if unknown.
+        launched: time of the launch, in nanoseconds since the start of the recording.
     """
 
     begin: Array
@@ -34,16 +34,16 @@ class Ran:
 
 
 class DeviceSums:
-    """The running sums of one device, as one process had it traced.
+    """Prefix sums of one device's activity, as traced by one process.
 
     Args:
-        origin: the moment that counts as 0.
+        origin: the time that counts as 0.
 
     Attributes:
-        process, number: whose it is, and which.
-        ran: the rows of `devices` that are its own.
-        looked: nanoseconds in which anybody looked.
-        busy: of these, in which something ran.
+        process, number: the process, and the number of the device.
+        ran: the device's rows in `devices`.
+        looked: traced nanoseconds.
+        busy: nanoseconds of these in which an operation ran.
     """
 
     def __init__(self, devices: Devices, process: int, number: int, origin: int) -> None:
@@ -64,9 +64,10 @@ class DeviceSums:
         return len(self.ran)
 
     def busy_fractions(self, moments: Array) -> Array:
-        """How much of what lies between each two moments each of `SORTS` has: 255 is all, and 0 none at all.
+        """Return the fraction of each of `SORTS` between consecutive moments, from 0 to 255; positive fractions
+        are at least 1.
 
-        Of what runs at once on several streams, what began first counts.
+        Of overlapping operations on several streams, the first one counts.
         """
         at = moments + self._origin
         wide = np.diff(at)
@@ -76,7 +77,7 @@ class DeviceSums:
         return np.maximum(share, spent > 0).ravel()
 
     def operations_between(self, begin: float, end: float, most: int) -> Ran:
-        """What ran from one moment to another; nothing where it is more than `most`."""
+        """Return the operations between two moments; none if there are more than `most`."""
         first = int(np.searchsorted(self._reach, begin + self._origin, side="right"))
         last = int(np.searchsorted(self._begin, end + self._origin))
         devices, origin, rows = self._devices, self._origin, self.ran[first:last]

@@ -1,4 +1,4 @@
-"""Plotly figures of recordings: operations by library, transitions, processes."""
+"""Plotly figures of recordings: time by operation and library, transitions, processes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ _BESIDE: Final = {
 
 
 def scope_figure(recording: Recording, what: str = "operations") -> go.Figure:
-    """A figure of a recording, milliseconds or counts across.
+    """Plot a recording, with milliseconds or counts on the x axis.
 
     Args:
-        what: "operations", by library and device; "transitions", how often one library was left for another;
-            "processes", by library.
+        recording: the recording.
+        what: "operations", by library and device; "transitions", the number of calls from one library into
+            another; "processes", by library.
+
+    Returns:
+        A Plotly figure.
 
     Raises:
-        CallError: it is no recording.
-        OptionError: there is no such figure.
+        CallError: the argument is not a recording.
+        OptionError: the figure is unknown.
     """
     if what not in _FIGURES:
         raise OptionError(
-            f"there is no figure of {what!r}.", hint=one_of(str(what), list(_FIGURES))
+            f"the figure {what!r} is unknown.", hint=one_of(str(what), list(_FIGURES))
         )
     figure = go.Figure(layout={"template": THEME, "barmode": "stack"})
     _FIGURES[what](ScopeView.from_recording(recording), figure)
@@ -42,7 +46,7 @@ def scope_figure(recording: Recording, what: str = "operations") -> go.Figure:
 
 
 def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: bool) -> None:
-    """A bar for each row, and in it a part for each library and what devices did."""
+    """Add a bar for each row, divided by library and device activity."""
     sums: dict[tuple[str, str], dict[int, int]] = {}
     for one in view.times:
         parts = sums.setdefault((one.library, one.used), {})
@@ -54,7 +58,7 @@ def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: 
                 figure.add_bar(
                     name=key.name + beside,
                     orientation="h",
-                    y=[rows[k] for k in rows if k in parts],  # of nothing the outline was seen
+                    y=[rows[k] for k in rows if k in parts],  # without the rows that have no time
                     x=[parts[k] / 1e6 for k in rows if k in parts],
                     marker=_marker(key) | {"line": {"width": 2 * (used in ("both", "gpu"))}},
                 )

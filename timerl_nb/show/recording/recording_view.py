@@ -1,6 +1,6 @@
-"""A recording as it is drawn: processes, operations by library, transitions, and lanes.
+"""View-model of a recording: processes, operations by library, transitions, and tracks.
 
-The sums are those of `Recording.table()`, process by process; the page adds up what it shows of them.
+The sums are those of `Recording.table()` per process; the widget adds up the visible ones.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from timerl_nb.show.recording.device_downsampling import SORTS
 from timerl_nb.show.recording.timeline_downsampling import Stretches, StretchView
 from timerl_nb.show.view_model import View
 
-MOST_OPERATIONS: Final = 60  # that are told apart
+MOST_OPERATIONS: Final = 60  # operations shown separately; the rest is one group
 MOST_PHASES: Final = 20
-_DRAWN: Final = 600  # columns of the lanes in a static picture
-_MOST_NAMES: Final = 30  # of what ran on a device
+_DRAWN: Final = 600  # columns of a track in a static picture
+_MOST_NAMES: Final = 30  # operations listed per device
 
 
 @dataclass(frozen=True)
 class ScopeProcess:
-    """A process, in the order of the tree: children behind their parent, `depth` levels below the first.
+    """Process in tree order: children follow their parent, at `depth` levels below the root.
 
     Attributes:
-        begin, end: nanoseconds since the recording began; None where it was killed, or goes on.
+        begin, end: nanoseconds since the start of the recording; None for a killed or running process.
     """
 
     number: int
@@ -52,7 +52,7 @@ class ScopeProcess:
 
 @dataclass(frozen=True)
 class ScopeTransition:
-    """How often a library was left for another."""
+    """Number of calls from one library into another."""
 
     left: str
     to: str
@@ -61,12 +61,12 @@ class ScopeTransition:
 
 @dataclass(frozen=True)
 class ScopeOperation:
-    """What the time of an operation is told by; "" is what lies outside of all.
+    """Operation, the unit of the time breakdown; the name "" is time outside all operations.
 
     Attributes:
-        is_guessed: nobody annotated it.
-        count: how often it was entered.
-        op_ids: of a compiled program's launch, the operations that run there.
+        is_guessed: whether the recorder inferred it without an annotation.
+        count: the number of entries.
+        op_ids: for the launch of a compiled program, the operations that run there.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ScopeOperation:
 
 @dataclass(frozen=True)
 class ScopePhase:
-    """A phase; "" is what lies outside of all."""
+    """Phase; the name "" is time outside all phases."""
 
     name: str
     count: int
@@ -88,11 +88,11 @@ class ScopePhase:
 
 @dataclass(frozen=True)
 class ScopeTime:
-    """Nanoseconds of one kind: the positions of a process, a phase, an operation, and whose time it was.
+    """Nanoseconds of one combination of process, phase, operation and library.
 
     Attributes:
-        used: "cpu", "both" where a device was busy meanwhile, "gpu" where the thread waited for it, or "untraced"
-            where nobody looked at devices.
+        used: "cpu"; "both" if a device was busy meanwhile; "gpu" if the thread waited for a device;
+            "untraced" without device tracing.
     """
 
     process: int
@@ -105,7 +105,7 @@ class ScopeTime:
 
 @dataclass(frozen=True)
 class ScopeLane:
-    """A thread: the position of its process, and how many edges it has."""
+    """Thread: the position of its process, and its number of events."""
 
     process: int
     thread: int
@@ -115,7 +115,7 @@ class ScopeLane:
 
 @dataclass(frozen=True)
 class ScopeRan:
-    """What ran on a device, by name."""
+    """Device operations with one name."""
 
     sort: str
     name: str
@@ -125,12 +125,12 @@ class ScopeRan:
 
 @dataclass(frozen=True)
 class ScopeDevice:
-    """A device, as a process had it traced: the position of that, and its number there.
+    """Device as traced by one process: the position of the process, and the number of the device.
 
     Attributes:
-        looked: nanoseconds in which anybody looked.
-        busy: of these, in which something ran.
-        ran: the longest first; on several streams at once it takes more than `busy`.
+        looked: traced nanoseconds.
+        busy: nanoseconds of these in which an operation ran.
+        ran: the longest operations first; overlapping streams can exceed `busy`.
     """
 
     process: int
@@ -143,7 +143,7 @@ class ScopeDevice:
 
 @dataclass(frozen=True)
 class ScopeKey:
-    """What a colour says, and the hatch that doubles it, as plotly calls it: a library, or a sort of what devices run."""
+    """Legend entry: the colour and the Plotly hatch pattern of a library or of a kind of device operation."""
 
     name: str
     colour: str
@@ -169,17 +169,17 @@ SORT_KEYS: Final = tuple(
 
 @dataclass(frozen=True, eq=False)
 class ScopeView(View):
-    """Where the time of a recording went.
+    """Time breakdown of a recording.
 
     Attributes:
         total: nanoseconds of all threads.
-        end: nanoseconds from its beginning to its end.
-        times: sum up to the total, the most first.
-        lanes: in the recording's order.
-        devices: those that were traced.
-        sorts: of what they run, and where nobody looked.
-        overview: all of it.
-        remark: what else there is to say of it.
+        end: nanoseconds from the start to the end.
+        times: their sum is `total`, the largest first.
+        lanes: the threads in the order of the recording.
+        devices: the traced devices.
+        sorts: the kinds of device operations, and untraced time.
+        overview: the timeline of the whole recording.
+        remark: limits of the recording, such as untraced devices.
     """
 
     view = "scope"
@@ -199,7 +199,7 @@ class ScopeView(View):
 
     @classmethod
     def from_recording(cls, recording: Recording) -> ScopeView:
-        """The view of a recording."""
+        """Return the view of a recording."""
         return with_stretches(recording)[0]
 
     def __str__(self) -> str:
@@ -217,10 +217,10 @@ class ScopeView(View):
 
 
 def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
-    """The view of a recording, and any stretch of its lanes, of whose tracks the kinds are the view's positions.
+    """Return the view of a recording, and the source of time windows of its tracks.
 
     Raises:
-        CallError: it is no recording.
+        CallError: the argument is not a recording.
     """
     expect_type(recording, Recording, "a recording", "trl.scope.read(folder) gives one.")
     sums: dict[tuple[int, str, str, str, str], int] = {}
@@ -265,10 +265,10 @@ def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
 
 
 class _Kinds:
-    """What is told apart: "" first, then what took most; all else is one, the last.
+    """Names shown separately: "" first, then those with the most time; the last entry groups the rest.
 
     Args:
-        sums: the nanoseconds of each.
+        sums: nanoseconds by name.
     """
 
     def __init__(self, sums: dict[str, int], most: int) -> None:
@@ -276,7 +276,7 @@ class _Kinds:
 
     @cached_property
     def named_kinds(self) -> list[str]:
-        """All but "" and what is told as one."""
+        """The names shown separately, without ""."""
         ranked = sorted(self.sums.items(), key=lambda pair: (-pair[1], pair[0]))
         return [name for name, _ in ranked if name][: self._most]
 
@@ -286,7 +286,7 @@ class _Kinds:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By place, what it is called."""
+        """The names by position."""
         others = len(self.sums.keys() - self._indices.keys())
         return ("", *self.named_kinds, *((f"{others:,} others",) if others else ()))
 
@@ -295,7 +295,7 @@ class _Kinds:
 
 
 def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]:
-    """With the times of each, in the order of the tree; those that only lanes know of come last."""
+    """Yield the processes with their times in tree order; processes known only from tracks come last."""
     origin = min((int(one.edges["ts"][0]) for one in recording.lanes), default=0)
     threads = Counter(lane.process for lane in recording.lanes)
 
@@ -316,7 +316,7 @@ def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]
 
 
 def _counts(recording: Recording, stack: Stack) -> Counter[str]:
-    """How often each name was entered, also in disabled blocks."""
+    """Return the number of entries of each name, including those in disabled blocks."""
     found: Counter[str] = Counter()
     for lane in recording.lanes:
         for name, count in count_entries(lane, stack).items():
@@ -377,7 +377,7 @@ def _devices(
 
 
 def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]) -> str:
-    """What is not seen, or not sure."""
+    """Return remarks about missing or uncertain data."""
     said = list[str]()
     if all(used == "untraced" for *_, used in sums):
         said.append("no device was traced: its time is absent, not zero")
@@ -394,5 +394,5 @@ def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]
         if name.startswith(INTERLEAVED)
     ]
     if out:
-        said.append(f"left out of order, and so not drawn as one stretch: {', '.join(out)}")
+        said.append(f"closed out of order, and therefore drawn in several parts: {', '.join(out)}")
     return "; ".join(said)

@@ -1,7 +1,7 @@
-"""Lanes and devices of a recording over a stretch of time, as many columns wide as there are pixels.
+"""Tracks and devices of a recording in a time window, downsampled to the width of the page.
 
-Running sums are kept at every 64th edge of a lane; what lies between is added up where a column begins. So a
-stretch of any length costs the same, whatever the lane has of edges.
+Each track has prefix sums at every 16th event. A column's value is the difference of two prefix sums, plus
+the events between them, so the cost is independent of the length of the window.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from timerl_nb.show.view_model import View, amounts, ints
 
 TrackName = Literal["phase", "operation", "library"]
 TRACKS: Final[tuple[TrackName, ...]] = ("phase", "operation", "library")
-FEW: Final = 2_000  # edges of a lane in a stretch, of which each is told
+FEW: Final = 2_000  # number of events in a window up to which each is drawn
 MOST_LANES: Final = 12
 MOST_DEVICES: Final = 8
-WIDEST: Final = 4_096  # columns
-_BLOCK: Final = 16  # edges between running sums
+WIDEST: Final = 4_096  # maximal number of columns
+_BLOCK: Final = 16  # events per prefix sum
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """What was on top of a track, one thing after the other; nothing where there are too many of them.
+    """Topmost entries of a track in order; empty if there are too many.
 
     Attributes:
-        name: of each, among the stretch's names; 0 where there was nothing.
+        name: for each, an index into the window's names; 0 for no entry.
     """
 
     begin: Array
@@ -47,11 +47,11 @@ class Spans:
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """One track of a lane.
+    """One track of a thread.
 
     Attributes:
-        shares: kind by kind of the track, column by column, how much of the column it has: 255 is all.
-        spans: each thing that was there.
+        shares: by kind and column, the kind's fraction of the column, from 0 to 255.
+        spans: the single entries.
     """
 
     kind: TrackName
@@ -61,7 +61,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class StretchLane:
-    """A lane in a stretch: its position among the recording's, and its tracks."""
+    """Thread in a time window: its position in the recording, and its tracks."""
 
     lane: int
     tracks: tuple[Track, ...]
@@ -69,13 +69,13 @@ class StretchLane:
 
 @dataclass(frozen=True, eq=False)
 class StretchDevice:
-    """A device in a stretch: its position among the recording's, and what ran there.
+    """Device in a time window: its position in the recording, and its activity.
 
     Attributes:
-        shares: as of a track, of `SORTS`.
-        spans: what ran, on all of its streams; nothing where it is too much.
-        operations: of each of these the operation, among the track's kinds, that launched it; -1 where that is not
-            known.
+        shares: by kind of `SORTS` and column, as in a track.
+        spans: the operations of all streams; empty if there are too many.
+        operations: for each of these, the annotated operation that launched it, by kind of the track; -1 if
+            unknown.
     """
 
     device: int
@@ -86,11 +86,11 @@ class StretchDevice:
 
 @dataclass(frozen=True, eq=False)
 class StretchView(View):
-    """Lanes from one moment to another, in nanoseconds since the recording began.
+    """Tracks in a time window, in nanoseconds since the start of the recording.
 
     Attributes:
-        width: columns.
-        names: of spans; the first is nothing.
+        width: the number of columns.
+        names: the names of spans; the first is "".
     """
 
     view = "stretch"
@@ -107,12 +107,12 @@ class StretchView(View):
 
 
 class LaneSums:
-    """The running sums of one lane.
+    """Prefix sums of one thread's tracks.
 
     Args:
-        kinds: of phases and operations, by the number of a name which of the track's kinds it is.
-        sizes: how many kinds each track has.
-        origin: the moment that counts as 0.
+        kinds: for phases and operations, the kind of each name by its number.
+        sizes: the number of kinds of each track.
+        origin: the time that counts as 0.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LaneSums:
         self._codes = [np.empty(count, np.uint8) for _ in TRACKS]
         blocks = -(-count // _BLOCK)
         self._sums = [np.zeros((blocks + 1, size)) for size in sizes]
-        # ahead of each block, the last edge that said something of a track
+        # for each block, the last event of the track before it
         self._before = [np.full(blocks + 1, -1, np.int64) for _ in TRACKS]
         at = 0
         for piece in pieces(lane):
@@ -153,14 +153,14 @@ class LaneSums:
             np.cumsum(sums, axis=0, out=sums)
 
     def kind_fractions(self, moments: Array) -> list[Array]:
-        """By track, how much of what lies between each two moments each of its kinds has."""
+        """Return, by track, the fraction of each kind between consecutive moments."""
         last = len(self.ts) - 2
         at = np.clip(np.searchsorted(self.ts[:-1], moments, side="right") - 1, 0, last)
         block = at // _BLOCK
         inside = np.minimum(block[:, None] * _BLOCK + np.arange(_BLOCK), last)
         until = np.minimum(self.ts[inside + 1], moments[:, None])
         spent = np.maximum(until - self.ts[inside], 0).astype(np.float64)
-        spent[:, 1:][inside[:, 1:] == inside[:, :-1]] = 0  # behind the last edge, told once
+        spent[:, 1:][inside[:, 1:] == inside[:, :-1]] = 0  # the last event counts once
         wide = np.maximum(np.diff(moments), 1)[:, None]
         found: list[Array] = []
         for code, sums in zip(self._codes, self._sums, strict=True):
@@ -173,18 +173,18 @@ class LaneSums:
         return found
 
     def operations(self, moments: Array) -> Array:
-        """The operation, among the track's kinds, at each of some moments."""
+        """Return the operation's kind at each of some moments."""
         at = np.searchsorted(self.ts[:-1], moments, side="right") - 1
         return self._codes[TRACKS.index("operation")][np.maximum(at, 0)]
 
     def edges_between(self, begin: float, end: float) -> slice:
-        """The edges whose stretches meet one from a moment to another."""
-        ends = np.array([begin, end]).astype(np.int64)  # others would have all of `ts` converted
+        """Return the range of events that overlap a time window."""
+        ends = np.array([begin, end]).astype(np.int64)  # other types would convert all of `ts`
         first, last = np.searchsorted(self.ts[:-1], ends, side="right")
         return slice(max(int(first) - 1, 0), int(last))
 
     def spans(self, track: int, part: slice) -> tuple[Array, Array, Array]:
-        """When each thing began and ended, and by which edge's `top` it is known; -1 for nothing."""
+        """Return the start and end of each entry, and the `top` of its event; 0 for no entry."""
         edges, start = self._lane.edges, part.start // _BLOCK * _BLOCK
         inside = start + np.flatnonzero(
             _is_track_edge(edges["kind"][start : part.stop], TRACKS[track])
@@ -198,13 +198,13 @@ class LaneSums:
 
 
 class Stretches:
-    """Any stretch of a recording's lanes, and of its devices.
+    """Source of time windows of a recording's tracks and devices.
 
     Args:
-        phases, operations: what is told apart, each once; all else is `others`, the last of a track's kinds.
+        phases, operations: the names shown separately; all others share the last kind of a track.
 
     Attributes:
-        devices: each process's, where they were traced, in the order of process and number.
+        devices: the traced devices, by process and number.
     """
 
     def __init__(self, lanes: Lanes, phases: Sequence[str], operations: Sequence[str]) -> None:
@@ -237,19 +237,22 @@ class Stretches:
         process: int | None = None,
         most: int = MOST_LANES,
     ) -> StretchView:
-        """A stretch of the lanes with the most edges, and of the devices that ran most.
+        """Return a time window of the tracks with the most events, and of the busiest devices.
 
         Args:
-            process: whose lanes and devices alone are shown, by its id.
+            begin, end: the window in nanoseconds; by default the whole recording.
+            width: the number of columns.
+            process: show only the tracks and devices of this process id.
+            most: the maximal number of tracks.
 
         Raises:
-            OptionError: it is none, or wider than any page.
+            OptionError: the window is empty or too wide.
         """
         end = float(max(self.end, 1)) if end is None else end
         if not (0 <= begin < end and end - begin >= 1 and 1 <= width <= WIDEST):
             raise OptionError(
-                f"from {begin:,.0f} to {end:,.0f} ns in {width} columns is no stretch.",
-                hint=f"begin with 0 or later, end at least 1 ns after it, in 1 to {WIDEST} columns.",
+                f"the window from {begin:,.0f} to {end:,.0f} ns in {width} columns is invalid.",
+                hint=f"choose begin >= 0, end >= begin + 1 ns, and 1 to {WIDEST} columns.",
             )
         chosen = [k for k in self._busiest if process is None or self._lanes[k].process == process]
         moments = np.rint(np.linspace(begin, end, width + 1)).astype(np.int64)
@@ -302,7 +305,7 @@ class Stretches:
 
 
 def _is_track_edge(kind: Array, track: TrackName) -> Array:
-    """Which edges, by their kind, say something of a track."""
+    """Return a mask of the events that belong to a track."""
     enter, leave = KINDS["call" if track == "library" else track]
     return (kind == enter) | (kind == leave)
 
@@ -311,7 +314,9 @@ _NO_SPANS: Final = Spans(amounts([]), amounts([]), ints([]))
 
 
 def _kinds(names: Sequence[str], known: Sequence[str]) -> Array:
-    """By the number of a name: 0 for nothing, 1 on for what is known, and the last for all else."""
+    """Map the number of each name to its kind: 0 for no name, 1 and above for known names, the last one for
+    others.
+    """
     found = np.full(len(names), len(known) + 1, np.uint8)
     found[0] = 0
     places = {name: k for k, name in enumerate(known, 1)}

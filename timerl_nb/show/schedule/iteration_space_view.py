@@ -1,4 +1,4 @@
-"""The iteration space of a turn: what runs when, and where in one dimension."""
+"""View-model of the iteration space: executed points over time and one dimension."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from timerl_nb.show.schedule.loop_view import lines_at
 from timerl_nb.show.schedule.points_of_one_iteration import EXACT, Turn
 from timerl_nb.show.view_model import View, ints
 
-MARKS: Final = 12_000  # of a turn of more instants than views have one by one
+MARKS: Final = 12_000  # maximal number of marks for a turn with many instants
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """The points of one statement in a turn; of many, some that are evenly spread.
+    """Points of one statement in a turn; an evenly spaced subset if there are many.
 
     Attributes:
         op_ids: the kernel and the operations inside it.
-        role: the outermost region, such as "acting"; "" where it is in none.
-        colour, shape: of its marks, here and wherever it is drawn.
-        points: how many there are.
-        each: whether it runs at points of the dimension that goes up, or at blocks of them; else it
-            is a bar over all.
-        times: int32 (n,), its instants.
-        low: int32 (n,), the first point of the dimension that goes up, and
-        tall: how many it stands for.
+        role: the outermost region, such as "acting"; "" without a region.
+        colour, shape: the style of its marks in all views.
+        points: the number of points.
+        each: whether it runs per point (or block) of the vertical dimension; otherwise it is drawn as a bar
+            over the dimension.
+        times: int32 (n,), the instants.
+        low: int32 (n,), the first point of the vertical dimension.
+        tall: the number of points covered.
         coordinates: int32 (n,) by dimension.
     """
 
@@ -55,8 +55,7 @@ class Statement:
 
 @dataclass(frozen=True, eq=False)
 class AtInstants:
-    """At the instants that are marked, int32 (n,): the instant, which of the statements runs, and in
-    which line of the nest."""
+    """For each marked instant, int32 (n,): the instant, the statement, and its line in the loop nest."""
 
     at: Array
     statement: Array
@@ -65,7 +64,15 @@ class AtInstants:
 
 @dataclass(frozen=True, eq=False)
 class IterationSpaceView(View):
-    """Time across, one dimension up, one mark per executed point of a turn."""
+    """Executed points of a turn: time on the x axis, one dimension on the y axis.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view = trl.show.IterationSpaceView.from_program(program)
+        >>> len(view.statements)
+        1
+    """
 
     view = "space"
 
@@ -80,15 +87,16 @@ class IterationSpaceView(View):
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> IterationSpaceView:
-        """The space of a turn; the arguments are those of `Turn.from_program`."""
+        """Return the iteration space of a turn; the arguments are those of `Turn.from_program`."""
         return cls.of_turn(Turn.from_program(program, dim, fixed))
 
     @classmethod
     def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> IterationSpaceView:
-        """The space of a turn.
+        """Return the iteration space of a turn.
 
         Args:
-            colours: numbers by statement's name; the program's own by default.
+            turn: the turn.
+            colours: numbers by statement name; by default those of the program.
         """
         colours = colours or of_statements(turn.schedule)
         most = len(turn) if len(turn) <= EXACT else max(MARKS // len(turn.points), 16)
@@ -110,7 +118,7 @@ class IterationSpaceView(View):
         return cls(turn, statements, AtInstants(ints(at), ints(turn.statement[at]), lines[at]))
 
     def point_at(self, instant: int) -> tuple[Statement, dict[str, int]]:
-        """The statement that runs at an instant, and its point."""
+        """Return the statement that runs at an instant, and its point."""
         statement = self.statements[int(self.turn.statement[instant])]
         (k,) = np.flatnonzero(statement.times == instant)
         return statement, {d: int(at[k]) for d, at in statement.coordinates.items()}
@@ -141,17 +149,18 @@ def statement_of(
     number: int,
     most: int,
 ) -> Statement:
-    """How the points of a statement are marked, at most so many of them.
+    """Return the marks of a statement, at most `most`.
 
     Args:
-        dim, size: the dimension that goes up, and how many points it has.
-        ids: of the operations that it stands for.
-        number: of its colour.
+        dim, size: the vertical dimension and its number of points.
+        one: the statement's points.
+        ids: the operations of the statement.
+        number: the number of its colour.
     """
     keep = np.linspace(0, len(one) - 1, min(len(one), most)).astype(int)
     coordinates = {d: ints(at[keep]) for d, at in one.coordinates.items()}
     role = one.region[0] if one.region else ""
-    # blocks of a dimension have its bound
+    # blocks of a dimension have the same bound
     alike = [d for d in coordinates if dim is not None and dims[d].bound == dims[dim].bound]
     up = dim if dim in alike else next(iter(alike), None)
     tall = dims[up].step if up else size
@@ -172,12 +181,12 @@ def statement_of(
     )
 
 
-# Acting is round and learning pointed; what belongs to neither has corners.
+# Acting is round, learning has points, other statements have corners.
 _ROUND, _POINTED = ("circle",), ("triangle", "diamond")
 _OTHERS = ("square", "cross", "diamond")
 
 
 def shape(role: str, number: int) -> Any:
-    """The shape of a statement's marks."""
+    """Return the shape of a statement's marks."""
     shapes = {"acting": _ROUND, "learning": _POINTED}.get(role, _OTHERS)
     return shapes[number % len(shapes)]

@@ -1,4 +1,4 @@
-"""The loop nest as lines that can be coloured, folded, marked, and followed through a turn."""
+"""View-model of the loop nest: lines with syntax tokens, operations and instants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.view_model import Key, View, ints
 
-Token = tuple[int, int, str]  # start, end, sort
+Token = tuple[int, int, str]  # start, end, kind
 
 KEYWORDS: Final = ("for", "in", "range", "if", "else", "while", "once", "free", "offload", "fetch")
 _TOKEN = re.compile(
@@ -27,8 +27,9 @@ _TOKEN = re.compile(
 
 
 def tokens(text: str, names: frozenset[str] = frozenset()) -> tuple[Token, ...]:
-    """The spans of a line by sort: `keyword`, `name` (of statements and tensors), `counter`,
-    `number`, `sign`."""
+    """Return the tokens of a line by kind: `keyword`, `name` (of statements and tensors), `counter`, `number`,
+    `sign`.
+    """
     found: list[Token] = []
     for match in _TOKEN.finditer(text):
         sort = str(match.lastgroup)
@@ -46,8 +47,8 @@ class Line:
 
     Attributes:
         sort: `loop`, `if`, `else`, `execute`, `free`, `offload` or `fetch`.
-        op_ids: the operations that it runs, or whose values it frees or moves.
-        parent: the number of the loop or condition that it stands in; -1 outside.
+        op_ids: the operations that it executes, frees or moves.
+        parent: the number of the enclosing loop or condition; -1 for none.
         inside: the statements that run in it.
     """
 
@@ -67,9 +68,13 @@ class Line:
 
 @dataclass(frozen=True)
 class LoopView(View):
-    """The lines of a program's loop nest.
+    """Lines of a program's loop nest, without indentation.
 
-    The text of a line is without its indentation.
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> print(trl.show.LoopView.from_program(program))
+        y()
     """
 
     view = "loop"
@@ -91,7 +96,7 @@ class LoopView(View):
 
     @classmethod
     def of_nest(cls, ast: Ast) -> LoopView:
-        """The lines of a nest alone: nothing is said of operations and tensors."""
+        """Return the lines of a nest without operations and tensors."""
         return cls(
             tuple(
                 Line(number, depth, text, _sort(node, text), (), -1)
@@ -145,7 +150,7 @@ def _line(
 
 
 def lines_at(turn: Turn) -> Array:
-    """For every instant of a turn, the number of the line that runs it; -1 where there is no nest."""
+    """Return, for every instant of a turn, the number of its line in the nest; -1 without a nest."""
     found = np.full(len(turn), -1, np.int64)
     places = list(_places(turn.ast)) if turn.ast is not None else []
     for one in turn.points:
@@ -163,7 +168,7 @@ def lines_at(turn: Turn) -> Array:
 
 @dataclass(frozen=True)
 class _StatementLine:
-    """A line that runs a statement, the loops around it, and the conditions on the way."""
+    """Line that executes a statement, with the enclosing loops and conditions."""
 
     line: int
     node: Execute
@@ -171,7 +176,7 @@ class _StatementLine:
     conds: tuple[tuple[Cond, bool], ...]
 
     def runs(self, point: Sequence[Array], count: int) -> Array:
-        """At which of the points the line runs them, as far as its counters follow from a point."""
+        """Return a mask of the points that the line executes, as far as the loop counters follow from a point."""
         counters: dict[str, Any] = {}
         for entry, at in zip(self.node.point, point, strict=True):
             if len(entry.terms) == 1:
@@ -212,7 +217,7 @@ def _places(ast: Ast) -> Iterator[_StatementLine]:
         elif isinstance(node, If):
             yield from visit(node.then, loops, (*conds, (node.cond, True)))
             if node.other is not None:
-                number += 1  # the line that says else
+                number += 1  # the `else` line
                 yield from visit(node.other, loops, (*conds, (node.cond, False)))
         elif not isinstance(node, Execute | Transfer):
             for part in node.parts:

@@ -1,7 +1,7 @@
-"""One turn of the outer loops: the executed points that pictures of time count in.
+"""One turn (iteration of the outer loops) of a program: the executed points that time-based views draw.
 
-A picture of a whole run shows nothing: one turn is drawn, under the program's own bounds. The
-iteration space, the memory and the loop nest count in its instants.
+A picture of a whole run would show no detail, so the iteration space, the memory and the loop nest show one
+turn under the program's own bounds. Time in these views is counted in instants of the turn.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from timerl_nb.driver.compiling.machine_dependent_options import device_limit
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.show.view_model import HIDDEN, ints, shown
 
-EXACT: Final = 4096  # instants that views have one by one
-COLUMNS: Final = 1024  # or else parts of a turn, as many as a screen has columns
-MOST: Final = 20_000_000  # executed points of a program whose turns are drawn
+EXACT: Final = 4096  # number of instants up to which views show each one
+COLUMNS: Final = 1024  # parts of a longer turn, about one per screen column
+MOST: Final = 20_000_000  # maximal number of executed points of a program for this view
 
 
 def main_dimension(schedule: Schedule) -> str | None:
-    """The innermost dimension that some statement varies over, or that some counts blocks of."""
+    """Return the innermost dimension of any statement, including dimensions that statements process in blocks."""
     dims = schedule.constraints.pdg.dims
     used = {dims[d].bound for op in schedule.statements.values() for d in op.domain}
     order = [d.name for d in dims if d.bound in used and d.step == 1]
@@ -40,7 +40,7 @@ def main_dimension(schedule: Schedule) -> str | None:
 
 
 def outer_dimensions(schedule: Schedule, dim: str | None) -> tuple[str, ...]:
-    """The other dimensions that most statements over one vary over: those of the loops around it."""
+    """Return the dimensions of the loops around a dimension: those shared by most statements over it."""
     dims = schedule.constraints.pdg.dims
     domains = [op.domain for op in schedule.statements.values() if dim in op.domain]
     return tuple(
@@ -50,16 +50,22 @@ def outer_dimensions(schedule: Schedule, dim: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The executed points of one turn of the loops around a dimension, in order.
+    """Executed points of one iteration of the loops around a dimension, in order.
 
-    An instant is the position of a point in this order. Statements that do not vary over all that is
-    held (what runs once, before) have none.
+    An instant is the position of a point in this order. Statements outside these loops, which run once, have
+    no instants.
 
     Attributes:
-        dim: the dimension that goes up; None where the program has none.
-        fixed: the values at which those of the loops around it are held.
-        points: the statements' points, those without left out.
-        problem: why it cannot be drawn; empty where it can.
+        dim: the vertical dimension; None if the program has none.
+        fixed: the fixed values of the outer dimensions.
+        points: the statements' points; statements without points are omitted.
+        problem: the reason if the turn cannot be drawn, else "".
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> len(trl.show.Turn.from_program(program))
+        1
     """
 
     schedule: Annotated[Schedule, HIDDEN]
@@ -78,15 +84,16 @@ class Turn:
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> Turn:
-        """A turn of a program.
+        """Return a turn of a program.
 
         Args:
-            dim: the dimension that goes up; the innermost by default.
-            fixed: values at which those of the loops around it (`outer_dimensions`) are held; by
-                default the turn in which the run's peak is, if that is not yet reached at 1.
+            program: the program.
+            dim: the vertical dimension; by default the innermost one.
+            fixed: values of the outer dimensions (`outer_dimensions`). By default 1, or the iteration with
+                the run's peak if the peak comes later.
 
         Raises:
-            DomainError: there is no such dimension, or no such point of it.
+            DomainError: a dimension is unknown, or a value is out of range.
         """
         schedule, plan, ast = a_program(program).schedule, program.memory, program.ast
         made = cls.from_schedule(schedule, plan, dim, fixed)
@@ -100,7 +107,7 @@ class Turn:
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
     ) -> Turn:
-        """A turn of a schedule, with a plan of its memory where there is one; see `of`."""
+        """Return a turn of a schedule, with a memory plan if given; see `from_program`."""
         dims = schedule.constraints.pdg.dims
         dims.check(*([] if dim is None else [dim]), *(fixed or ()))
         dim = dim or main_dimension(schedule)
@@ -113,7 +120,7 @@ class Turn:
         if count > MOST:
             return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
         points = _iteration_points(schedule, plan, held)
-        if not points and not fixed:  # nothing runs at 1
+        if not points and not fixed:  # no statement runs at 1
             held = dict.fromkeys(held, 0)
             points = _iteration_points(schedule, plan, held)
         return cls(schedule, dim, held, points, plan=plan)
@@ -127,7 +134,7 @@ class Turn:
 
     @shown
     def size(self) -> int:
-        """How many points the dimension that goes up has."""
+        """The number of points of the vertical dimension."""
         return self.dims[self.dim].count(self.schedule.bounds) if self.dim is not None else 1
 
     @property
@@ -136,22 +143,23 @@ class Turn:
 
     @cached_property
     def ranks(self) -> Array:
-        """For every instant, the place of its point in the order of all points."""
+        """For every instant, the position of its point in the order of all points of the run."""
         parts = [p.rank for p in self.points]
         return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     @cached_property
     def statement(self) -> Array:
-        """For every instant, which of `points` runs."""
+        """For every instant, the index of its statement in `points`."""
         found = np.full(len(self), -1, np.int32)
         for k, one in enumerate(self.points):
             found[one.time] = k
         return found
 
     def columns(self, amounts: Array) -> tuple[Array, Array]:
-        """The parts that views draw: their first instants, and in each the one of the greatest amount.
+        """Return the columns that views draw: their first instants, and the instant with the greatest amount in
+        each.
 
-        Each instant is a part of its own where there are not too many.
+        A turn with few instants has one column per instant.
         """
         count = len(self)
         if count <= EXACT:
@@ -162,12 +170,12 @@ class Turn:
 
     @shown
     def count(self) -> int:
-        """How many instants it has."""
+        """The number of instants."""
         return len(self)
 
 
 def _count(schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]) -> int:
-    """How many points are looked at to find those of a turn, at most."""
+    """Return an upper bound of the points to be enumerated for a turn."""
     if plan is not None and not isinstance(plan, FoldedPlan):
         return len(plan.clock)
     most, dims = most_points(schedule.tree, schedule.bounds), schedule.constraints.pdg.dims
@@ -180,7 +188,7 @@ def _count(schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int])
 def _iteration_points(
     schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]
 ) -> tuple[StatementPoints, ...]:
-    """The points of a turn."""
+    """Return the points of a turn by statement."""
     if isinstance(plan, FoldedPlan):
         points = schedule.in_order(held, plan.points.points_with_fixed)
     else:
@@ -192,7 +200,7 @@ def _iteration_points(
 
 
 def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) -> dict[str, int]:
-    """A turn that stands for a run: one with its peak."""
+    """Return the default turn: a typical iteration that includes the peak."""
     dims = schedule.constraints.pdg.dims
     held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
     if plan is None:
@@ -209,24 +217,24 @@ def _check_point(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -
     count = dims[name].count(bounds)
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < count:
         raise DomainError(
-            f"{name} = {value!r} is no point of {name}.", hint=f"0 <= {name} < {count}."
+            f"{name} = {value!r} is out of range.", hint=f"choose 0 <= {name} < {count}."
         )
     return int(value)
 
 
 def first_instants(turn: Turn, ranks: Array) -> Array:
-    """The first instants at or behind places in the order of all points; -1 before the turn.
+    """Return the first instants at or after positions in the order of all points; -1 before the turn.
 
-    What is behind the last instant has the number of instants.
+    Positions after the last instant map to the number of instants.
     """
     at = np.searchsorted(turn.ranks, ranks)
     return ints(np.where(ranks < turn.ranks[0], -1, at)) if len(turn) else ints(at)
 
 
 def last_instants(turn: Turn, ranks: Array) -> Array:
-    """The last instants at or before places in the order of all points; -1 before the turn.
+    """Return the last instants at or before positions in the order of all points; -1 before the turn.
 
-    What is behind the last instant has the number of instants.
+    Positions after the last instant map to the number of instants.
     """
     at = np.searchsorted(turn.ranks, ranks, side="right") - 1
     return ints(np.where(ranks > turn.ranks[-1], len(turn), at)) if len(turn) else ints(at)

@@ -1,1 +1,1 @@
-"""Stage views: pipeline, rewrite steps, operations and their lineage."""
+"""Views of compilation stages: pipeline, rewrite steps, operations and their lineage."""

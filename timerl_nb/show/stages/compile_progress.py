@@ -1,4 +1,4 @@
-"""A compilation that is under way: what it does next, and the views of what is there by then."""
+"""Progress of a running compilation: the next step, and views of the completed stages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from timerl_nb.show.graph.graph_view import GraphView, graph_view
 from timerl_nb.show.stages.pipeline_view import PipelineView
 from timerl_nb.show.stages.rewrite_steps import StepsView
 
-LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
+LAST: Final = ("fuse", "separate")  # the last pass is one of these
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a compilation has come.
+    """Progress of a compilation.
 
     Attributes:
-        stages: those that are there, by name, the latest last.
-        options, bounds: of the program to be.
+        stages: the completed stages by name, the latest last.
+        options, bounds: those of the program being compiled.
     """
 
     stages: Mapping[str, Stage]
@@ -34,12 +34,12 @@ class Progress:
 
     @property
     def stage(self) -> Stage:
-        """The stage that was made last."""
+        """The latest stage."""
         return list(self.stages.values())[-1]
 
     @property
     def is_planning(self) -> bool:
-        """Whether all passes have just run."""
+        """Whether the passes have just completed."""
         return self.stage.name in LAST
 
     @property
@@ -48,18 +48,18 @@ class Progress:
 
     @property
     def graph(self) -> GraphView | None:
-        """The graph that the last stage made; None where that is no pass."""
+        """The graph of the latest stage; None if the stage is not a pass."""
         graph = self.stage.artifact
         return graph_view(graph, bounds=self.bounds) if isinstance(graph, Pdg) else None
 
     @property
     def steps(self) -> StepsView:
-        """What the last stage did."""
+        """The steps of the latest stage."""
         return StepsView.from_stage(self.stage)
 
     @property
     def text(self) -> str:
-        """What is done next, and of how much."""
+        """The next step in words, with its size."""
         artifact: Any = self.stage.artifact
         match self.stage.name:
             case "fuse" | "separate":
@@ -70,13 +70,13 @@ class Progress:
             case "memory":
                 return "generating the loops …"
             case "ast":
-                return "preparing what runs …"
+                return "preparing the executable …"
             case _:
                 return "compiling …"
 
 
 def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
-    """What a search within a budget has tried last."""
+    """Describe the latest trial of a search within a budget."""
     of = "" if budget is None else f" within {format_bytes(budget)}"
     found = tried[-1].forecast
     if isinstance(found, str):
@@ -93,15 +93,15 @@ def following(
     options: Mapping[str, Any],
     show: Callable[[Progress], None],
 ) -> Callable[[Stage], None]:
-    """Return the observer of stages that shows the progress of `program.again`.
+    """Return a stage observer that shows the progress of `program.again`.
 
     Args:
-        program: what is compiled again,
-        bounds, options: with these changed. Stages behind the passes are its own as long as there
-            are no others.
+        program: the program that is compiled again.
+        bounds, options: the changes. Until a later stage completes, its previous version is shown.
+        show: a function called with the progress after each stage.
 
     Raises:
-        OptionError: there is no such option, or it does not take that value.
+        OptionError: an option is unknown or has an invalid value.
     """
     kept = {n: stage for n, stage in program.stages.items() if stage.previous is None}
     under, changed = {**program.bounds, **bounds}, program.options.with_(**options)

@@ -1,4 +1,4 @@
-"""All that is known of operations: the user's line, type, history, neighbours, time, and memory."""
+"""Details of operations: source line, type, history, neighbours, schedule and storage."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from timerl_nb.show.stages.operation_lineage import Lineage
 from timerl_nb.show.stages.rewrite_steps import step_text
 from timerl_nb.show.view_model import HIDDEN, View, shown
 
-AROUND = 3  # lines of the source before and behind the marked one
-FEW = 12  # steps of one stage that a history shows
+AROUND = 3  # source lines shown before and after the marked one
+FEW = 12  # steps shown per stage of a history
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """An edge of the graph: who is at its other end, φ where it is not the reader's point, and ψ."""
+    """Edge of the graph: the operation at the other end, the index expression φ unless it is the reader's point,
+    and the condition ψ.
+    """
 
     op_id: int
     name: str
@@ -39,7 +41,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What became of an operation at one stage: its relatives there, and the rewrites they were in."""
+    """History of an operation at one stage: its relatives there, and the rewrites they took part in."""
 
     stage: str
     op_ids: tuple[int, ...]
@@ -51,7 +53,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Numbered:
-    """One of a pass's steps, by its number."""
+    """Step of a pass, with its number."""
 
     number: int
     text: str
@@ -59,7 +61,7 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Made:
-    """An output: the bytes of one point, and of all points."""
+    """Output of an operation, with the bytes of one point and the number of points."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -76,7 +78,7 @@ class Made:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's file."""
+    """Line of the user's file."""
 
     number: int
     text: str
@@ -85,7 +87,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Source:
-    """The user's lines; none where the file cannot be read."""
+    """Lines of the user's file around a place; empty if the file cannot be read."""
 
     place: str
     line: int
@@ -94,7 +96,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """When a statement runs, and in which lines of the loop nest."""
+    """Schedule of a statement: its time, and its lines in the loop nest."""
 
     statement: str
     op_id: int
@@ -104,7 +106,7 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where values are kept, for how long, and why so."""
+    """Storage of a value: kind, size, lifetime and last readers."""
 
     tensor: Tensor
     name: str
@@ -120,7 +122,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Inspected:
-    """All that is known of one operation, at one stage; or of the `tensor` that was meant alone."""
+    """Details of one operation at one stage, or only of the given `tensor` of it."""
 
     op_id: int
     op_ids: tuple[int, ...]
@@ -145,9 +147,14 @@ class Inspected:
 
 @dataclass(frozen=True)
 class InspectorView(View):
-    """What there is to know of some operations.
+    """Details of some operations, each from the requested stage or from the last stage that contains it.
 
-    Each is taken from the stage that is asked for, or from the last stage that has it.
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view = trl.show.InspectorView.from_program(program, [1])
+        >>> view.ops[0].op_id
+        1
     """
 
     view = "inspector"
@@ -167,16 +174,18 @@ class InspectorView(View):
         lineage: Lineage | None = None,
         tensors: Iterable[Tensor] = (),
     ) -> InspectorView:
-        """What is known of operations of any stages.
+        """Return the details of operations.
 
         Args:
-            stage: the stage to see them in, where they are there.
-            lineage: the program's, if it has been made.
-            tensors: outputs of statements, of which there is a store: of the operations behind them
-                only what concerns these is told.
+            program: the program.
+            op_ids: ids of operations of any stages.
+            stage: the preferred stage.
+            lineage: the program's lineage, if it already exists.
+            tensors: stored outputs of statements; for their operations the view contains only details of
+                these tensors.
 
         Raises:
-            OptionError: there is no such operation in any stage, or no such stage.
+            OptionError: an operation or the stage is unknown.
         """
         lineage = lineage or Lineage.from_program(program)
         known = {op_id for one in lineage.generations for op_id in one.ops}
@@ -184,12 +193,12 @@ class InspectorView(View):
         for op_id in ids:
             if op_id not in known:
                 raise OptionError(
-                    f"there is no operation %{op_id} in any stage.",
-                    hint='program.pdg.find("name") finds them by name, with their ids.',
+                    f"no stage contains the operation %{op_id}.",
+                    hint='find ids by name: program.pdg.find("name").',
                 )
         if stage is not None and stage not in program.stages:
             names = list(program.stages)
-            raise OptionError(f"there is no stage {stage!r}.", hint=one_of(stage, names))
+            raise OptionError(f"the stage {stage!r} is unknown.", hint=one_of(stage, names))
         stored = (tensor for tensor in tensors if tensor in program.memory.stores)
         return cls(program, ids, stage, lineage, tuple(stored))
 
@@ -198,7 +207,7 @@ class InspectorView(View):
         return tuple(map(self._op, self.op_ids))
 
     def history(self, op_id: int) -> tuple[Chapter, ...]:
-        """An operation through all stages, from those that it was made of to those that it is in."""
+        """Return the history of an operation through all stages, from its ancestors to its descendants."""
         assert self.lineage is not None
         relatives = self.lineage.relatives([op_id])
         found: list[Chapter] = []
@@ -230,7 +239,7 @@ class InspectorView(View):
 
     @cached_property
     def _graphs(self) -> dict[str, tuple[Pdg, Mapping[int, Op]]]:
-        """The graphs of all stages that have one of their own, and their operations."""
+        """The graphs of all stages with a separate graph, and their operations."""
         assert self.lineage is not None
         found: dict[str, tuple[Pdg, Mapping[int, Op]]] = {}
         for one in self.lineage.generations:
@@ -241,7 +250,7 @@ class InspectorView(View):
         return found
 
     def _stage_of(self, op_id: int) -> str:
-        """The stage in which an operation is shown."""
+        """Return the stage in which an operation is shown."""
         last = {"source": "pdg", "schedule": list(self._graphs)[-2]}
         wanted = last.get(self.stage or "", self.stage or "")
         if wanted in self._graphs and op_id in self._graphs[wanted][1]:
@@ -250,7 +259,7 @@ class InspectorView(View):
 
     @cached_property
     def _runs(self) -> dict[int, tuple[Op, ...]]:
-        """For every operation inside statements, the statements that run it."""
+        """For every operation inside statements, the statements that execute it."""
         found: dict[int, tuple[Op, ...]] = {}
         for op in self.program.memory.statements.ops.values():
             for op_id in op.op_ids:
@@ -269,7 +278,7 @@ class InspectorView(View):
 
     @cached_property
     def _lines(self) -> dict[int, list[int]]:
-        """The lines of the loop nest that run each statement."""
+        """For each statement, the lines of the loop nest that execute it."""
         found: dict[int, list[int]] = {}
         for k, (_, _, node) in enumerate(self.program.ast.lines()):
             if isinstance(node, Execute):
@@ -307,7 +316,7 @@ class InspectorView(View):
         )
 
     def _represented_tensors(self, op_id: int) -> list[Tensor]:
-        """The tensors that an operation stands for, where it does not stand for itself."""
+        """Return the requested tensors that an operation computes."""
         plan = self.program.memory
         return [tensor for tensor in self.tensors if plan.computing_operation(*tensor).id == op_id]
 
@@ -361,10 +370,10 @@ class InspectorView(View):
                 store.why,
             )
 
-    # --- how it shows itself ---------------------------------------------------------------------
+    # --- display ------------------------------------------------------------------------------
 
     def text(self, op_id: int) -> str:
-        """What is known of one of the operations."""
+        """Return the details of one operation as text."""
         return "\n".join(_text(self.ops[self.op_ids.index(op_id)]))
 
     def __str__(self) -> str:
@@ -372,7 +381,7 @@ class InspectorView(View):
 
 
 def source_lines(origin: Origin, around: int = AROUND) -> Source:
-    """The user's line with those around it; none where the source cannot be read."""
+    """Return the user's line with surrounding lines; empty if the source cannot be read."""
     lines = linecache.getlines(origin.file)
     first, last = max(1, origin.line - around), min(len(lines), origin.line + around)
     shown = range(first, last + 1) if lines and origin.line else range(0)
@@ -387,7 +396,7 @@ def _lines(
 
 
 def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
-    """The statements that read values of a lifetime for the last time."""
+    """Return the statements that read the values of a lifetime last."""
     names, ops = program.schedule.names, program.memory.statements.ops
     life = program.memory.lifetimes[lifetime]
     last = (names[ops[edge.sink].id] for edge in (*life.frees, *life.taken))
@@ -395,7 +404,7 @@ def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
 
 
 def source_of(body: Sequence[Op]) -> Source:
-    """The user's lines that a kernel runs: of the file that most of its operations are from."""
+    """Return the user's lines of a kernel, from the file with most of its operations."""
     file, _ = Counter(op.origin.file for op in body).most_common(1)[0]
     places = {op.origin.line: op.origin for op in body if op.origin.file == file and op.origin.line}
     lines = linecache.getlines(file)
@@ -405,14 +414,14 @@ def source_of(body: Sequence[Op]) -> Source:
 
 
 def _kernel(pdg: Pdg, op_id: int) -> Op | None:
-    """The kernel inside which an operation is, if it is in one."""
+    """Return the kernel that contains an operation, or None."""
     if op_id in pdg.ops:
         return None
     return next(op for op in pdg if op_id in {inner.id for inner in op.body})
 
 
 def reads(pdg: Pdg, op: Op, kernel: Op | None) -> Iterator[Neighbour]:
-    """What an operation reads; of one inside a kernel, through the kernel's operands."""
+    """Yield the reads of an operation; inside a kernel, through the kernel's operands."""
     local = {inner.id: inner for inner in kernel.body} if kernel is not None else {}
     for slot, read in enumerate(op.inputs):
         outside = kernel.inputs[read.out] if kernel and read.source == OPERAND else None
@@ -426,10 +435,10 @@ def reads(pdg: Pdg, op: Op, kernel: Op | None) -> Iterator[Neighbour]:
 
 
 def readers(pdg: Pdg, op: Op, kernel: Op | None, of: Collection[int] = ()) -> Iterator[Neighbour]:
-    """Who reads an operation; of one inside a kernel, also who reads the kernel's output of it.
+    """Yield the readers of an operation; inside a kernel, also the readers of the kernel's output.
 
     Args:
-        of: those of its outputs that are meant, if not all.
+        of: the relevant outputs; empty for all.
     """
     outs: set[int] | None = None
     if kernel is not None:
@@ -475,9 +484,9 @@ def _text(op: Inspected) -> Iterator[str]:
         yield f"  {chapter.stage}: {ids}"
         yield from (f"    {step.text}" for step in chapter.steps)
         if chapter.reason:
-            yield f"    left alone: {chapter.reason}"
+            yield f"    refused: {chapter.reason}"
     if op.schedule:
         yield f"  runs as {op.schedule.statement} at ({', '.join(op.schedule.time)})"
     for store in op.stores:
-        last = ", ".join(store.last_readers) or "nobody: it stays"
+        last = ", ".join(store.last_readers) or "none: kept to the end"
         yield f"  {store.name}: {store.kind}, {store.bytes:,} bytes, last read by {last}"

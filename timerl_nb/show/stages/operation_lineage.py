@@ -1,4 +1,4 @@
-"""Where operations came from: the ids of every stage, and which of the stage before each one was."""
+"""Lineage of operations: relates the ids of each stage to those of the previous stage."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import HIDDEN, Key, View, shown
 
-# Their graph has outputs of its own for blocks.
+# stages after memory planning; their graph has additional outputs for blocks
 _OF_THE_PLAN = ("memory", "ast", "tile", "executable")
 
 
 def operations(pdg: Pdg) -> dict[int, Op]:
-    """All operations by id, those inside kernels among them."""
+    """Return all operations by id, including those inside kernels."""
     found = dict(pdg.ops)
     for op in pdg:
         for inner in op.body:
@@ -29,10 +29,9 @@ def operations(pdg: Pdg) -> dict[int, Op]:
 
 @dataclass(frozen=True)
 class Generation:
-    """One stage of a lineage: the operations that it has, and what each was in the stage before.
+    """One stage of a lineage: its operations, and their origins in the previous stage.
 
-    `parents` names those that were something else before: an id that is not in it, but in the stage
-    before, was itself; one that is in neither is new.
+    An id missing from `parents` is unchanged if the previous stage has it, and new otherwise.
     """
 
     stage: str
@@ -42,12 +41,12 @@ class Generation:
 
 @dataclass(frozen=True)
 class StageIds:
-    """The operations of a stage, those inside kernels among them.
+    """Operations of a stage, including those inside kernels.
 
     Attributes:
-        ids: None where they are those of the stage before.
-        came: by id, the ids of the stage before that it came from, where it is not just itself.
-        kernels: by id, the ids inside each kernel; empty where `ids` is None.
+        ids: None if they equal those of the previous stage.
+        came: by id, its origins in the previous stage, unless it is unchanged.
+        kernels: by id, the ids inside each kernel; empty if `ids` is None.
     """
 
     name: str
@@ -58,7 +57,15 @@ class StageIds:
 
 @dataclass(frozen=True)
 class Lineage(View):
-    """The operations of all stages and their descent."""
+    """Operations of all stages and their descent.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> lineage = trl.show.Lineage.from_program(program)
+        >>> 1 in lineage.relatives([1])["pdg"]
+        True
+    """
 
     view = "lineage"
 
@@ -66,7 +73,7 @@ class Lineage(View):
 
     @classmethod
     def from_program(cls, program: Program) -> Lineage:
-        """The lineage of a program's operations through its stages, `source` left out."""
+        """Return the lineage of a program's operations through all stages except `source`."""
         found: list[Generation] = []
         known: Mapping[int, Op] = {}
         for stage in a_program(program).stages.values():
@@ -82,7 +89,7 @@ class Lineage(View):
 
     @cached_property
     def _children(self) -> tuple[Mapping[int, frozenset[int]], ...]:
-        """For every generation but the last, the ids of the next that came from each of its ids."""
+        """For every stage but the last, the descendants of each id in the next stage."""
         made: list[Mapping[int, frozenset[int]]] = []
         for k in range(1, len(self.generations)):
             found: dict[int, set[int]] = {}
@@ -93,17 +100,17 @@ class Lineage(View):
         return tuple(made)
 
     def predecessors(self, k: int, op_id: int) -> tuple[int, ...]:
-        """What an operation of generation `k` was in the one before."""
+        """Return the origins of an operation of stage `k` in the previous stage."""
         one = self.generations[k]
         if k == 0 or op_id in one.parents:
             return one.parents.get(op_id, ())
         return (op_id,) if op_id in self.generations[k - 1].ops else ()
 
     def relatives(self, ids: Iterable[int]) -> dict[str, frozenset[int]]:
-        """Ancestors and descendants of operations, by stage; themselves among them.
+        """Return the ancestors and descendants of operations, and the operations, by stage.
 
         Args:
-            ids: operations of any stages. An id means the same operation wherever it is met.
+            ids: operations of any stages. An id denotes the same operation in all stages.
         """
         chosen = set(ids)
         count = len(self.generations)
@@ -146,7 +153,7 @@ class Lineage(View):
 def _parents(
     stage: Stage, before: Mapping[int, Op], after: Mapping[int, Op]
 ) -> dict[int, tuple[int, ...]]:
-    """What is not itself, or not itself alone, of the stage before."""
+    """Return the origins of operations that differ from an unchanged operation."""
     found: dict[int, set[int]] = {}
     for old, became in stage.rewritten.ids.items() if stage.rewritten is not None else ():
         for new in became:
@@ -166,7 +173,7 @@ def _parents(
 
 
 def _is_merge_copy(old: Op, new: Op) -> bool:
-    """Whether a merge is another's copy, made to read blocks."""
+    """Return whether a merge is a copy of another that reads blocks."""
     same = (old.kind, old.domain, old.outputs, old.label) == (
         new.kind,
         new.domain,

@@ -1,4 +1,4 @@
-"""One query over all stages: the operations by name, kind, region, place or text."""
+"""Search for operations in all stages by name, kind, region, place or text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timerl_nb.show.view_model import Key, View
 
 @dataclass(frozen=True)
 class Found:
-    """The operations of one stage that a query finds."""
+    """Matching operations of one stage."""
 
     stage: str
     op_ids: tuple[int, ...]
@@ -26,9 +26,16 @@ class Found:
 
 @dataclass(frozen=True)
 class SearchView(View):
-    """The operations of every stage that a query finds.
+    """Matching operations of all stages.
 
-    `kinds` and `regions` (joined by " / ") are what there is to filter by.
+    Attributes:
+        kinds, regions: the possible filters; nested regions are joined by " / ".
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.Index(program).search("output").found[0].stage
+        'pdg'
     """
 
     view = "search"
@@ -43,11 +50,19 @@ class SearchView(View):
 
     def __str__(self) -> str:
         lines = [f"{one.stage}: {', '.join(f'%{k}' for k in one.op_ids)}" for one in self.found]
-        return "\n".join(lines) or f"nothing is found by {self.query!r}."
+        return "\n".join(lines) or f"no operation matches {self.query!r}."
 
 
 class Index:
-    """The operations of a program's stages with the texts that they are found by, made once."""
+    """Search index of the operations of all stages.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> index = trl.show.Index(program)
+        >>> len(index.search(kind="output").found[0].op_ids)
+        1
+    """
 
     def __init__(self, program: Program, lineage: Lineage | None = None) -> None:
         if lineage is not None:
@@ -75,24 +90,26 @@ class Index:
         region: str | None = None,
         changed: bool = False,
     ) -> SearchView:
-        """The operations that a query finds, ignoring case; an empty one finds all.
+        """Return the operations that match a query, ignoring case; an empty query matches all.
 
         Args:
-            query: an id (`12`, `"%12"`), or part of a name, kind, region, place (`"train.py:12"`),
-                source line or of the operation's text.
+            query: an id (`12`, `"%12"`), or part of a name, kind, region, place (`"train.py:12"`), source
+                line or text of the operation.
             kind: only operations of this kind.
-            region: only those in this region, or in one inside it: `"acting"`, `"acting / reset"`.
-            changed: only those that the stage added or changed.
+            region: only operations in this region or in one inside it: `"acting"`, `"acting / reset"`.
+            changed: only operations that the stage added or changed.
 
         Raises:
-            OptionError: there is no such kind or region.
+            OptionError: the kind or the region does not exist.
         """
         for what, value, legal in (
             ("kind", kind, self.kinds),
             ("region", region, self.regions),
         ):
             if value is not None and value not in legal:
-                raise OptionError(f"there is no {what} {value!r}.", hint=one_of(value, legal))
+                raise OptionError(
+                    f"the {what} {value!r} does not exist.", hint=one_of(value, legal)
+                )
         has = finder(query)
         inside = tuple(region.split(" / ")) if region else ()
         found: list[Found] = []

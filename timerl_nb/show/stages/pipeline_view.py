@@ -1,4 +1,4 @@
-"""The pipeline of a compilation: its stages with what they cost, the options, and the bounds."""
+"""View-model of a compilation: its stages with their cost, the options, and the bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.driver.stages import Stage
 from timerl_nb.show.view_model import View, shown
 
-# Passes in the order in which they run, by name; `separate` runs in place of `fuse`.
+# Passes by name, in order; `separate` runs instead of `fuse` if fusion is off.
 PASSES: Final = (
     "dynamic_bounds",
     "simplify",
@@ -31,7 +31,7 @@ PASSES: Final = (
     "incrementalize",
     "fuse",
 )
-# The stage at which an option counts, unless the option has the stage's name and switches it.
+# The stage affected by an option, unless the option has the name of a stage and switches it.
 STAGE_OF: Final[Mapping[str, str]] = {
     "trial": "vectorize",
     "tile_kernel": "executable",
@@ -52,14 +52,14 @@ SWITCH_OF: Final[Mapping[str, str]] = {"windows": "lift", "separate": "fuse"}
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
+    """One compiler option.
 
     Attributes:
-        kind: `bool`; `choice` of `choices`; `dims`, which is True, False or names of dimensions among
-            `choices`; `blocks`, which is "auto", False, a number, or numbers by dimension; `bytes`, a
-            number, a text with a unit, or None; `int`, a positive number.
-        value, default: as JSON has them.
-        stage: the first stage that it concerns.
+        kind: `bool`; `choice` of `choices`; `dims`: True, False or names of dimensions among `choices`;
+            `blocks`: "auto", False, a number, or numbers by dimension; `bytes`: a number, a text with a unit,
+            or None; `int`: a positive number.
+        value, default: as JSON values.
+        stage: the first stage that the option affects.
     """
 
     name: str
@@ -73,17 +73,17 @@ class Option:
 
 @dataclass(frozen=True)
 class StageRow:
-    """One stage as a tab.
+    """One stage, a tab of the explorer.
 
     Attributes:
-        ran: False for a pass that an option leaves out; it costs nothing and says nothing.
-        seconds: what it cost.
-        known: whether a trial had found its result: it cost nothing here.
-        changed: whether a pass changed anything; None where nothing is compared.
-        operations: how many its graph has; None where it is no graph.
-        option: the option that switches the pass, and
-        is_on: whether it does not leave it out; None where there is none.
-        off, on: the values of that option that switch it.
+        ran: False for a pass that an option switches off.
+        seconds: its duration.
+        known: whether the result came from an earlier trial, at no cost.
+        changed: whether a pass changed anything; None if not compared.
+        operations: the number of operations in its graph; None without a graph.
+        option: the option that switches the pass, or None.
+        is_on: whether that option is on.
+        off, on: the values of the option that switch the pass off and on.
     """
 
     name: str
@@ -100,7 +100,7 @@ class StageRow:
 
     @property
     def cost(self) -> str:
-        """What it cost, or why it did not run."""
+        """Its duration, or the reason that it did not run."""
         if self.known:
             return "known"
         if self.ran:
@@ -110,7 +110,7 @@ class StageRow:
 
 @dataclass(frozen=True)
 class BoundRow:
-    """A bound: its dimensions, and what ends it earlier where it is dynamic."""
+    """Bound with its dimensions; `until` is the condition that ends a dynamic bound early."""
 
     name: str
     value: int
@@ -126,7 +126,14 @@ class BoundRow:
 class PipelineView(View):
     """A program's stages, options and bounds.
 
-    A pass that did not run has its row too, unless it is off by default.
+    A pass that did not run has a row as well, unless it is off by default.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> view = trl.show.PipelineView.from_program(program)
+        >>> view.stages[0].name
+        'source'
     """
 
     view = "pipeline"
@@ -143,11 +150,12 @@ class PipelineView(View):
     def of_stages(
         cls, stages: Mapping[str, Stage], given: Options, actual: Mapping[str, int]
     ) -> PipelineView:
-        """The pipeline of a program that may not be compiled to its end.
+        """Return the view of a program whose compilation may be incomplete.
 
         Args:
-            given: its options.
-            actual: its bounds.
+            stages: the completed stages by name.
+            given: the options.
+            actual: the bounds.
         """
         written: Any = stages["pdg"].artifact
         dims = written.dims
@@ -174,15 +182,15 @@ class PipelineView(View):
 
     @shown
     def seconds(self) -> float:
-        """What all stages cost together."""
+        """The total duration of all stages."""
         return sum(row.seconds for row in self.stages)
 
     @property
     def switches(self) -> tuple[dict[str, Any], ...]:
-        """The changes of options that are one click away, those of the last stages first."""
+        """The option changes offered as one click, those of the last stages first."""
         found: list[dict[str, Any]] = []
         tiled = any(option.name == "tile" and option.value for option in self.options)
-        # one runs the program, one is another device's, and one is of tiles alone
+        # these run the program, need another device, or apply only to tiles
         left_out = ("tune", "backend", *["tile_kernel"] * (not tiled))
         for option in self.options:
             if option.name not in left_out:
@@ -219,7 +227,7 @@ def _row(stage: Stage, known: Sequence[Option]) -> StageRow:
 
 
 def _switch(name: str, known: Sequence[Option]) -> tuple[str | None, bool | None, Any, Any]:
-    """The option that leaves a pass out, whether it does not, and the values that switch it."""
+    """Return the option that switches a pass, whether it is on, and its values for off and on."""
     found = SWITCH_OF.get(name, name)
     option = next((one for one in known if one.name == one.stage == found), None)
     if option is None:
@@ -229,7 +237,7 @@ def _switch(name: str, known: Sequence[Option]) -> tuple[str | None, bool | None
 
 
 def _others(option: Option) -> tuple[Any, ...]:
-    """The values that a click gives an option."""
+    """Return the values offered for an option as one click."""
     if option.kind in ("bool", "choice"):
         return tuple(value for value in option.choices if value != option.value)
     if option.kind in ("dims", "blocks"):
@@ -242,7 +250,7 @@ def _others(option: Option) -> tuple[Any, ...]:
 
 
 def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
-    """Every option with its value, and what it may be."""
+    """Return all options with their values and choices."""
     docs, hints = option_docs(), get_type_hints(Options)
     found: list[Option] = []
     for field in fields(Options):
@@ -281,12 +289,15 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
     literals = [hint] if get_origin(hint) is Literal else get_args(hint)
     chosen = [one for part in literals if get_origin(part) is Literal for one in get_args(part)]
     if not chosen:
-        raise OptionError(f"the option {name} is of no kind that is shown.")
+        raise OptionError(
+            f"the option {name} has a type that the explorer cannot show.",
+            hint="add its type to pipeline_view._kind.",
+        )
     return "choice", tuple(chosen)
 
 
 def json_value(value: Any) -> Any:
-    """An option's value as JSON has it: block sizes by dimension as an object."""
+    """Convert an option's value to JSON; block sizes by dimension become an object."""
     if isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value
@@ -294,7 +305,7 @@ def json_value(value: Any) -> Any:
 
 @cache
 def option_docs() -> Mapping[str, str]:
-    """What each option decides, from the documentation of `Options`."""
+    """Return the description of each option from the docstring of `Options`."""
     _, _, listed = cleandoc(Options.__doc__ or "").partition("Attributes:\n")
     parts = re.split(r"^ {4}(\w+): ", listed, flags=re.M)[1:]
     pairs = zip(parts[::2], parts[1::2], strict=True)

@@ -1,4 +1,4 @@
-"""What a pass did: its named rewrites in order, what it refused and why, and its choices."""
+"""View-model of a pass's work: rewrites in order, refusals with reasons, and choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timerl_nb.show.view_model import View, shown
 
 @dataclass(frozen=True)
 class Rule:
-    """How often a rule was used."""
+    """Number of uses of a rewrite rule."""
 
     rule: str
     count: int
@@ -24,7 +24,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A step: the ids that it took, `before`, and those that it made."""
+    """Rewrite step: the ids that it replaced (`before`), and the new ids (`after`)."""
 
     number: int
     rule: str
@@ -40,7 +40,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a pass left alone, and why."""
+    """Operations that a pass left unchanged, with the reason."""
 
     reason: str
     op_ids: tuple[int, ...]
@@ -48,14 +48,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class NoForecast:
-    """Why there is no forecast."""
+    """Reason for a missing forecast."""
 
     problem: str
 
 
 @dataclass(frozen=True)
 class Way:
-    """A candidate of a choice; without a `forecast` (in bytes and seconds) where nobody asked."""
+    """Alternative in a choice; its `forecast` (in bytes and seconds) is None if not computed."""
 
     name: str
     doc: str
@@ -65,7 +65,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a pass chose between."""
+    """Choice of a pass between alternatives."""
 
     what: str
     taken: str
@@ -75,7 +75,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class StepsView(View):
-    """The rewrites of a stage in order, its refusals by reason, and its choices."""
+    """Rewrites of a stage in order, its refusals by reason, and its choices.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.StepsView.from_stage(program.stages["fuse"]).stage
+        'fuse'
+    """
 
     view = "steps"
 
@@ -87,11 +94,15 @@ class StepsView(View):
 
     @classmethod
     def from_stage(cls, stage: Stage, *, forecast: bool = False) -> StepsView:
-        """What a stage did.
+        """Return the steps of a stage.
 
         Args:
-            forecast: also forecast the candidates that the pass had no need to; each takes a trial
-                of the rest of the compilation.
+            stage: a stage of `program.stages`.
+            forecast: also compute the missing forecasts of alternatives; each compiles the remaining stages
+                once.
+
+        Raises:
+            CallError: the argument is not a stage.
         """
         expect_type(stage, Stage, "a stage", 'program.stages["fuse"] is one.')
         why: dict[str, list[int]] = {}
@@ -115,7 +126,7 @@ class StepsView(View):
         lines += [f"  {step.text}" for step in self.steps]
         for choice in self.choices:
             lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")
-        lines += [f"left alone: {ids_text(one.op_ids)}: {one.reason}" for one in self.refused]
+        lines += [f"refused: {ids_text(one.op_ids)}: {one.reason}" for one in self.refused]
         return "\n".join(lines)
 
 
@@ -134,10 +145,11 @@ def _describe_choice(choice: PassChoice, *, always: bool) -> Chosen:
 
 
 def step_text(step: RewriteStep, about: Collection[int] = ()) -> str:
-    """A step in a line: the rule, what it took and what it made, the first few of many.
+    """Format a step in one line: the rule, and the first few ids before and after.
 
     Args:
-        about: the ids to name first.
+        step: the step.
+        about: ids to list first.
     """
     note = f" ({step.note})" if step.note else ""
     before, after = (ids_text(ids, about) for ids in (step.before, step.after))
@@ -145,7 +157,7 @@ def step_text(step: RewriteStep, about: Collection[int] = ()) -> str:
 
 
 def ids_text(ids: tuple[int, ...], about: Collection[int] = (), most: int = 8) -> str:
-    """`%1, %2 and 5 more`; where it is about some, those and how many others there are."""
+    """Format ids as `%1, %2 and 5 more`; ids in `about` come first."""
     mine = tuple(k for k in ids if k in about)
     shown = ids if len(ids) <= most else mine[:most] or ids[: most - 1]
     more = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""

@@ -1,4 +1,4 @@
-"""What a stage that is no graph consists of: lines of text, in sections, with the operations of each."""
+"""View-model of stages without a graph: foldable lines of text with their operations."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from timerl_nb.show.schedule.loop_view import LoopView
 from timerl_nb.show.view_model import View
 
 Place = tuple[str, int]  # a file and a line of it
-AROUND: Final = 2  # lines without operations that are shown around those with some
+AROUND: Final = 2  # lines shown around lines with operations
 _DETAILS: Final = {
-    "jaxpr": "what JAX traces for call {}; traced when it is opened",
-    "hlo": "what XLA makes of call {}; compiled anew when it is opened, which can take long",
+    "jaxpr": "the jaxpr of call {}; traced when opened",
+    "hlo": "the HLO of call {}; compiled again when opened, which can take long",
 }
 
 
 @dataclass(frozen=True)
 class OutlineLine:
-    """A line, `depth` sections deep; what is deeper behind it can be folded into it.
+    """Line of an outline at nesting level `depth`; deeper lines below it can be folded.
 
     Attributes:
-        op_ids: the operations that it stands for; empty for none.
-        note: what is said beside it, such as the kind of a node.
-        number: of a line of a file, else 0.
-        figures: one for each of the view's columns, or none.
-        folded: whether it is folded at first.
-        detail: the name of what can be asked for here (`detail`), or nothing.
+        op_ids: the operations of the line, possibly none.
+        note: a remark beside it, such as the kind of a node.
+        number: the line number in a file, else 0.
+        figures: one value per column of the view, or none.
+        folded: whether it is folded initially.
+        detail: the name of a detail that can be requested (`detail`), or "".
     """
 
     text: str
@@ -57,7 +57,7 @@ class OutlineLine:
 
 @dataclass(frozen=True)
 class Column:
-    """What figures beside lines say, in `bytes`, `seconds`, or no unit for a count."""
+    """Column of figures; the unit is `bytes`, `seconds`, or "" for a count."""
 
     name: str
     unit: str
@@ -65,7 +65,14 @@ class Column:
 
 @dataclass(frozen=True)
 class OutlineView(View):
-    """A stage as foldable text."""
+    """A stage as foldable text.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.OutlineView.from_stage(program, "schedule").stage
+        'schedule'
+    """
 
     view = "outline"
 
@@ -75,10 +82,10 @@ class OutlineView(View):
 
     @classmethod
     def from_stage(cls, program: Program, stage: str) -> OutlineView | None:
-        """A stage of a program; None of one that is a graph.
+        """Return the outline of a stage; None if the stage is a graph.
 
         Raises:
-            OptionError: there is no such stage.
+            OptionError: the stage is unknown.
         """
         match program.stages[stage].artifact:
             case Listing():
@@ -102,12 +109,22 @@ class OutlineView(View):
 
 
 def detail(program: Program, name: str) -> OutlineView:
-    """What a line of an outline stands for and has not said: `jaxpr 1`, `hlo 2`.
+    """Return a detail that an outline omits: the jaxpr or the HLO of one XLA call.
 
-    An HLO is compiled anew; a line of it stands for the operations of its kernel.
+    HLO is compiled again. Its lines refer to the operations of their kernels.
+
+    Args:
+        program: the program.
+        name: the name of the detail, such as "jaxpr 1" or "hlo 2"; `OutlineView.lines` contain the names.
 
     Raises:
-        OptionError: there is no such detail.
+        OptionError: the detail does not exist.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> len(trl.show.detail(program, "jaxpr 1").lines) > 1
+        True
     """
     a_program(program)
     expect_type(
@@ -117,7 +134,9 @@ def detail(program: Program, name: str) -> OutlineView:
     lowered = program.executable.xla_program
     calls = 0 if lowered is None else len(lowered.calls)
     if sort not in _DETAILS or not number.isdecimal() or not 1 <= int(number) <= calls:
-        raise OptionError(f"there is no detail {name!r}.", hint="`OutlineView.lines` name them.")
+        raise OptionError(
+            f"the detail {name!r} does not exist.", hint="use a `detail` of `OutlineView.lines`."
+        )
     assert lowered is not None
     text = lowered.jaxpr(int(number)) if sort == "jaxpr" else lowered.hlo(int(number))
     scopes = {f"/{program.ast.names[k]}/": program.fused[k].op_ids for k in program.ast.names}
@@ -136,13 +155,20 @@ def detail(program: Program, name: str) -> OutlineView:
 
 
 def source_view(program: Program, seconds: Mapping[int, float] | None = None) -> OutlineView:
-    """The user's code, with what became of each line.
+    """Return the user's code with the bytes, launches and time of each line.
 
-    A line's bytes are those of the stores of what it computes; its launches those of the kernels that
-    run some of it, which other lines may share.
+    A line's bytes are those of the tensors that it computes. Its launches are those of the kernels that
+    execute a part of it; other lines may share these kernels.
 
     Args:
-        seconds: by operation, how long the kernels or calls that it is in took.
+        program: the program.
+        seconds: by operation, the time of the kernels or calls that contain it.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.source_view(program).stage
+        'source'
     """
     a_program(program)
     wrote: dict[str, dict[int, list[int]]] = {}
@@ -165,7 +191,7 @@ def source_view(program: Program, seconds: Mapping[int, float] | None = None) ->
 
 
 class _Figures:
-    """What became of each line of the user's, by file and number."""
+    """Figures of the user's lines, by file and line number."""
 
     def __init__(self, program: Program, seconds: Mapping[int, float] | None) -> None:
         plan = program.memory
@@ -176,7 +202,7 @@ class _Figures:
         for op in plan.statements.ops.values():
             count = prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain)
             body = op.body or (op,)
-            # a constant of another line is copied in, and does nothing there
+            # constants of other lines are copied into kernels at no cost
             for place in {_place(one) for one in body if one.inputs or one.kind == "rng"}:
                 launches[place] += count
                 spent[place] = spent.get(place, 0.0) + (seconds or {}).get(op.id, 0.0)
@@ -200,7 +226,7 @@ def _place(op: Op) -> Place:
 
 
 def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
-    """The time of every statement, the loops (bands) that it stands in, and what it waits for."""
+    """Yield the time of every statement, its loops (bands), and its dependences."""
     names, ops = schedule.names, schedule.constraints.statements.ops
     times, loops = schedule.tree.times(), schedule.tree.loops()
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
@@ -211,7 +237,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
         yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)
     bands = sorted({k for found in loops.values() for k, _ in found})
     yield OutlineLine(
-        f"bands: {format_count(len(bands), 'loop')}, and at which turn of each a statement runs"
+        f"bands: {format_count(len(bands), 'loop')}, with the iteration in which each statement runs"
     )
     for k in bands:
         within = {key: dict(found)[k] for key, found in loops.items() if k in dict(found)}
@@ -220,7 +246,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
             f"loop {k + 1}, around {format_count(len(within), 'statement')}", 1, together
         )
         for key, at in within.items():
-            yield OutlineLine(f"{called[key]} at turn {at}", 2, ops[key].op_ids)
+            yield OutlineLine(f"{called[key]} in iteration {at}", 2, ops[key].op_ids)
     pairs: dict[tuple[str, str], dict[str, None]] = {}
     for edge in schedule.constraints.validity:
         text = re.sub(r"^\[[^]]*\] -> ", "", str(edge.pairs))
@@ -233,7 +259,7 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
 
 
 def _memory(plan: MemoryPlan) -> Iterator[OutlineLine]:
-    """The plan's own text, with what each of its lines is about."""
+    """Yield the lines of the plan's text with their operations."""
     made = {store.name: tensor for tensor, store in plan.stores.items()}
     for line in _outline_lines(plan.found_by()):
         tensor = made.get(line.text.partition(":")[0])
@@ -262,7 +288,7 @@ def _executable(executable: Executable) -> Iterator[OutlineLine]:
 
 
 def _outline_lines(found: Iterable[tuple[str, Sequence[str]]]) -> Iterator[OutlineLine]:
-    """Lines of an artifact, with the operations that each can be found by."""
+    """Yield the lines of an artifact with their operations."""
     for text, about in found:
         shown = text.lstrip()
         ids = tuple(int(part[1:]) for part in about if re.fullmatch(r"%\d+", part))

@@ -1,4 +1,6 @@
-"""Which primitive runs where as it is drawn: a cell for each assignment, with the terms of its iteration."""
+"""View-model of device assignments: one cell per assignment of replay manager and learner, with its iteration
+time.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class MappingTerm:
-    """A part of an iteration, or of what experience costs in a place: seconds.
+    """Part of the iteration time, or of the cost of storing experience on a device, in seconds.
 
     Attributes:
-        counts: whether it is part of the sum; what runs beside something longer is not.
+        counts: whether it adds to the sum; False if it overlaps with a longer part.
     """
 
     name: str
@@ -34,11 +36,14 @@ class MappingTerm:
 
 @dataclass(frozen=True)
 class MappingCell:
-    """An assignment.
+    """One assignment of replay manager and learner to devices.
 
     Attributes:
-        seconds, speed: of an iteration, and rows learnt from a second; None where it cannot be.
-        why_not: why it cannot; empty where it can.
+        seconds, speed: the iteration time, and the rows learned per second; None if impossible.
+        terms: the parts of the iteration time.
+        is_chosen: whether it is the fastest assignment.
+        is_modelled: whether a part comes from a model instead of a measurement.
+        why_not: the reason if impossible, else "".
     """
 
     manager: str
@@ -53,7 +58,7 @@ class MappingCell:
 
 @dataclass(frozen=True)
 class MappingSetting:
-    """A setting, and at which of its values it stands."""
+    """Parameter of a sweep, and the position of its current value."""
 
     name: str
     values: tuple[str, ...]
@@ -62,14 +67,14 @@ class MappingSetting:
 
 @dataclass(frozen=True, repr=False)
 class MappingView(View):
-    """All assignments at one setting.
+    """All assignments for one setting of the parameters.
 
     Attributes:
-        formula: by which terms make an iteration (Eq. 6).
+        formula: the iteration time as a function of its parts (Eq. 6 of PEARL).
         cells: by the learner's device, then the manager's, in the order of `devices`.
-        memory: where experience is kept.
-        traffic: what that would cost in each place.
-        told: what was chosen.
+        memory: the device that stores experience.
+        traffic: the cost of storing experience on each device.
+        told: the chosen assignment in words.
     """
 
     view = "mapping"
@@ -86,10 +91,10 @@ class MappingView(View):
     def from_sweep(
         cls, sweep: Sweep, at: tuple[int, ...] = (), form: Form = "prose"
     ) -> MappingView:
-        """The view of a sweep at the positions of its settings' values; by default the first.
+        """Return the view of a sweep at positions of its parameters' values, by default the first ones.
 
         Raises:
-            CallError: it is no sweep, or has no such positions.
+            CallError: the argument is not a sweep, or a position is out of range.
         """
         expect_type(
             sweep,
@@ -101,7 +106,10 @@ class MappingView(View):
         if len(at) != len(sweep.values) or not all(
             0 <= k < len(some) for k, some in zip(at, sweep.values.values(), strict=True)
         ):
-            raise CallError(f"a sweep of {dict(sweep.values)} has no positions {at}.")
+            raise CallError(
+                f"the positions {at} are out of range for a sweep over {dict(sweep.values)}.",
+                hint="pass one position per parameter, counted from 0.",
+            )
         key = tuple(some[k] for k, some in zip(at, sweep.values.values(), strict=True))
         table, links = sweep.tables[key]
         choice = choose(table, links, form)
@@ -131,7 +139,7 @@ class MappingView(View):
 
     @shown
     def text(self) -> str:
-        """The same in lines."""
+        """The view as lines of text."""
         return str(self)
 
     def __str__(self) -> str:

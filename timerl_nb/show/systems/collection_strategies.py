@@ -1,4 +1,4 @@
-"""The ways of collecting as they are drawn: a bar for each that was measured, and why others were not."""
+"""View-model of collection strategies: measured speeds, and reasons for inapplicable strategies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timerl_nb.show.view_model import View
 
 @dataclass(frozen=True)
 class WaySpeed:
-    """Steps of environments a second: the median of some batches, the least, the greatest."""
+    """Environment steps per second: median, minimum and maximum over several batches."""
 
     median: float
     least: float
@@ -19,12 +19,12 @@ class WaySpeed:
 
 @dataclass(frozen=True)
 class WayRow:
-    """A way.
+    """One collection strategy.
 
     Attributes:
-        speed: None where it was not measured.
-        calls, launches, copies: of a batch; None where nobody counts them.
-        why_not: why it does not apply; empty where it does.
+        speed: None without a measurement.
+        calls, launches, copies: numbers per batch; None if not counted.
+        why_not: the reason if the strategy does not apply, else "".
     """
 
     name: str
@@ -39,12 +39,12 @@ class WayRow:
 
 @dataclass(frozen=True, repr=False)
 class WaysView(View):
-    """All ways of collecting from so many environments, so many steps a batch.
+    """All collection strategies for a number of environments and of steps per batch.
 
     Attributes:
-        name: of the environment.
-        rows: the fastest first, then those that were not measured.
-        told: which was chosen, and why.
+        name: the name of the environment.
+        rows: the fastest first, then those without a measurement.
+        told: the chosen strategy and the reason.
     """
 
     view = "ways"
@@ -57,7 +57,7 @@ class WaysView(View):
 
     @classmethod
     def from_strategies(cls, ways: Ways, name: str, envs: int, steps: int) -> WaysView:
-        """The view of `c.ways`, of environments of a name."""
+        """Return the view of a collector's `ways`."""
         rows = [_row(row, row.name == ways.chosen) for row in ways]
         rows.sort(key=lambda row: (bool(row.why_not), -row.speed.median if row.speed else 0.0))
         return cls(name, envs, steps, tuple(rows), ways.told)

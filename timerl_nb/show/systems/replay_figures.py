@@ -1,4 +1,4 @@
-"""Plotly figures of a sum tree's draw, and of which primitive runs where."""
+"""Plotly figures of a sum tree's draw, and of device assignments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,25 @@ from timerl_nb.show.systems.assignment_view import MappingCell, MappingView
 
 
 def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
-    """The way of a draw through a sum tree: in each level the group that it comes to, children as wide as their sums.
+    """Plot the path of a draw through a sum tree: the chosen group in each level, with widths in proportion to
+    the sums.
 
     Args:
-        share: of the whole at which is drawn, from 0 to 1.
+        buffer: a replay buffer with priorities, or a sum tree.
+        share: the draw as a fraction of the total priority, from 0 to 1.
+
+    Returns:
+        A Plotly figure.
 
     Raises:
-        OptionError: the buffer has no priorities, or none that is not zero.
+        OptionError: the buffer has no priorities, all are zero, or `share` is out of range.
+
+    Example:
+        >>> sum_tree = trl.replay.SumTree(100)
+        >>> sum_tree.update(np.arange(100), np.ones(100))
+        >>> figure = trl.show.tree(sum_tree, share=0.5)
+        >>> figure.layout.title.text
+        'at 0.5 of 100: entry 50'
     """
     found = (
         buffer.tree
@@ -37,9 +49,11 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
         )
     )
     if not 0 <= number("share", share) <= 1:
-        raise OptionError(f"share={share!r} is none.", hint="0.5 is in the middle.")
+        raise OptionError(f"share={share!r} is out of range.", hint="choose a number from 0 to 1.")
     if not found.total:
-        raise OptionError("all priorities are zero: nothing is drawn.", hint="insert rows first.")
+        raise OptionError(
+            "no entry can be drawn: all priorities are zero.", hint="insert rows first."
+        )
     figure = go.Figure()
     steps = found.path(share)
     for depth, (first, sums, chosen, left) in enumerate(steps):
@@ -89,12 +103,19 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
 
 
 def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> go.Figure:
-    """Which device has the replay manager, and which the learner: a cell for each assignment, by rows learnt from a second.
+    """Plot the assignments of replay manager and learner to devices as a heat map of rows learned per second.
 
-    The star is the one that is chosen; what nobody has measured is hatched. Over a cell are the terms of Eq. 6.
+    A star marks the chosen assignment, hatching marks modelled times. Hovering over a cell shows the terms of
+    Eq. 6.
 
     Args:
-        table, links, form: as of `trl.compose.choose`.
+        table, links, form: as in `trl.compose.choose`.
+
+    Returns:
+        A Plotly figure.
+
+    Raises:
+        CallError: `table` is not a table of latencies.
     """
     expect_type(
         table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links."
@@ -142,7 +163,7 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
 
 
 def _terms(one: MappingCell) -> str:
-    """Eq. 6, term by term."""
+    """Return the terms of Eq. 6 as text."""
     where = f"replay on {one.manager}, learner on {one.learner}"
     if one.seconds is None:
         return f"{where}: {one.why_not}"

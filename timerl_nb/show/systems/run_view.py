@@ -1,4 +1,4 @@
-"""A run as a view-model: its last frame, with the histories that charts need."""
+"""View-model of a run: its last frame, and the data of its charts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from timerl_nb.show.memory.store_view import Amount
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 from timerl_nb.show.view_model import View, amounts, ints
 
-MOST: Final = 600  # points of a chart; a screen has not more columns
+MOST: Final = 600  # points per chart, about one per screen column
 
 
 @dataclass(frozen=True, eq=False)
 class TurnBytes:
-    """What a run held during one turn of its outermost loop, by the instants of a `Turn`.
+    """Live bytes of a run during one iteration of its outermost loop, by the instants of a `Turn`.
 
     Attributes:
-        turn: the value of the outermost dimension; -1 where nothing can be said.
-        first, last: int32 (n,), instants, `last` not included.
-        bytes: float64 (n,), the most that was live meanwhile.
-        reason: why nothing can be said; empty where it can.
+        turn: the value of the outermost dimension; -1 without data.
+        first, last: int32 (n,), ranges of instants; `last` is exclusive.
+        bytes: float64 (n,), the maximum in each range.
+        reason: why there is no data, else "".
     """
 
     turn: int
@@ -37,17 +37,17 @@ class TurnBytes:
 
     @property
     def instants(self) -> int:
-        """How many instants something is known of."""
+        """The number of instants with data."""
         return int((self.last - self.first).sum())
 
 
 def nothing(reason: str) -> TurnBytes:
-    """Of no turn, and why."""
+    """Return an empty result with a reason."""
     return TurnBytes(-1, ints([]), ints([]), amounts([]), reason)
 
 
 class Turns:
-    """Finds what a run held in its turns, in the instants of the one that is drawn of its program."""
+    """Maps the live bytes of a run to the instants of the iteration that the memory view draws."""
 
     def __init__(self, program: Program) -> None:
         turn, plan = Turn.from_program(program), program.memory
@@ -60,7 +60,7 @@ class Turns:
             self._starts = {int(line.turn[k]): int(k) for k in begins if line.turn[k] >= 0}
 
     def latest_complete(self, held: Held | None) -> TurnBytes:
-        """The latest turn that is known to its end, or else the one that goes on."""
+        """Return the latest iteration with complete data, else the current one."""
         if held is None:
             return nothing(self.reason or _UNSEEN)
         known = {v: self._merge_frame(held, v) for v in self._latest_iterations(held)}
@@ -72,7 +72,7 @@ class Turns:
         return shown[-1] if shown else nothing(self.reason)
 
     def _latest_iterations(self, held: Held) -> list[int]:
-        """The last two turns that some points of a frame belong to."""
+        """Return the last two iterations with points in a frame."""
         if not len(held.bytes):
             return []
         inside = [
@@ -96,23 +96,23 @@ class Turns:
         return TurnBytes(value, ints(first), ints(last), amounts(nbytes))
 
 
-_LONG: Final = "of so long a run no single turns are measured, see its own chart"
-_UNSEEN: Final = "of a run with XLA the memory is seen in whole alone, see its own chart"
+_LONG: Final = "single turns of a long run are not measured; see the chart of the whole run"
+_UNSEEN: Final = "XLA runs are measured as a whole; see the chart of the whole run"
 _PARTS = ("first", "last", "bytes")
 
 
 def _unlike(turn: Turn, outer: str | None) -> str:
-    """Why instants of a drawn turn are not points of a run; nothing where they are."""
+    """Return why the instants of a turn do not correspond to points of a run; "" if they do."""
     if outer is None or outer not in turn.fixed or not len(turn):
-        return "a run is not made of such turns, see its own chart"
+        return "the run has no such turns; see the chart of the whole run"
     if int(turn.ranks[-1] - turn.ranks[0]) + 1 != len(turn):
-        return "turns of a run overlap, see its own chart"
+        return "the turns of the run overlap; see the chart of the whole run"
     return ""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldBytes:
-    """Live bytes in equal parts of the executed points since the frame before, and as predicted."""
+    """Live bytes in equal ranges of the executed points since the previous frame, measured and predicted."""
 
     first: int
     last: int
@@ -122,8 +122,9 @@ class HeldBytes:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """Over elapsed seconds: the busy fraction of the device, that of the host's cores, the bytes that
-    the process occupies, and those of its arrays on the device."""
+    """Utilisation over elapsed seconds: device busy fraction, host core fraction, resident bytes of the process,
+    and bytes of its arrays on the device.
+    """
 
     at: Array
     busy: Array
@@ -134,14 +135,21 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class RunView(View):
-    """A run's last frame, and what its charts show.
+    """Last frame of a run with the data of its charts.
 
     Attributes:
-        frame: with at most `MOST` points of each curve.
-        predicted_peak: bytes.
-        held: of the last frame that brought executed points; None where XLA runs the nest.
-        over: what was held in a turn; see `TurnBytes`.
-        amounts: what was measured of the program's memory, and what XLA states of it by now.
+        frame: the frame, with at most 600 points per curve.
+        predicted_peak: the predicted peak in bytes.
+        held: live bytes of the last frame with executed points; None if XLA runs the loop nest.
+        load: utilisation over time.
+        over: live bytes during one iteration.
+        amounts: measured sizes of the program's memory, and sizes reported by XLA.
+
+    Example:
+        >>> y = ctx.output("y", trl.random.normal((2,), domain=(t,)))
+        >>> program = ctx.compile({B: 1, I: 1, T: 4})
+        >>> trl.show.RunView.view
+        'run'
     """
 
     view = "run"
@@ -165,7 +173,7 @@ class RunView(View):
 
 
 def downsample_curve(curve: Curve) -> Curve:
-    """At most `MOST` points of a curve, evenly; the last always."""
+    """Return at most 600 evenly spaced points of a curve, including the last one."""
     count = len(curve)
     keep = np.linspace(0, count - 1, min(count, MOST)).astype(int)
     return replace(curve, at=amounts(curve.at[keep]), values=amounts(curve.values[keep]))

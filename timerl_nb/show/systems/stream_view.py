@@ -1,4 +1,4 @@
-"""Runs of a stream of kernels as they are drawn: lanes by stream, and the window's slots under them."""
+"""View-model of kernel stream runs: one track per stream, and the slots of the window."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from timerl_nb.compiler.language.foreign_names import expect_type
 from timerl_nb.show.view_model import View
 from timerl_nb.streams.run_report import Report
 
-MOST: Final = 4_000  # launches of a run that are drawn, the first ones
+MOST: Final = 4_000  # maximal number of launches drawn per run, the first ones
 
 
 @dataclass(frozen=True)
 class StreamLaunch:
-    """A kernel; times are µs since the run began.
+    """Execution of one kernel. Times are in µs since the start of the run.
 
     Attributes:
-        kernel: its place in the stream.
-        slot: of the window, where it was from `entered` to `ended`; -1 where there is none.
-        upstream: those it waited for as it entered.
+        kernel: its position in the stream.
+        slot: its slot in the window from `entered` to `ended`; -1 without a window.
+        upstream: the kernels it waited for at its entry.
     """
 
     kernel: int
@@ -37,13 +37,13 @@ class StreamLaunch:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """A run of a stream.
+    """Run of a stream.
 
     Attributes:
-        size: slots of its window; 0 where it has none.
-        utilization: the part of the time in which streams ran kernels.
-        launches: in the order in which they ended.
-        left_out: how many more there were.
+        size: the number of slots in the window; 0 without a window.
+        utilization: the fraction of time in which streams ran kernels.
+        launches: in the order of their ends.
+        left_out: the number of launches not drawn.
     """
 
     how: str
@@ -57,7 +57,7 @@ class StreamRun:
 
 @dataclass(frozen=True, repr=False)
 class StreamView(View):
-    """Runs of one stream under each other, on one scale: before and after."""
+    """Runs of one stream below each other, on a common time axis."""
 
     view = "streams"
 
@@ -66,10 +66,10 @@ class StreamView(View):
 
     @classmethod
     def from_reports(cls, *reports: Report, name: str = "") -> StreamView:
-        """Of what windows, graphs and runs in order report.
+        """Return the view of reports of one stream's runs.
 
         Raises:
-            CallError: one is no report.
+            CallError: an argument is not a report.
         """
         return cls(name, tuple(_convert_report(one) for one in reports))
 
