@@ -1,4 +1,4 @@
-// The few globals of a page that Graphviz's glue code asks for, and that bare V8 lacks.
+// Browser globals that Graphviz's glue code requires and that bare V8 lacks.
 
 class Utf8Decoder {
   decode(bytes?: ArrayBufferView): string {

@@ -1,4 +1,4 @@
-// The program that Python runs in V8: Graphviz as WebAssembly, and the drawings of the pages.
+// Program that Python runs in V8: Graphviz as WebAssembly, and the drawing code of the pages.
 import "./bare";
 import { instance, type Viz } from "@viz-js/viz";
 import { draw } from "./draw/draw";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { aligned } from "../src/run/aligned";
 
-test("each curve keeps its own places", () => {
+test("each curve keeps its x positions", () => {
   const often = { at: new Float64Array([0, 1, 2, 3]), values: new Float64Array([5, 6, NaN, 8]) };
   const late = { at: [1, 3, 4], values: [10, 30, 40] };
   const { at, values } = aligned([often, late]);
@@ -11,4 +11,4 @@ test("each curve keeps its own places", () => {
   assert.deepEqual(values[1], [undefined, 10, undefined, 30, 40]);
 });
 
-test("nothing is known of no curves", () => assert.deepEqual(aligned([]), { at: [], values: [] }));
+test("without curves there are no positions", () => assert.deepEqual(aligned([]), { at: [], values: [] }));

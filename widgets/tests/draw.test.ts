@@ -16,14 +16,14 @@ test("ticks are round", () => {
   assert.deepEqual(ticks(1, 1 + Number.EPSILON), [1]); // beyond what numbers can tell apart
 });
 
-test("what is drawn is text, whatever it says", () => {
+test("any drawn text is escaped", () => {
   const one = shape("text", { x: 1 / 3, class: undefined, fill: INK, id: `"<&>` }, "<b>\u0000&");
   const text = '<text x="0.33" fill="#222222" id="&quot;&lt;&amp;&gt;">&lt;b&gt;\ufffd&amp;</text>';
   assert.equal(written(one), text);
   assert.equal(written(titled(shape("path"), "a<b")), "<path><title>a&lt;b</title></path>");
 });
 
-test("a view without a drawing is its text, as far as it is shown", () => {
+test("a view without a drawing becomes its first lines of text", () => {
   const lines = Array.from({ length: 300 }, (_, k) => `line ${k} <`).join("\n");
   const picture = draw({ view: "text" }, lines);
   assert.match(picture, /^<svg class="trl-static" .*line 118 &lt;.*… and 181 lines more/);
@@ -58,7 +58,7 @@ const stretch = (first: number, last: number, bytes: number[], turns = 0, more =
   return { first, last, bytes: Float64Array.from(bytes), turns, more, note };
 };
 
-test("a run whose turns repeat has a break that says how often, and all of it fits", () => {
+test("repeated turns become a labelled break, and the drawing fits its box", () => {
   const steady = stretch(10, 20, [50, 100], 900, 64);
   const run: WholeRun = {
     points: 9020,

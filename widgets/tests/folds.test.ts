@@ -4,7 +4,7 @@ import { foldKeys } from "../src/shared/folds";
 
 const line = (depth: number, text: string) => ({ depth, text });
 
-test("two loops of one text are folded each by itself, and keep their keys", () => {
+test("loops with equal text fold separately and keep their keys", () => {
   const loop = line(1, "for c1 in range(0, 12):");
   const before = foldKeys([line(0, "for c0 in range(0, 4):"), loop, line(2, "a(c0, c1)"), loop]);
   assert.equal(new Set(before).size, 4);

@@ -31,34 +31,34 @@ function graph(nodes: GraphNode[], ...edges: GraphEdge[]): Graph {
 
 const [a, b, c] = [node("a", "one", 1), node("b", "two\nf32", 12, 3), node("c", "three", 2)];
 
-test("a difference says what came, went and changed, by id", () => {
+test("a difference lists added, removed and changed items by id", () => {
   const other = { ...b, label: "two\nf64" };
   const found = difference(graph([a, b]), graph([other, c]));
   assert.deepEqual(found, { added: [c], removed: [a], changed: [other] });
   assert.deepEqual(difference(graph([a]), graph([a])), { added: [], removed: [], changed: [] });
 });
 
-test("where little stays, it is another graph", () => {
+test("a graph with few common nodes is another graph", () => {
   const [before, after] = [graph([a]), graph([b, c])];
   assert.ok(isAnother(after, difference(before, after)));
   assert.ok(!isAnother(graph([a, b]), difference(before, graph([a, b]))));
 });
 
-test("a new node comes from the nodes that had its operations", () => {
+test("a new node originates from the nodes with its operations", () => {
   const kernel = node("k", "kernel", 99, 1, 3);
   const found = origins(graph([a, b, c]), graph([kernel, c]));
   assert.deepEqual([...found], [["k", ["a", "b"]]]);
   assert.deepEqual([...origins(graph([kernel]), graph([a, c]))], [["a", ["k"]]]);
 });
 
-test("a neighbourhood is what a node reads and is read by", () => {
+test("a neighbourhood consists of sources and readers", () => {
   const chain = graph([a, b, c], edge("a", "b"), edge("b", "c"), edge("b", "b"));
   assert.deepEqual([...chain.around(["a"])].sort(), ["a", "b"]);
   assert.deepEqual([...chain.around(["b"])].sort(), ["a", "b", "c"]);
   assert.ok(!chain.readers.get("b")!.has("b"));
 });
 
-test("a search looks at all that a node says, and at whole ids", () => {
+test("a search covers all texts of a node, and whole ids", () => {
   const all = graph([a, b, c]);
   assert.deepEqual(all.find(" TWO "), ["b"]);
   assert.deepEqual(all.find("%1"), ["a"]);

@@ -20,7 +20,7 @@ test("ancestors and descendants are related, siblings are not", () => {
   assert.ok(!selected(3).marks([2, 4]));
 });
 
-test("a kernel is marked without those that share its operations", () => {
+test("marking a kernel does not mark others with its operations", () => {
   const selection = new Selection();
   selection.descend({}, { 8: [1, 2], 9: [1, 3] });
   selection.click([8, 1, 2]);
@@ -31,7 +31,7 @@ test("a kernel is marked without those that share its operations", () => {
   assert.ok(selection.marks([8, 1, 2]) && selection.marks([9, 1, 3]));
 });
 
-test("what runs at an instant is known by its relatives too", () => {
+test("relatives of a running operation run at its instant", () => {
   const selection = selected();
   selection.follow((instant) => (instant === 4 ? [9] : []));
   assert.ok(!selection.runs([9]));
@@ -39,7 +39,7 @@ test("what runs at an instant is known by its relatives too", () => {
   assert.ok(selection.runs([9]) && selection.runs([3]) && !selection.runs([4]));
 });
 
-test("what runs elsewhere as well does not make the rest of an item run", () => {
+test("an operation running in another kernel does not make an item run", () => {
   const selection = new Selection();
   selection.descend({ 3: [1], 4: [2], 5: [2] }, { 10: [3, 4], 11: [4, 5] });
   selection.follow(() => [10]);
@@ -55,7 +55,7 @@ test("lineage may go in circles", () => {
   assert.deepEqual([...selection.related], [1, 2]);
 });
 
-test("lineage that comes later relates what is selected", () => {
+test("a selection uses lineage that arrives later", () => {
   const selection = new Selection();
   selection.choose([3]);
   assert.ok(!selection.marks([1]));
@@ -63,7 +63,7 @@ test("lineage that comes later relates what is selected", () => {
   assert.ok(selection.marks([1]));
 });
 
-test("a click selects, shift adds, and the same again lets go", () => {
+test("a click selects, shift adds, a second click deselects", () => {
   const selection = selected();
   selection.click([1, 2]);
   selection.click([3], true);
@@ -74,7 +74,7 @@ test("a click selects, shift adds, and the same again lets go", () => {
   assert.deepEqual([...selection.ids], []);
 });
 
-test("listeners hear of changes alone, until they leave", () => {
+test("listeners are called after changes until they unsubscribe", () => {
   const selection = selected();
   const heard: string[] = [];
   const leave = selection.subscribe((change) => heard.push(change));
@@ -87,7 +87,7 @@ test("listeners hear of changes alone, until they leave", () => {
   assert.deepEqual(heard, ["ids", "instant"]);
 });
 
-test("a tensor is one output of what is behind it", () => {
+test("a tensor is one output of its operation", () => {
   const selection = new Selection();
   selection.descend({}, { 9: [1, 2], 8: [3] });
   const made = (out: number, behind: number) => ({

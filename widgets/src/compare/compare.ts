@@ -1,4 +1,4 @@
-// Two programs side by side: their spaces and memory on the same axes, and a table of what differs.
+// Comparison pane: iteration spaces and memory of two programs on common axes, and a table of differences.
 import css from "./compare.css";
 import { type Row, rowsOf } from "../draw/comparison";
 import { draw } from "../draw/draw";
@@ -89,7 +89,7 @@ export class ComparePane extends Panel<ComparisonView | null> {
     this.#box.replaceChildren();
   }
 
-  /** The columns of both programs; an instant of the one is that of the other. */
+  /** The columns of both programs; they share the instant. */
   #made(): Column[] {
     const selections = [new Selection(), new Selection()];
     return selections.map((own) => {

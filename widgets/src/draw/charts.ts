@@ -1,4 +1,4 @@
-// Lines over numbers in a row of charts: what a run brought, and what a sweep came to.
+// Line charts in a grid, for runs and sweeps.
 import type { Numbers } from "../shared/buffers";
 import type { RunView, SweepView } from "../models";
 import { axes, bytes, colour, counts, Scale, ticks } from "../shared/plot";
@@ -13,7 +13,7 @@ interface Line {
   readonly name: string;
   readonly at: Numbers | readonly number[];
   readonly values: ArrayLike<number>;
-  readonly titles?: readonly string[]; // of its points, which are marked then
+  readonly titles?: readonly string[]; // of its points, which then have marks
 }
 
 interface Chart {
@@ -21,10 +21,10 @@ interface Chart {
   readonly across: string;
   readonly lines: readonly Line[];
   readonly format?: (value: number) => string;
-  readonly least?: number; // amounts start at zero, and end here at the least
-  readonly ticks?: ReadonlyMap<number, string>; // what stands below instead of numbers
-  readonly crosses?: readonly number[]; // where there is nothing, and should be
-  readonly none?: string; // what is said where there is nothing at all
+  readonly least?: number; // amounts start at zero, and the axis ends at this value or above
+  readonly ticks?: ReadonlyMap<number, string>; // labels on the axis instead of numbers
+  readonly crosses?: readonly number[]; // positions without a value because of an error
+  readonly none?: string; // text of an empty chart
 }
 
 function chart(place: number, columns: number, { title, across, lines, ...one }: Chart): Shape[] {
@@ -95,7 +95,7 @@ function chart(place: number, columns: number, { title, across, lines, ...one }:
   return found;
 }
 
-/** Charts in rows of so many columns, over a line of text. */
+/** Charts in rows with the given number of columns, and a line of text. */
 function grid(charts: readonly Chart[], said: string, columns = charts.length): Shape {
   const high = Math.ceil(charts.length / columns) * (HIGH + 40);
   const end = said ? [text(12, high + 8, said, { "font-size": 11 })] : [];
@@ -106,7 +106,7 @@ function grid(charts: readonly Chart[], said: string, columns = charts.length): 
 
 const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
 
-/** Learning curves, live bytes over what was predicted or memory by second, and the load. */
+/** Charts of a run: learning curves, live bytes against the prediction or memory over time, and utilisation. */
 export function run({ frame, held, load }: RunView, said: string): Shape {
   const curves = Object.entries(frame.curves).map(([name, { at, values }]) => ({
     name,
@@ -139,7 +139,7 @@ export function run({ frame, held, load }: RunView, said: string): Shape {
   return grid([{ title: "outputs", across: "turn", lines: curves }, live ?? memory, busy], said);
 }
 
-/** A chart for each figure; what could not be compiled has a cross at its place. */
+/** Charts of a sweep; a cross marks a program that does not compile. */
 export function sweep({ points, argument, charts }: SweepView, said = "", columns = 2): Shape {
   const titles = points.map(({ label }) => label);
   const at = points.map((_, k) => k);

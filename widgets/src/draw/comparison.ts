@@ -1,4 +1,4 @@
-// Two programs beside each other, their axes locked, and what differs.
+// Two programs next to each other on common axes, with their differences.
 import type { ComparisonView } from "../models";
 import { bytes, seconds, counted } from "../shared/plot";
 import { shown } from "../shared/values";
@@ -8,7 +8,7 @@ import { space } from "./space";
 
 type Pair<T> = [T, T];
 
-/** One line of what differs: a property, and its value in both programs. */
+/** One difference: a property with its value in both programs. */
 export interface Row {
   readonly group: string;
   readonly name: string;
@@ -41,7 +41,7 @@ function plain(value: unknown): string {
   return typeof value === "object" ? shown(value) : String(value);
 }
 
-/** All that differs, and the peaks. */
+/** All differences, and the peaks. */
 export function rowsOf(model: ComparisonView): Row[] {
   const rows: Row[] = [];
   const add = <T>(group: string, name: string, pair: Pair<T>, text: (value: T) => string) => {
@@ -52,7 +52,7 @@ export function rowsOf(model: ComparisonView): Row[] {
   const ways = model.memories.map((memory) =>
     Object.keys(memory.saved_by).join(", "),
   ) as Pair<string>;
-  if (ways[0] !== ways[1]) add("memory", "kept down by", ways, (text) => text || "nothing");
+  if (ways[0] !== ways[1]) add("memory", "memory saved by", ways, (text) => text || "nothing");
   if (model.host_peak.some((n) => n > 0)) add("memory", "host peak", model.host_peak, bytes);
   for (const { name, values } of model.options) add("options", name, values, plain);
   for (const { name, values } of model.bounds) add("bounds", name, values, String);

@@ -1,4 +1,4 @@
-// A view-model's static picture: the same in Python, which runs this in V8, and in the page.
+// Static picture of any view-model: equal in Python, which runs this code in V8, and in the page.
 import type {
   ComparisonView,
   IterationSpaceView,
@@ -34,7 +34,7 @@ export type Drawable =
   | SweepView
   | WaysView;
 
-/** A view as SVG; views without a drawing are the text that they print as, so many lines of it. */
+/** A view as SVG. A view without a drawing becomes the first lines of its text. */
 export function draw(view: Drawable | { view: "text" }, said: string, most = 120): string {
   switch (view.view) {
     case "comparison":

@@ -1,4 +1,4 @@
-// The colours of what is drawn beside the data: a page's own, or else these, light and dark.
+// Colours of axes, text and backgrounds: those of the page, or these defaults for light and dark themes.
 
 const LIGHT = {
   ink: "#222222",
@@ -6,7 +6,7 @@ const LIGHT = {
   line: "#dddddd",
   paper: "#ffffff",
   strong: "#005a91", // loops, conditions
-  moved: "#8a5200", // what is freed, or moves
+  moved: "#8a5200", // freed or transferred values
   vermilion: "#d55e00",
 } as const;
 
@@ -22,7 +22,7 @@ export const STRONG = look("strong");
 export const MOVED = look("moved");
 export const LIMIT = look("vermilion");
 
-/** What the colours of static pictures are in the dark; those of graphs too (timerl_nb/base/graphviz_text.py). */
+/** Dark variants of the colours in static pictures; those of graphs too (timerl_nb/base/graphviz_text.py). */
 const DARK: Record<string, string> = {
   [LIGHT.ink]: "#e6e6e6",
   [LIGHT.soft]: "#a4a9af",
@@ -46,7 +46,7 @@ const STYLE =
   "<style>@media (prefers-color-scheme:dark){.trl-static .graph text" +
   `{fill:${DARK[LIGHT.ink]}}${rules.join("")}}</style>`;
 
-/** A picture that follows the theme of where it is shown, as far as that says which it is. */
+/** Make a picture follow the theme of its environment, if the environment announces one. */
 export function themed(svg: string): string {
   return svg.replace(/<svg([^>]*)>/, `<svg class="trl-static"$1>${STYLE}`);
 }

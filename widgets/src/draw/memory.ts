@@ -1,4 +1,4 @@
-// Predicted live bytes over time, stacked by tensor, with the peak, the budget, and what moves.
+// Predicted live bytes over time, stacked by tensor, with the peak, the budget, and transfers.
 import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
 import { axes, type Box, bytes, counted, counts, Scale, ticks } from "../shared/plot";
 import { INK, LIMIT, SOFT } from "./looks";
@@ -6,7 +6,7 @@ import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 import { runIn } from "./whole_run";
 
-/** One layer of the stack: a tensor, or what is too small to be told apart. */
+/** One layer of the stack: a tensor, or the sum of the small ones. */
 export interface Layer {
   readonly name: string;
   readonly fill: string;
@@ -14,7 +14,7 @@ export interface Layer {
   readonly at: (column: number) => number;
 }
 
-/** What a drawing shows at least, so that two can be compared. */
+/** Minimal extent of the axes, so that two drawings have the same scale. */
 export interface Extent {
   readonly count: number;
   readonly bytes: number;
@@ -22,11 +22,11 @@ export interface Extent {
 
 export interface MemoryDrawn {
   readonly scale: Scale;
-  readonly areas: readonly Shape[]; // of each layer
-  readonly over: readonly Shape[]; // what is drawn over them
+  readonly areas: readonly Shape[]; // one per layer
+  readonly over: readonly Shape[]; // drawn above the areas
 }
 
-/** Pixels that the overview of a whole run is high. */
+/** Height of the overview of a whole run in pixels. */
 export const OVERVIEW = 74;
 const TOLD_APART = 7;
 const GATHERED = "gathered operands";
@@ -34,7 +34,7 @@ export const REST = "#999999";
 
 const MOST = new WeakMap<HeldTensor, number>();
 
-/** The most bytes that a tensor holds at once. */
+/** The maximal bytes of a tensor. */
 export function most(one: HeldTensor): number {
   let found = MOST.get(one);
   if (found === undefined) {
@@ -46,7 +46,7 @@ export function most(one: HeldTensor): number {
   return found;
 }
 
-/** The tensors that hold anything, those that hold most first. */
+/** The tensors with live values, the largest first. */
 export function ranked({ tensors }: MemoryView): HeldTensor[] {
   return tensors
     .filter((one) => most(one) > 0)
@@ -74,7 +74,7 @@ export function layersOf(model: MemoryView): Layer[] {
   return found;
 }
 
-/** The stack in a box; `measured` is what a run held. */
+/** The stack in a box; `measured` are the live bytes of a run. */
 export function memoryIn(
   model: MemoryView,
   layers: readonly Layer[],
@@ -86,7 +86,7 @@ export function memoryIn(
   const budget = model.budget ?? Infinity;
   const held = Array.from(measured?.bytes ?? []);
   const peak = Math.max(model.program_peak.bytes, least.bytes, 1, ...held);
-  // beside another, both end at the same height, whatever their budgets are
+  // in a comparison both stacks have the same scale, whatever their budgets
   const top = (budget < 4 * peak && !least.bytes ? Math.max(budget, peak) : peak) * 1.1;
   const scale = new Scale(box, [0, across], [0, top]);
   const columns = moments(model, Math.min(model.bytes.length, box.width));
@@ -104,7 +104,7 @@ export function memoryIn(
   return { scale, areas, over: [...over, ...moves(scale, model)] };
 }
 
-/** A step for each part that was measured, as high as the most that was live in it. */
+/** One step per measured part, at the part's maximum. */
 function traced(scale: Scale, over: TurnBytes | null): Shape[] {
   if (!over?.bytes.length) return [];
   let [d, end] = ["", -1];
@@ -127,7 +127,7 @@ function area(
   const x = (k: number) => scale.px(k).toFixed(1);
   const y = (value: number) => scale.py(value).toFixed(1);
   const edge = (heights: Float64Array) => {
-    const runs: [number, number, string][] = []; // columns of one height are one step
+    const runs: [number, number, string][] = []; // consecutive columns of the same height form one step
     columns.forEach(({ from, to }, k) => {
       const at = y(heights[k]!);
       const last = runs.at(-1);
@@ -165,7 +165,7 @@ function limits(scale: Scale, { program_peak: peak, budget, saved_by }: MemoryVi
   return found;
 }
 
-/** Offloads point up, to the host; fetches down. */
+/** Triangles of transfers: offloads point up, to the host; fetches down. */
 function moves(scale: Scale, { lives }: MemoryView): Shape[] {
   let [offload, fetch] = ["", ""];
   const y = scale.box.top - 3;
@@ -179,7 +179,7 @@ function moves(scale: Scale, { lives }: MemoryView): Shape[] {
   ];
 }
 
-/** The whole run, from `left` on, as an overview of what the turn is of. */
+/** The overview of the whole run, starting at `left`. */
 export function overview(model: MemoryView, run: WholeRun, left: number, width: number): Shape[] {
   const box = { left, top: 18, width, height: OVERVIEW - 36 };
   const look = { "text-anchor": "end", "font-size": 10, fill: SOFT };
@@ -190,15 +190,15 @@ export function overview(model: MemoryView, run: WholeRun, left: number, width: 
 interface Moment {
   readonly from: number;
   readonly to: number;
-  readonly at: number; // the column of the most that is live between the two
+  readonly at: number; // the column with the maximum between the two
 }
 
-/** The instants that a column stands for, the end not included. */
+/** The instants of a column, the end exclusive. */
 export function span({ first, turn }: MemoryView, column: number): [number, number] {
   return [first[column] ?? 0, first[column + 1] ?? turn.count];
 }
 
-/** Parts as wide as pixels, each with the column in which most is live. */
+/** Parts as wide as a pixel, each with the column of its maximum. */
 function moments(model: MemoryView, parts: number): Moment[] {
   const count = model.bytes.length;
   return Array.from({ length: Math.max(Math.floor(parts), 0) }, (_, k) => {
@@ -210,7 +210,7 @@ function moments(model: MemoryView, parts: number): Moment[] {
   });
 }
 
-/** The view as a picture with a legend; `measured` is what a run held. */
+/** The view as a picture with a legend; `measured` are the live bytes of a run. */
 export function memory(
   model: MemoryView,
   least: Extent = { count: 0, bytes: 0 },

@@ -1,4 +1,4 @@
-// The loop nest like code.
+// The loop nest as highlighted code.
 import type { LoopView } from "../models";
 import { INK, LINE, MOVED, STRONG } from "./looks";
 import { lines, rule, type Span } from "./sheet";
@@ -6,14 +6,14 @@ import type { Shape } from "./shapes";
 
 const LOOKS: Record<string, string> = { loop: STRONG, if: STRONG, else: STRONG, execute: INK };
 
-/** Loops and conditions in blue, launches dark, frees and moves in orange. */
+/** Loops and conditions in blue, launches dark, frees and transfers in orange. */
 export function nest({ lines: all }: LoopView): string {
   const rows = all.map(({ depth, text, sort }): Span[] => [
     { text: "  ".repeat(depth) },
     { text, fill: LOOKS[sort] ?? MOVED, bold: sort === "execute" },
   ]);
   const rules: Shape[] = [];
-  const open: number[] = []; // the lines at which levels began
+  const open: number[] = []; // the first line of each open level
   [...all.map(({ depth }) => depth), 0].forEach((depth, k) => {
     while (open.length > depth) {
       const from = open.pop()!;

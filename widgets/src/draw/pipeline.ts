@@ -1,11 +1,11 @@
-// The stages of a compilation: a bar for the time of each, with what it did.
+// The stages of a compilation: a bar for the duration of each, with its result.
 import type { PipelineView, StageRow } from "../models";
 import { seconds, SERIES } from "../shared/plot";
 import { INK, SOFT } from "./looks";
 import { sheet, text } from "./sheet";
 import { shape } from "./shapes";
 
-/** What a stage cost, or why it did not run. */
+/** The duration of a stage, or the reason that it did not run. */
 export function cost({ ran, known, is_on, seconds: s }: StageRow): string {
   if (known) return "known";
   if (ran) return seconds(s);

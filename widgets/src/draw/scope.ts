@@ -1,4 +1,4 @@
-// Where the time of a recording went: processes, operations by library, transitions, and lanes.
+// Time breakdown of a recording: processes, operations by library, transitions, and tracks.
 import type { Numbers } from "../shared/buffers";
 import type {
   ScopeDevice,
@@ -18,18 +18,18 @@ import { type Shape, shape, titled } from "./shapes";
 const ROW = 20; // pixels from bar to bar
 const BAR = 14;
 const GLYPH = 6.2; // pixels of a character, on average
-const NAMES = 165; // pixels of names
-const FIGURES = 128; // of what stands behind a bar
+const NAMES = 165; // width of the names in pixels
+const FIGURES = 128; // width of the figures after a bar
 export const OUTSIDE = "outside of operations";
 
-/** What is shown: of one process, or of one phase, by position; null for all. */
+/** Filter by process and phase, by position; null for all. */
 export interface Kept {
   readonly process: number | null;
   readonly phase: number | null;
 }
 export const ALL: Kept = { process: null, phase: null };
 
-/** Nanoseconds of one sort within an operation or a process. */
+/** Nanoseconds of one kind within an operation or a process. */
 export interface Part {
   readonly library: string;
   readonly used: string;
@@ -42,7 +42,7 @@ export interface Sum {
   readonly ns: number;
 }
 
-/** Nanoseconds as one reads them. */
+/** Format nanoseconds with a readable unit. */
 export function duration(ns: number): string {
   const units: readonly [number, string][] = [
     [1e9, "s"],
@@ -60,7 +60,7 @@ export function percent(part: number, whole: number): string {
   return `${share.toFixed(share < 9.95 ? 1 : 0)} %`;
 }
 
-/** A text in at most so many pixels. */
+/** Shorten a text to a number of pixels. */
 export function short(said: string, pixels: number, glyph = GLYPH): string {
   const most = Math.max(Math.floor(pixels / glyph), 2);
   return said.length > most ? `${said.slice(0, most - 1)}…` : said;
@@ -70,7 +70,7 @@ export function nameOf({ name }: ScopeOperation): string {
   return name || OUTSIDE;
 }
 
-/** What is shown of the times. */
+/** The times that pass a filter. */
 export function kept(view: ScopeView, { process, phase }: Kept): readonly ScopeTime[] {
   return view.times.filter(
     (one) =>
@@ -78,7 +78,7 @@ export function kept(view: ScopeView, { process, phase }: Kept): readonly ScopeT
   );
 }
 
-/** Sums by operation or process, each by library; the most first. */
+/** Sums by operation or process, each by library; the largest first. */
 export function sums(
   view: ScopeView,
   by: "operation" | "process" | "phase",
@@ -110,7 +110,10 @@ const BESIDE: Record<string, string> = {
   untraced: ", devices not looked at",
 };
 
-/** A bar of parts, `width` pixels in all; textures double the colours, a line below says that devices are busy. */
+/**
+ * A bar of parts, `width` pixels in total. Hatches distinguish parts in addition to colours; a line below
+ * marks busy devices.
+ */
 function bar(view: ScopeView, parts: readonly Part[], box: Box, whole: number): Shape[] {
   let x = box.left;
   return parts.flatMap(({ library, used, ns }) => {
@@ -129,7 +132,7 @@ function filled({ colour, hatch }: ScopeKey, box: Box, used = "untraced"): Shape
   return used === "both" || used === "gpu" ? [...found, ...beside(box, used)] : found;
 }
 
-/** The line below a bar: a device is busy beside it, or waited for. */
+/** The line below a bar: a device is busy, or waited for. */
 function beside({ left, top, width, height }: Box, used: string): Shape[] {
   const y = top + height + 1.5;
   const dashes = used === "gpu" ? undefined : "3 2";
@@ -143,13 +146,13 @@ function hatched(hatch: string, boxes: readonly Box[]): Shape[] {
   return d ? [shape("path", { d, ...look })] : [];
 }
 
-/** Lines over a bar, by the hatch's name; none over what is narrow. */
+/** Hatch lines over a bar, by the hatch's name; none over narrow bars. */
 export function texture(hatch: string, { left, top, width, height }: Box): string {
   if (width < 3) return "";
   const [right, bottom] = [left + width, top + height];
   const at = (x: number, y: number) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const line = (x1: number, y1: number, x2: number, y2: number) => `M${at(x1, y1)}L${at(x2, y2)}`;
-  // a slanted line from below to above, cut at both ends of the bar
+  // a slanted line from bottom to top, cut at both ends of the bar
   const slanted = (low: number, rises: boolean) => {
     const [from, to] = [Math.max(low, left), Math.min(low + height, right)];
     if (to <= from) return "";
@@ -168,7 +171,7 @@ export function texture(hatch: string, { left, top, width, height }: Box): strin
   return parts.join("");
 }
 
-/** What each colour, texture and line is, in rows from a place on. */
+/** The legend of colours, hatches and lines, in rows starting at a position. */
 export function legend(view: ScopeView, x: number, y: number, width: number): Rows {
   const used = new Set(view.times.flatMap((one) => [one.library, one.used]));
   const ran = new Set(view.devices.flatMap((one) => one.ran.map(({ sort }) => sort)));
@@ -199,18 +202,18 @@ export interface Rows {
   readonly height: number;
 }
 
-/** What is clicked of a row: all of its width. */
+/** The clickable background of a row, over its whole width. */
 function ground(top: number, width: number): Shape {
   const at = { x: 0, y: top - 2, width, height: ROW };
   return shape("rect", { ...at, fill: PAPER, "fill-opacity": 0, class: "trl-hit" });
 }
 
-/** Figures behind a bar. */
+/** The figures after a bar. */
 function behind(x: number, top: number, figures: string): Shape {
   return text(x, top + 11, figures, { "font-size": 11, "xml:space": "preserve", fill: SOFT });
 }
 
-/** A row with a bar for each operation, as long as its time. */
+/** A row for each operation, with a bar in proportion to its time. */
 export function operationRows(view: ScopeView, keep: Kept, width: number, most = Infinity): Rows {
   const times = kept(view, keep);
   const all = sums(view, "operation", times).filter(({ ns }) => ns > 0);
@@ -241,7 +244,7 @@ export function operationRows(view: ScopeView, keep: Kept, width: number, most =
   return { rows, height: rows.length * ROW + 4 };
 }
 
-/** A row for each process: how far it is below the first, when it lived, and by whose code. */
+/** A row for each process: its depth in the tree, its lifetime, and its time by library. */
 export function processRows(view: ScopeView, width: number, most = Infinity): Rows {
   const by = new Map(sums(view, "process").map((sum) => [sum.of, sum]));
   const room = Math.max(width - NAMES - 60 - FIGURES, 40);
@@ -287,7 +290,7 @@ export function processName({ number, command }: ScopeProcess): string {
   return command ? `${number}  ${command}` : String(number);
 }
 
-/** How often libraries were left for others, by operation, the most first. */
+/** Number of calls from one library into another by operation, the largest first. */
 export interface Move {
   readonly operation: number;
   readonly left: string;
@@ -301,18 +304,18 @@ export function moves(view: ScopeView): Move[] {
     .sort((a, b) => b.count - a.count);
 }
 
-/** How often, of each time that its operation was entered. */
+/** The number of calls per entry of the operation. */
 export function each({ operation, count }: Move, view: ScopeView): string {
   const times = view.operations[operation]!.count;
   return times ? Number((count / times).toPrecision(3)).toLocaleString("en") : "";
 }
 
-// --- lanes ----------------------------------------------------------------------------------------
+// --- tracks ---------------------------------------------------------------------------------------
 
 const TRACK = { phase: 6, operation: 15, library: 15, device: 13 } as const; // pixels
 export const LANE_NAMES = 110;
 
-/** One track of a lane, or a device: where it is drawn, and what of. */
+/** One track of a thread, or a device: its position in the drawing, and its data. */
 export interface Strip {
   readonly kind: keyof typeof TRACK;
   readonly of: number; // position of the lane, or device
@@ -320,8 +323,8 @@ export interface Strip {
   readonly height: number;
   readonly shares: Numbers;
   readonly spans: Spans;
-  readonly operations: Numbers | null; // of a device, which launched each span
-  readonly keys: readonly (Key | null)[]; // by kind; nothing has none
+  readonly operations: Numbers | null; // of a device: the operation that launched each span
+  readonly keys: readonly (Key | null)[]; // by kind; null for time without an entry
 }
 type Key = Pick<ScopeKey, "name" | "colour" | "hatch">;
 
@@ -331,7 +334,7 @@ export interface Strips {
   readonly height: number;
 }
 
-/** Lanes and devices of a stretch, from the top down. */
+/** The tracks of a time window, from top to bottom: threads, then devices. */
 export function stripsOf(view: ScopeView, stretch: StretchView): Strips {
   const named = (all: readonly { readonly name: string; readonly colour: string }[]) =>
     all.map((one) => (one.name ? { ...one, hatch: "" } : null));
@@ -373,7 +376,7 @@ export function stripsOf(view: ScopeView, stretch: StretchView): Strips {
   return { strips, names, height: top };
 }
 
-/** Columns of a strip as boxes, by kind, from the bottom up; columns alike are one. */
+/** The columns of a strip as boxes by kind, from bottom to top; equal neighbours are merged. */
 export function runs(
   { kind: track, shares, top, height }: Strip,
   left: number,
@@ -381,7 +384,7 @@ export function runs(
   wide: number,
 ): Box[][] {
   const column = width / wide;
-  const least = track === "device" ? 1 : 0; // else short kernels were not seen
+  const least = track === "device" ? 1 : 0; // keeps short kernels visible
   const foot = new Float64Array(wide).fill(top + height);
   return Array.from({ length: shares.length / wide }, (_, kind) => {
     const found: Box[] = [];
@@ -406,7 +409,7 @@ export function runs(
   });
 }
 
-/** Lanes and devices as shapes. */
+/** Threads and devices as shapes. */
 function stripShapes(
   { strips, names }: Strips,
   wide: number,
@@ -432,7 +435,7 @@ function stripShapes(
   return [...named, ...drawn];
 }
 
-/** What the strips are. */
+/** The title of the tracks. */
 export function stripsTitle({ devices }: ScopeView): string {
   const below = devices.length ? "; below, what devices ran" : "";
   return `Threads: phases, operations, libraries${below}`;
@@ -448,7 +451,7 @@ export function laneName(view: ScopeView, lane: number): string {
   return view.processes.length > 1 ? `${view.processes[process]!.number} ${called}` : called;
 }
 
-/** Moments of a stretch to write below it, and how. */
+/** Round times in a window with their labels. */
 export function moments(begin: number, end: number, count = 6): [number, string][] {
   const size = end - begin >= 2e9 ? 1e9 : end - begin >= 2e6 ? 1e6 : end - begin >= 2e3 ? 1e3 : 1;
   const unit = { 1e9: "s", 1e6: "ms", 1e3: "µs", 1: "ns" }[size]!;
@@ -531,7 +534,7 @@ export function scope(view: ScopeView): string {
   return sheet(width, y + 12, "where the time went", shapes);
 }
 
-/** Which kind has most of a column; -1 where none has any. */
+/** The kind with the largest fraction of a column; -1 if all are zero. */
 export function mostOf(shares: Numbers, wide: number, column: number): number {
   let [best, found] = [0, -1];
   for (let kind = 0; kind * wide < shares.length; kind++) {

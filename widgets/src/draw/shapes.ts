@@ -1,4 +1,4 @@
-// Drawings as plain values: elements in the page (`made` of markup.ts), text where there is none.
+// Drawings as plain values: `made` in markup.ts turns them into elements, `written` into text.
 
 export type Attributes = Record<string, string | number | boolean | undefined>;
 
@@ -8,7 +8,7 @@ export interface Shape {
   readonly children: readonly (Shape | string)[];
 }
 
-/** An SVG element to be; strings among the children are text. See `attribute`. */
+/** A description of an SVG element; strings among the children are text. See `attribute`. */
 export function shape(
   tag: Shape["tag"],
   attributes: Attributes = {},
@@ -17,18 +17,18 @@ export function shape(
   return { tag, attributes, children };
 }
 
-/** A shape that says what it is where one points at it. */
+/** A shape with a tooltip. */
 export function titled(one: Shape, title: string): Shape {
   return { ...one, children: [shape("title", {}, title), ...one.children] };
 }
 
-/** What the text of an attribute is; null leaves it out. */
+/** The text of an attribute; null omits it. */
 export function attribute(value: Attributes[string]): string | null {
   if (value === undefined || value === false) return null;
   return value === true ? "" : String(value);
 }
 
-/** A shape as text; of colours that a page may give by a variable, those that it else has. */
+/** A shape as text. Colours given by CSS variables of a page are replaced by their defaults. */
 export function written({ tag, attributes, children }: Shape): string {
   let text = `<${tag}`;
   for (const [name, given] of Object.entries(attributes)) {
@@ -44,7 +44,7 @@ export function written({ tag, attributes, children }: Shape): string {
 const NAMED: Record<string, string> = { "<": "&lt;", ">": "&gt;", "&": "&amp;", '"': "&quot;" };
 
 function escaped(text: string): string {
-  // what XML 1.0 has no way to say
+  // characters that XML 1.0 cannot represent
   return text
     .replace(/[<>&"]/g, (one) => NAMED[one]!)
     .replace(/[^\t\n\r\u0020-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");

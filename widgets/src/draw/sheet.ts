@@ -1,9 +1,9 @@
-// Pictures as text: shapes on a background, rows of pictures as one, and lines of text.
+// Pictures as text: shapes on a background, arranged pictures, and lines of text.
 import { INK, PAPER, themed, unthemed } from "./looks";
 import { type Shape, shape, written } from "./shapes";
 
-const LINE = 17; // pixels for a line of text
-const GLYPH = 7.25; // pixels for a character of monospaced text
+const LINE = 17; // pixels of a line of text
+const GLYPH = 7.25; // pixels of a monospaced character
 const MONO = "ui-monospace, Menlo, Consolas, monospace";
 
 /** A picture on a background. */
@@ -16,7 +16,7 @@ export function sheet(
   return saved(page(width, height, title, shapes));
 }
 
-/** A shape as a picture of its own. */
+/** A shape as a separate picture. */
 export function saved(drawn: Shape): string {
   return themed(written(drawn));
 }
@@ -46,19 +46,19 @@ export function page(
   );
 }
 
-/** A word or two; in `INK` if no colour is given. */
+/** A short text; in `INK` unless a colour is given. */
 export function text(x: number, y: number, said: string, more: Shape["attributes"] = {}): Shape {
   return shape("text", { x, y, fill: INK, ...more }, said);
 }
 
-/** A part of a line of text, and its colour. */
+/** A part of a line of text with its colour. */
 export interface Span {
   readonly text: string;
   readonly fill?: string;
   readonly bold?: boolean;
 }
 
-/** Lines of monospaced text; `rules` are drawn under them. */
+/** Lines of monospaced text, above `rules`. */
 export function lines(
   rows: readonly (readonly Span[])[],
   title = "",
@@ -84,7 +84,7 @@ export function lines(
   return sheet(width, 16 + LINE * rows.length, title, [...rules, ...shapes]);
 }
 
-/** A rule left of what is deeper than so many levels, over the lines from one to another. */
+/** A vertical rule to the left of a nesting level, over a range of lines. */
 export function rule(level: number, from: number, to: number, stroke: string): Shape {
   const x = 14 + 2 * GLYPH * level;
   return shape("line", { x1: x, x2: x, y1: 10 + LINE * from, y2: 10 + LINE * to, stroke });
@@ -104,7 +104,7 @@ export interface Titled {
   readonly picture: string;
 }
 
-/** Rows of pictures as one, each as large as it is. */
+/** Rows of pictures as one, each at its own size. */
 export function arranged(rows: readonly (readonly Titled[])[]): string {
   const [gap, head] = [12, 22];
   const parts: string[] = [];

@@ -1,12 +1,13 @@
-// The iteration space: time across, one dimension up, a mark for every executed point of a turn.
+// The iteration space: time on the x axis, one dimension on the y axis, a mark for every executed point of a
+// turn.
 import type { IterationSpaceView, Statement } from "../models";
 import { axes, type Box, counts, mark, Scale } from "../shared/plot";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
-const NAMED = 16; // statements that a legend names one by one
+const NAMED = 16; // number of statements up to which the legend lists each
 
-/** What a drawing shows at least, so that two can be compared. */
+/** Minimal extent of the axes, so that two drawings have the same scale. */
 export interface Extent {
   readonly count: number;
   readonly size: number;
@@ -15,7 +16,7 @@ export interface Extent {
 export interface SpaceDrawn {
   readonly scale: Scale;
   readonly axes: Shape;
-  readonly marks: readonly Shape[]; // of each statement
+  readonly marks: readonly Shape[]; // one per statement
 }
 
 /** The marks of all statements in a box. */
@@ -33,7 +34,7 @@ export function spaceIn(view: IterationSpaceView, box: Box, least: Extent): Spac
   };
 }
 
-/** A mark for each point; what stands for several is a bar over these. */
+/** A mark for each point; a mark for several points is a bar over them. */
 function marked(one: Statement, scale: Scale): Shape {
   const { width, height, top } = scale.box;
   const [, size] = scale.y;
@@ -44,7 +45,7 @@ function marked(one: Statement, scale: Scale): Shape {
   one.times.forEach((time, k) => {
     const [x, low] = [scale.px(time + 0.5), one.low[k]!];
     const place = `${x.toFixed(1)} ${scale.py(low + 0.5).toFixed(1)}`;
-    if (place === before) return; // one over the other
+    if (place === before) return; // covered by the previous mark
     before = place;
     if (one.tall === 1) {
       parts.push(mark(one.shape, x, scale.py(low + 0.5), r));
@@ -82,7 +83,7 @@ export function space(view: IterationSpaceView, said: string, least?: Extent): s
   return sheet(560, height, "iteration space", [drawn.axes, ...marks, ...where, ...legend]);
 }
 
-/** The lines of a legend: each statement; or, of many, regions, with one that stands for it. */
+/** The entries of the legend: each statement; or, if there are many, each region with a representative. */
 function groups({ statements, turn }: IterationSpaceView): [string, Statement][] {
   const region = (one: Statement) => one.region.join(" / ") || "no region";
   if (statements.length <= NAMED) {

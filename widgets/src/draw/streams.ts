@@ -1,4 +1,4 @@
-// Runs of a stream of kernels: a lane for each stream, the window's slots under them, all runs on one scale.
+// Runs of a kernel stream: a track for each stream, with the slots of the window below, on a common time axis.
 import { counted } from "../shared/plot";
 import type { StreamLaunch, StreamRun, StreamView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
@@ -6,27 +6,27 @@ import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const LANE = 18; // pixels of a stream
-const SLOT = 9; // and of a slot of the window
+const SLOT = 9; // pixels of a slot
 const HEAD = 24;
 const LEFT = 78;
 const MOST_SLOTS = 32;
-const MOST_NAMES = 14; // in the legend
+const MOST_NAMES = 14; // names in the legend
 const COLOURS = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00"];
 
-/** What is chosen: kernels, and the moment that is looked at. */
+/** The selected kernels, and the moment shown. */
 export interface Chosen {
   readonly kernels?: readonly number[];
   readonly at?: number;
 }
 
-/** What a kernel is at a moment. */
+/** The state of a kernel at a moment. */
 export function state(one: StreamLaunch, at: number, ends: ReadonlyMap<number, number>): string {
   if (at < one.entered || at >= one.ended) return "";
   if (at >= one.started) return "executing";
   return waiting(one, at, ends).length ? "pending" : "ready";
 }
 
-/** The kernels that one still waits for at a moment. */
+/** The pending dependences of a kernel at a moment. */
 export function waiting(
   one: StreamLaunch,
   at: number,
@@ -39,7 +39,7 @@ export function endsOf(run: StreamRun): Map<number, number> {
   return new Map(run.launches.map((one) => [one.kernel, one.ended]));
 }
 
-/** A run's title: how it ran, how long, and how busy the streams were. */
+/** The title of a run: strategy, duration and utilisation. */
 export function headed(run: StreamRun): string {
   const us = Math.round(run.us).toLocaleString("en");
   const window = run.size ? `, window ${run.size}` : "";
@@ -53,7 +53,7 @@ function told(one: StreamLaunch): string {
   return `${one.kernel} ${one.name}${one.line ? ` at ${one.line}` : ""}: ${took} µs${after}`;
 }
 
-/** All runs, from a height on, in so many pixels; elements of kernels have `data-kernel`. */
+/** All runs, starting at a height, in a number of pixels; elements of kernels have `data-kernel`. */
 export function runs(
   view: StreamView,
   width: number,
@@ -78,7 +78,7 @@ export function runs(
   return { shapes: [...shapes, ...drawn.shapes], height: drawn.height };
 }
 
-/** The names of kernels by colour, in rows, and what pale and outlined blocks are. */
+/** The names of kernels by colour, in rows, and the meaning of pale and outlined blocks. */
 function legend(
   names: readonly (readonly [string, string])[],
   top: number,
@@ -173,7 +173,7 @@ function one(
   return { shapes, height: end + 10 };
 }
 
-/** The view as a picture of its own. */
+/** The view as a separate picture. */
 export function streams(view: StreamView, width = 760): string {
   const { shapes, height } = runs(view, width);
   const named = view.name ? [text(12, 18, view.name, { "font-weight": 600 })] : [];

@@ -1,4 +1,4 @@
-// The ways of collecting as bars: how fast each is, over how its batches spread, or why it does not apply.
+// Collection strategies as bars: speed with its spread, or the reason that a strategy does not apply.
 import type { WayRow, WaysView } from "../models";
 import { INK, LINE, PAPER, SOFT } from "./looks";
 import { counted } from "../shared/plot";
@@ -6,13 +6,13 @@ import { sheet, text } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
 
 const ROW = 34; // pixels of a row with a bar
-const BARE = 20; // and of one without
+const BARE = 20; // pixels of a row without a bar
 const BAR = 12;
 const GLYPH = 6.4; // pixels of a character, on average
 const LEFT = 12;
 const [CHOSEN, OTHER] = ["#0072b2", "#56b4e9"];
 
-/** Steps a second as one reads them. */
+/** Format steps per second with a readable unit. */
 export function perSecond(steps: number): string {
   const units: readonly [number, string][] = [
     [1e9, " G"],
@@ -28,14 +28,14 @@ export function perSecond(steps: number): string {
 const count = (n: number | null, one: string, many: string) =>
   n === null ? [] : [counted(n, one, many)];
 
-/** What is said of a way beside its name. */
+/** The text after the name of a strategy. */
 export function told(row: WayRow): string {
   if (!row.speed) return row.why_not || "not measured";
   const { median, least, greatest } = row.speed;
   return `${perSecond(median)} steps/s (${perSecond(least)} to ${perSecond(greatest)})`;
 }
 
-/** What a batch takes, counted. */
+/** The counted calls, launches and copies of a batch. */
 export function took(row: WayRow): string {
   const { calls, launches, copies } = row;
   return [
@@ -45,7 +45,7 @@ export function took(row: WayRow): string {
   ].join(", ");
 }
 
-/** The rows from a height on, in so many pixels. */
+/** The rows, starting at a height, in a number of pixels. */
 export function bars(view: WaysView, width: number): { shapes: Shape[]; height: number } {
   const most = Math.max(...view.rows.map(({ speed }) => speed?.greatest ?? 0), 1);
   const wide = Math.max(width - 2 * LEFT, 60);
@@ -93,7 +93,7 @@ function short(said: string, most: number): string {
   return said.length > most ? `${said.slice(0, most - 1)}…` : said;
 }
 
-/** Words in lines of at most so many characters. */
+/** Wrap words to lines of a maximal number of characters. */
 function wrapped(said: string, most: number): string[] {
   const lines = [""];
   for (const word of said.split(" ")) {
@@ -104,7 +104,7 @@ function wrapped(said: string, most: number): string[] {
   return lines;
 }
 
-/** The view as a picture of its own. */
+/** The view as a separate picture. */
 export function ways(view: WaysView, width = 640): string {
   const { shapes, height } = bars(view, width);
   const title = `${view.name}, N = ${view.envs.toLocaleString("en")}, K = ${view.steps.toLocaleString("en")}`;

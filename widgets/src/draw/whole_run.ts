@@ -1,27 +1,27 @@
-// Live bytes of a whole run: what repeats is drawn once, ahead of a break that says how often.
+// Live bytes of a whole run: one period of repeated turns is drawn, followed by a break with their number.
 import type { Stretch, WholeRun } from "../models";
 import { type Box, bytes } from "../shared/plot";
 import { INK, LIMIT, PAPER, SOFT } from "./looks";
 import { type Shape, shape, titled } from "./shapes";
 
 const GLYPH = 5.6; // pixels of a character, at most
-const LEAST = 3; // pixels of a stretch, however short
+const LEAST = 3; // minimal width of a segment in pixels
 
-/** Where a stretch is drawn, in pixels. */
+/** Position of a segment in pixels. */
 interface Drawn {
   readonly one: Stretch;
   readonly left: number;
   readonly width: number;
 }
 
-/** What is said of a whole run where its drawing is not seen. */
+/** Description of a whole run for screen readers. */
 export function runText({ points, stretches }: WholeRun): string {
   const notes = stretches.map(({ note }) => note).filter(Boolean);
   const folded = notes.length ? `; ${notes.join(", ")} alike` : "";
   return `live bytes of the whole run, ${points.toLocaleString("en")} executed points${folded}`;
 }
 
-/** A whole run in a box, which needs 12 pixels above it and 16 below; `top` bytes are as high as it is. */
+/** A whole run in a box, with labels 12 pixels above and 16 below it; `top` bytes are as high as the box. */
 export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
   const drawn = placed(run, box);
   const bottom = box.top + box.height;
@@ -40,7 +40,7 @@ export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
 
 const FILLED = { class: "trl-run-area", fill: SOFT, "fill-opacity": 0.45 } as const;
 
-/** Stretches next to each other, each as wide as it is long, with room for what is said between. */
+/** Consecutive segments with widths in proportion to their lengths, and room for the labels between them. */
 function placed({ stretches }: WholeRun, box: Box): Drawn[] {
   const gaps = stretches.map(({ note }) => (note ? GLYPH * note.length + 24 : 0));
   const room = box.width - gaps.reduce((sum, gap) => sum + gap, 0);
@@ -56,7 +56,7 @@ function placed({ stretches }: WholeRun, box: Box): Drawn[] {
   });
 }
 
-/** As many columns as there are pixels, each as high as the most in it. */
+/** One column per pixel, at the column's maximum. */
 function area({ one, left, width }: Drawn, box: Box, top: number): string {
   const count = Math.max(Math.min(one.bytes.length, Math.round(width)), 1);
   const bottom = box.top + box.height;
@@ -72,7 +72,7 @@ function area({ one, left, width }: Drawn, box: Box, top: number): string {
   return `${d}V${bottom.toFixed(1)}Z`;
 }
 
-/** The axis is cut on both sides of what is said of the turns that are left out. */
+/** Break the axis on both sides of the label of omitted turns. */
 function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box): Shape[] {
   const from = left + width;
   const next = drawn.find((other) => other.left > left);
@@ -95,7 +95,7 @@ function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box):
   return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
 }
 
-/** Times where stretches begin and where the run ends, as far as there is room for them. */
+/** Times of segment starts and of the end of the run, as far as there is room. */
 function times(
   drawn: readonly Drawn[],
   run: WholeRun,
@@ -117,7 +117,7 @@ function times(
   return found;
 }
 
-/** A bar under the turn that is drawn beside it; one that is left out is where those alike are drawn. */
+/** A bar under the turn that is drawn below; for an omitted turn, under the representative one. */
 function here(drawn: readonly Drawn[], { first, last }: WholeRun, bottom: number): Shape[] {
   const part = drawn.filter(({ one }) => one.first <= first).at(-1);
   if (!part || last <= first) return [];

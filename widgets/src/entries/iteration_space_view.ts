@@ -1,4 +1,4 @@
-// `IterationSpaceView`: the iteration space, with its scrubber.
+// `IterationSpaceView`: the iteration space with its time slider.
 import { Instants } from "../shared/instants";
 import { lone } from "../shared/lone";
 import { Scrubber } from "../scrubber/scrubber";

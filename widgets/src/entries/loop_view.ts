@@ -1,4 +1,4 @@
-// `LoopView`: the loop nest alone.
+// `LoopView`: the loop nest as a separate widget.
 import { lone } from "../shared/lone";
 import { LoopPane } from "../loops/loops";
 import type { LoopView } from "../models";

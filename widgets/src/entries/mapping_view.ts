@@ -1,4 +1,4 @@
-// `MappingExplorer`: which primitive runs where.
+// `MappingExplorer`: assignments of replay manager and learner to devices.
 import { MappingPane } from "../mapping/mapping";
 import type { MappingView } from "../models";
 import type { Packed } from "../shared/buffers";

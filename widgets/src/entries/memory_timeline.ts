@@ -1,4 +1,4 @@
-// `MemoryTimeline`: predicted live bytes alone.
+// `MemoryTimeline`: predicted live bytes as a separate widget.
 import { lone } from "../shared/lone";
 import { MemoryPane } from "../memory/memory";
 import type { MemoryView } from "../models";

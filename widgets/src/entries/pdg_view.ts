@@ -1,4 +1,4 @@
-// `PdgView`: the graph pane alone.
+// `PdgView`: the graph pane as a separate widget.
 import { GraphPane, type GraphModel } from "../graph/graph";
 import { follow, onRefused, selectionOf, sendTo, widget } from "../shared/widget";
 

@@ -1,4 +1,4 @@
-// `RunMonitor`: the run alone.
+// `RunMonitor`: the run pane as a separate widget.
 import type { RunView } from "../models";
 import { RunPane } from "../run/run";
 import { unpack, type Packed } from "../shared/buffers";

@@ -1,4 +1,4 @@
-// `ScopeView`: a recording alone.
+// `ScopeView`: the recording pane as a separate widget.
 import type { ScopeView, StretchView } from "../models";
 import { ScopePane } from "../scope/scope";
 import type { Packed } from "../shared/buffers";

@@ -1,4 +1,4 @@
-// `WaysExplorer`: the ways of collecting alone.
+// `WaysExplorer`: speeds of collection strategies.
 import type { WaysView } from "../models";
 import type { Packed } from "../shared/buffers";
 import { Selection } from "../shared/selection";

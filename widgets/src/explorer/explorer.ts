@@ -1,4 +1,4 @@
-// The explorer: all views of a program in one widget, around one selection and one axis of time.
+// Explorer: all views of a program in one widget, with a common selection and a common time axis.
 import type { AnyModel } from "@anywidget/types";
 import { unpack, type Packed } from "../shared/buffers";
 import { ComparePane } from "../compare/compare";
@@ -47,8 +47,8 @@ export interface ExplorerTraits {
   foreseen: Foreseen;
 }
 
-const CHANGES = ["options", "bounds", "argument"]; // what is asked for by these is timed
-const SAID = 100; // milliseconds between two instants that Python hears of, at least
+const CHANGES = ["options", "bounds", "argument"]; // requests whose duration is measured
+const SAID = 100; // minimal milliseconds between two instants sent to Python
 
 export class ExplorerView {
   readonly #style = html("style", {}, css);
@@ -87,7 +87,7 @@ export class ExplorerView {
     const steps = kept(new StepsPane(graphCell, selection, send));
     const graph = kept(new GraphPane(graphCell, selection, send));
     const outline = kept(new OutlinePane(graphCell, selection, send));
-    // the plan of the memory has a pane of its own, and its text where that is asked for
+    // the memory plan has a separate pane, and is shown as text on request
     const turn = () =>
       (outline.root.hidden = !get("outline") || (!!get("stores") && !stores.isText));
     const stores = kept(new StoresPane(graphCell, selection, send, turn));
@@ -106,8 +106,8 @@ export class ExplorerView {
       const view = get<Model>(trait);
       if (view) draw(view);
     };
-    // In this order they are drawn: what others need comes first, and the graph before panes that it would
-    // have the browser lay out, in order to see where its nodes were.
+    // The order of drawing: dependences first, and the graph before the panes for which the browser would have
+    // to compute a layout to find positions of nodes.
     const draws: Record<string, () => void> = {
       lineage: () => some<Lineage>("lineage", (view) => descend(selection, view)),
       pipeline: () =>
@@ -154,7 +154,7 @@ export class ExplorerView {
           strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
           const here = hits.find(({ stage }) => stage === model.get("stage"));
           const sought = JSON.stringify([view.query, view.kind, view.region, view.changed]);
-          // the same search in another program leaves what is selected
+          // repeating a search in another program keeps the selection
           if (here && sought !== this.#sought) selection.choose(here.op_ids);
           this.#sought = sought;
         }),
@@ -174,7 +174,7 @@ export class ExplorerView {
         if (status.state !== "failed") return;
         this.#asked = null;
         sweep.settle();
-        some<PipelineView>("pipeline", (view) => strip.draw(view)); // its switches turn back
+        some<PipelineView>("pipeline", (view) => strip.draw(view)); // its switches return to the actual values
       },
       foreseen: () => settings.foreseen(model.get("foreseen")),
     };
@@ -218,7 +218,7 @@ export class ExplorerView {
     this.model.save_changes();
   }
 
-  /** Python hears of instants now and then, of the last always; the page's views of all. */
+  /** Send instants to Python at intervals, and always the last one; the page's views get all. */
   #say(selection: Selection): void {
     this.#saying ??= setTimeout(() => this.#tell(selection), SAID);
   }
@@ -231,7 +231,7 @@ export class ExplorerView {
     this.model.save_changes();
   }
 
-  /** Say how long a change took, until the browser had drawn it. */
+  /** Show the duration of a change, up to the end of its drawing in the browser. */
   #drawn(settings: Settings, status: Status): void {
     const since = this.#asked!;
     this.#asked = null;

@@ -1,4 +1,4 @@
-// What there is to know of the item under the pointer or the focus, beside it.
+// Tooltip card with the details of the item under the pointer or focus.
 import {
   readText,
   title,
@@ -16,10 +16,10 @@ const GAP = 12; // pixels between the pointer and the card
 export class Card {
   readonly root = html("div", { class: "trl-card", role: "tooltip", hidden: true });
 
-  /** Say what a node is; `x` and `y` are pixels in the element around the card. */
+  /** Show the details of a node; `x` and `y` are pixels in the element around the card. */
   node(node: GraphNode, x: number, y: number): void {
     const parts: HTMLElement[] = [html("b", {}, title(node))];
-    const count = node.op_ids.length - (node.kind === "kernel" ? 1 : 0); // a kernel is one itself
+    const count = node.op_ids.length - (node.kind === "kernel" ? 1 : 0); // a kernel is an operation itself
     const what = node.folded
       ? `${node.kind}, ${count} operation${count === 1 ? "" : "s"}`
       : node.kind;
@@ -45,7 +45,7 @@ export class Card {
     this.#show(parts, x, y);
   }
 
-  /** Say what an edge reads, or waits for. */
+  /** Show the reads or the order of an edge. */
   edge(edge: GraphEdge, graph: Graph, x: number, y: number): void {
     const name = (id: string) => title(graph.nodes.get(id) ?? { label: id });
     const reads = edge.reads.map((read) => html("code", {}, readText(read)));

@@ -1,15 +1,15 @@
-// Shows how a graph became another: what stays moves to its new place, what came is green with a plus,
-// what changed amber with a tilde, what went red and dashed with a minus, until it fades.
+// Animation of a graph's change: unchanged nodes move to their new positions, added ones are green with a
+// plus, changed ones amber with a tilde, removed ones red and dashed with a minus until they fade.
 import { prefix, type Drawing } from "./drawing";
 import type { Difference } from "./graph_model";
 import { isCalm } from "../shared/pane";
 
 const MOVE = 450; // milliseconds
 const FADE = 1600;
-const MANY = 400; // nodes that are not moved one by one
-const GHOSTS = 150; // nodes that are shown once more, at most
+const MANY = 400; // number of nodes above which they are not animated
+const GHOSTS = 150; // maximal number of removed nodes shown
 
-/** Mark a drawing with what differs from the one before. */
+/** Mark a drawing with its differences from the previous one. */
 export function mark(drawing: Drawing, { added, changed }: Difference): void {
   for (const [nodes, name, sign] of [
     [added, "trl-added", "+ "],
@@ -24,7 +24,7 @@ export function mark(drawing: Drawing, { added, changed }: Difference): void {
   }
 }
 
-/** Take the marks away. */
+/** Remove the marks. */
 export function unmark(drawing: Drawing): void {
   drawing.svg.querySelectorAll(".trl-sign, .trl-removed").forEach((element) => element.remove());
   for (const element of drawing.nodes.values()) {
@@ -32,13 +32,13 @@ export function unmark(drawing: Drawing): void {
   }
 }
 
-/** From places in the picture before to those in this one that are at the same spot of the screen. */
+/** Mapping from positions in the previous picture to those in this one at the same position of the screen. */
 export interface Carry {
   (place: readonly [number, number]): [number, number];
   readonly scale: number;
 }
 
-/** Show for a while what is no longer there, where it was. */
+/** Show removed items for a while at their previous positions. */
 export function showRemoved(
   before: Drawing,
   after: Drawing,
@@ -67,8 +67,8 @@ export function showRemoved(
 }
 
 /**
- * Move what stays from where it was; `places` are the middles in the
- * picture before, of a new node those of what it came from.
+ * Move items from their previous positions; `places` are the centres in the previous picture, for a new node
+ * those of its origins.
  */
 export function move(
   drawing: Drawing,

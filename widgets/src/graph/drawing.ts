@@ -1,4 +1,4 @@
-// The elements of a picture that Python laid out, by the ids of its model.
+// Elements of a picture laid out by Python, by the ids of its model.
 import type { Graph } from "./graph_model";
 import { picture, svg } from "../shared/markup";
 import type { Box } from "./viewport";
@@ -30,12 +30,12 @@ export class Drawing {
     return this.nodes.get(id) ?? this.clusters.get(id);
   }
 
-  /** Whether it is on the page, so that places can be measured. */
+  /** Whether it is on the page, so that positions can be measured. */
   get isShown(): boolean {
     return this.svg.getBoundingClientRect().width > 0;
   }
 
-  /** The place of a node or cluster in the picture's own units. */
+  /** The box of a node or cluster in the picture's units. */
   box(id: string): Box {
     const known = this.#boxes.get(id);
     if (known) return known;
@@ -63,12 +63,12 @@ export class Drawing {
     return [x, y, right - x, bottom - y];
   }
 
-  /** Add an element of another picture; it is removed by whoever added it. */
+  /** Add an element of another picture; the caller removes it. */
   add(element: SVGGElement): void {
     this.#layer.append(element);
   }
 
-  /** Where the drawing's own units start. */
+  /** The origin of the drawing's units. */
   get origin(): [number, number] {
     const moved = this.#layer.transform.baseVal.consolidate()?.matrix;
     return [moved?.e ?? 0, moved?.f ?? 0];

@@ -1,7 +1,6 @@
-// The graph pane: a dependence graph as Python laid it out, to look around in and to select from.
-//
-// Python lays out again when a cluster is opened or folded (message `fold`); everything else happens
-// here: moving, searching, isolating a neighbourhood, and showing how one graph became another.
+// Graph pane: navigation and selection in a dependence graph that Python has laid out. Opening or folding a
+// cluster requires a new layout by Python (message `fold`). All other actions happen here: moving, searching,
+// isolating a neighbourhood, and animating changes between graphs.
 import { counted } from "../shared/plot";
 import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
@@ -49,11 +48,11 @@ export class GraphPane extends Pane<GraphModel> {
   readonly #table: GraphTable;
   #drawing: Drawing | null = null;
   #viewport: Viewport | null = null;
-  #focused = ""; // the node or cluster that has the roving focus
+  #focused = ""; // the node or cluster with the roving focus
   #found: string[] = [];
   #isolated: ReadonlySet<string> | null = null;
-  #asked = ""; // the cluster whose fold Python was asked to change
-  #news = ""; // what differs from the graph before
+  #asked = ""; // the cluster whose fold was requested from Python
+  #news = ""; // the differences from the previous graph
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "graph", css);
@@ -135,7 +134,7 @@ export class GraphPane extends Pane<GraphModel> {
     if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
   }
 
-  /** Nothing is opened or folded: what was asked for could not be. */
+  /** End a pending fold that Python has refused. */
   refuse(): void {
     this.#asked = "";
     this.root.removeAttribute("aria-busy");
@@ -178,7 +177,7 @@ export class GraphPane extends Pane<GraphModel> {
     }
   }
 
-  // --- what is on the page ---------------------------------------------------------------------
+  // --- drawing ---------------------------------------------------------------------------------
 
   #name(drawing: Drawing): void {
     const { graph, svg } = drawing;
@@ -208,7 +207,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#minimap.draw(drawing, viewport);
   }
 
-  /** What to look at first: the middle of what is selected, or the first node. */
+  /** The initial centre: the middle of the selection, or the first node. */
   #beginning(drawing: Drawing): [number, number] {
     const { nodes } = drawing.graph.model;
     const chosen = nodes.filter((node) => this.selection.marks(node.op_ids));
@@ -221,7 +220,7 @@ export class GraphPane extends Pane<GraphModel> {
     return [x + width / 2, y];
   }
 
-  /** Let what was opened or folded stay where it is on the screen. */
+  /** Keep an opened or folded item at its position on the screen. */
   #keep(id: string, places: ReadonlyMap<string, [number, number]>, box: Box): void {
     const was = places.get(id);
     if (!was || !this.#drawing?.isShown) return;
@@ -244,7 +243,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#news = `${told.join(", ") || "nothing changed"}, against: ${drawing.graph.model.against}`;
   }
 
-  /** Take the marks of a difference away; where there is none to something else, say that. */
+  /** Remove the marks of a difference; with `against`, state that nothing changed. */
   #forget(against = ""): void {
     unmark(this.#drawing!);
     this.#news = against && `nothing changed, against: ${against}`;
@@ -258,7 +257,7 @@ export class GraphPane extends Pane<GraphModel> {
       .join(" · ");
   }
 
-  // --- what the user does ----------------------------------------------------------------------
+  // --- user actions ----------------------------------------------------------------------------
 
   #listen(svg: SVGSVGElement): void {
     svg.addEventListener("click", (event) => {
@@ -285,7 +284,7 @@ export class GraphPane extends Pane<GraphModel> {
     svg.addEventListener("keydown", (event) => this.#key(event));
   }
 
-  /** The id of the node or cluster that an event is about, or none. */
+  /** The id of an event's node or cluster, or "". */
   #at(event: Event): string {
     const id = (event.target as Element).closest("g.node, g.cluster")?.id ?? "";
     return this.#drawing?.item(id) ? id : "";
@@ -296,7 +295,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.selection.click(this.#drawing!.graph.item(id)!.op_ids, more);
   }
 
-  /** Open a folded node, fold an open cluster or the one around a node; Python answers with a layout. */
+  /** Open a folded node, or fold an open cluster or the one around a node; Python answers with a layout. */
   #toggle(id: string): void {
     const { graph } = this.#drawing!;
     const node = graph.nodes.get(id);
@@ -332,11 +331,11 @@ export class GraphPane extends Pane<GraphModel> {
     const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
     event.preventDefault();
-    event.stopPropagation(); // the notebook has its own meaning for these keys
+    event.stopPropagation(); // the notebook has other meanings for these keys
     act();
   }
 
-  /** Take back what was done last: a neighbourhood, a search, marks of a difference, a selection. */
+  /** Undo the last of these: a neighbourhood, a search, marks of a difference, a selection. */
   protected override leave(): void {
     if (this.#isolated) this.#isolate();
     else if (this.#search.value) this.#seek("");
@@ -346,9 +345,9 @@ export class GraphPane extends Pane<GraphModel> {
     }
   }
 
-  // --- the keyboard's way through the graph ----------------------------------------------------
+  // --- keyboard navigation ---------------------------------------------------------------------
 
-  /** Down to a reader and up to a source, the nearest first; sideways, and without an edge, by place. */
+  /** Move down to a reader or up to a source, the nearest first; sideways, or without an edge, by position. */
   #step(id: string, side: Side): void {
     const drawing = this.#drawing!;
     const { graph } = drawing;
@@ -407,7 +406,7 @@ export class GraphPane extends Pane<GraphModel> {
     if (node) this.#card.node(node, right - area.left, bottom - area.top);
   }
 
-  // --- what is brought out ---------------------------------------------------------------------
+  // --- highlighting ----------------------------------------------------------------------------
 
   #hover(event: PointerEvent): void {
     const { graph } = this.#drawing!;
@@ -427,7 +426,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#dim("trl-dim", near, (edge) => edge.tail === id || edge.head === id);
   }
 
-  /** Show a node (or what is selected) with its neighbours alone, or everything again. */
+  /** Show only a node (or the selection) with its neighbours, or everything again. */
   #isolate(id = ""): void {
     const drawing = this.#drawing;
     if (!drawing) return;
@@ -502,7 +501,7 @@ function mean(places: readonly (readonly [number, number])[]): [number, number] 
   return [sum(0) / places.length, sum(1) / places.length];
 }
 
-/** What is seen at some spot while `box` is shown at a scale, is carried to the same spot now. */
+/** Map what was visible at a position for `box` and a scale to the same position of the current view. */
 function carrying(box: Box, scale: number, { box: now, scale: shown }: Viewport): Carry {
   const middle = (one: Box) => [one[0] + one[2] / 2, one[1] + one[3] / 2] as const;
   const [from, to] = [middle(box), middle(now)];

@@ -1,4 +1,4 @@
-// A dependence graph as `GraphView` describes it (docs/reference/view-models.md), with its picture.
+// Dependence graph of a `GraphView` (docs/reference/view-models.md) with its picture.
 import type { Edge, GraphView, Node, OpenCluster, Value } from "../models";
 
 export type { OpenCluster as GraphCluster, Edge as GraphEdge, Node as GraphNode } from "../models";
@@ -6,23 +6,23 @@ export type { OpenCluster as GraphCluster, Edge as GraphEdge, Node as GraphNode 
 /** A view with the picture that Python laid out. */
 export type GraphModel = GraphView & {
   svg: string;
-  /** What the graph that was shown before is, where the two are to be compared. */
+  /** Description of the previous graph, if the two are compared. */
   against?: string;
 };
 
-/** What one graph has that another has not; keyed by id. */
+/** Items by which two graphs differ; keyed by id. */
 export interface Difference {
   added: Node[];
   removed: Node[];
   changed: Node[];
 }
 
-/** A model with its items by id, and who reads whom. */
+/** A model with its items by id, and the readers of each node. */
 export class Graph {
   readonly nodes: ReadonlyMap<string, Node>;
   readonly clusters: ReadonlyMap<string, OpenCluster>;
   readonly edges: ReadonlyMap<string, Edge>;
-  /** Of each node, those that read it, and those that it reads; itself left out. */
+  /** The readers and the sources of each node, without the node itself. */
   readonly readers = new Map<string, Set<string>>();
   readonly sources = new Map<string, Set<string>>();
 
@@ -46,7 +46,7 @@ export class Graph {
     return this.nodes.get(id) ?? this.clusters.get(id);
   }
 
-  /** These nodes with all that they read and are read by. */
+  /** These nodes with all their sources and readers. */
   around(ids: Iterable<string>): Set<string> {
     const found = new Set<string>();
     for (const id of ids) {
@@ -57,7 +57,7 @@ export class Graph {
     return found;
   }
 
-  /** The nodes that have a text in them, ignoring case; `%12` is operation 12 and no other. */
+  /** The nodes that contain a text, ignoring case; `%12` matches only operation 12. */
   find(query: string): string[] {
     const text = query.trim().replace(/\s+/g, " ").toLowerCase();
     if (!text) return [];
@@ -68,17 +68,17 @@ export class Graph {
   }
 }
 
-/** Whether two graphs are alike to the last byte, whatever they are compared with. */
+/** Whether two graphs are identical, apart from the comparison. */
 export function isSame(a: GraphModel, b: GraphModel): boolean {
   const text = (one: GraphModel) => JSON.stringify({ ...one, against: "" });
   return a.svg === b.svg && text(a) === text(b);
 }
 
-/** What has come, gone and changed between two graphs: a node is known by its id, or by its name. */
+/** The added, removed and changed items of two graphs; nodes correspond by id, or by name. */
 export function difference(before: Graph, after: Graph): Difference {
   const gone = before.model.nodes.filter(({ id }) => !after.nodes.has(id));
   const names = new Map(gone.map((node) => [title(node), node]));
-  const was = new Map<string, Node>(); // by the id that it has now
+  const was = new Map<string, Node>(); // by the current id
   for (const node of after.model.nodes) {
     const old = before.nodes.get(node.id) ?? names.get(title(node));
     if (!old) continue;
@@ -96,12 +96,12 @@ export function difference(before: Graph, after: Graph): Difference {
   };
 }
 
-/** Whether so little stays that it is another graph rather than the same one after a change. */
+/** Whether so few nodes remain that it is another graph rather than a changed one. */
 export function isAnother(after: Graph, { added }: Difference): boolean {
   return added.length > 0.75 * after.nodes.size;
 }
 
-/** For each node that is new, the former nodes of which it has operations. */
+/** For each new node, the previous nodes with some of its operations. */
 export function origins(before: Graph, after: Graph): Map<string, string[]> {
   const home = new Map<number, string>();
   for (const { id, op_ids } of before.model.nodes) for (const op of op_ids) home.set(op, id);
@@ -114,7 +114,7 @@ export function origins(before: Graph, after: Graph): Map<string, string[]> {
   return found;
 }
 
-/** The first line of a label, or the whole name that it shortens. */
+/** The first line of a label, or the full name that it shortens. */
 export function title(item: { label: string; name?: string }): string {
   return item.name ?? item.label.split("\n", 1)[0]!;
 }
@@ -124,7 +124,7 @@ export function typeText({ dtype, shape, domain }: Value): string {
   return `${dtype}[${shape.join(",")}] @ (${domain.join(", ")})`;
 }
 
-/** `[b, i, t - 1] if t >= 1`; what is read at the reader's own point has no index. */
+/** `[b, i, t - 1] if t >= 1`; a read at the reader's own point has no index. */
 export function readText({ index, cond }: { index: string; cond: string }): string {
   return [index, cond && `if ${cond}`].filter(Boolean).join(" ") || "at its own point";
 }
@@ -139,7 +139,7 @@ function words({ label, name, kind, region, place, text, values }: Node): string
   return all.replace(/\s+/g, " ").toLowerCase();
 }
 
-/** What a change is seen by; ids tell only of one and the same node. */
+/** The visible properties of a node; ids are compared only for the same node. */
 function look({ id, label, kind, op_ids }: Node, now: Node): string {
   return JSON.stringify([label, kind, id === now.id ? op_ids : now.op_ids]);
 }

@@ -1,4 +1,4 @@
-// The graph as a table, for whoever would rather read it than look at it.
+// The graph as a table, an accessible alternative to the picture.
 import { readText, title, typeText, type Graph, type GraphNode } from "./graph_model";
 import { html } from "../shared/markup";
 import type { Selection } from "../shared/selection";
@@ -10,7 +10,7 @@ export class GraphTable {
 
   constructor(private readonly selection: Selection) {}
 
-  /** Take a graph; it is written when it is to be seen. */
+  /** Set the graph; the table is built when it is shown. */
   draw(graph: Graph): void {
     this.#graph = graph;
     if (!this.root.hidden) this.#write(graph);

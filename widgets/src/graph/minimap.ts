@@ -1,4 +1,4 @@
-// The whole of a picture, small, with a frame around the part that is shown: click or drag to go there.
+// Small overview of a picture with a frame around the visible part: click or drag to navigate.
 import type { Drawing } from "./drawing";
 import { svg } from "../shared/markup";
 import type { Box, Viewport } from "./viewport";
@@ -9,7 +9,7 @@ const CORNERS = [
   [true, false],
   [false, true],
   [false, false],
-] as const; // right or left, low or high; of equal ones the first is taken
+] as const; // right or left, bottom or top; the first of equal ones wins
 
 export class Minimap {
   readonly root = svg("svg", { class: "trl-minimap", "aria-hidden": "true" });
@@ -47,7 +47,7 @@ export class Minimap {
     this.follow(viewport.box);
   }
 
-  /** Frame another part; where everything is shown there is no map. */
+  /** Frame another part; the map is hidden if everything is visible. */
   follow([x, y, width, height]: Box): void {
     const home = this.#viewport?.home;
     if (!home) return;
@@ -59,7 +59,7 @@ export class Minimap {
     if (!all) this.#settle();
   }
 
-  /** Go to the corner with the fewest nodes below; where each has some, let them show through. */
+  /** Move to the corner that hides the fewest nodes; if every corner hides some, become transparent. */
   #settle(): void {
     const screen = this.#viewport?.svg.getScreenCTM();
     const stage = this.root.parentElement?.getBoundingClientRect();

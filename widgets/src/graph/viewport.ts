@@ -1,21 +1,24 @@
-// The part of a picture that is shown: drag to move, control and wheel to zoom.
+// The visible part of a picture: drag to move, Ctrl and wheel to zoom.
 
 export type Box = readonly [x: number, y: number, width: number, height: number];
 
-const CLICK = 4; // pixels that a click may move
-const LARGEST = 1.3; // pixels per unit of a picture that is fitted
-const SMALLEST = 1.1; // and of one whose text, of ten units, is to be read
+const CLICK = 4; // maximal movement of a click in pixels
+const LARGEST = 1.3; // maximal pixels per unit of a fitted picture
+const SMALLEST = 1.1; // minimal pixels per unit for readable text of ten units
 
 export class Viewport {
   readonly home: Box;
-  /** Shows what `fit` or `start` did, for a viewport of another size. */
+  /** Repeats the last `fit` or `start` for another size of the viewport. */
   #again: () => void = () => this.fit();
   #box: Box;
   #fitted: Box;
   #from: { x: number; y: number; box: Box } | null = null;
   #dragged = false;
 
-  /** Of an `<svg>` element with a view box; `changed` is called when another part is shown. */
+  /**
+   * Create a viewport of an `<svg>` element with a view box; `changed` is called when the visible part
+   * changes.
+   */
   constructor(
     readonly svg: SVGSVGElement,
     private readonly changed: (box: Box) => void = () => {},
@@ -33,7 +36,7 @@ export class Viewport {
     return this.#box;
   }
 
-  /** Whether the pointer moved since it went down: what follows is no click. */
+  /** Whether the pointer has moved since it was pressed, so that the release is not a click. */
   get dragged(): boolean {
     return this.#dragged;
   }
@@ -44,19 +47,19 @@ export class Viewport {
     this.changed(box);
   }
 
-  /** Whether what is shown is still what `fit` or `start` did. */
+  /** Whether the visible part is still the result of `fit` or `start`. */
   get isHome(): boolean {
     return this.#box === this.#fitted;
   }
 
-  /** Show everything, at most a little enlarged. */
+  /** Show everything, slightly enlarged at most. */
   fit(): void {
     this.frame(this.home, 0);
     this.#fitted = this.#box;
     this.#again = () => this.fit();
   }
 
-  /** Show everything, or as much around a point as can be read. */
+  /** Show everything, or the part around a point that fits at a readable size. */
   start(from: () => readonly [number, number]): void {
     this.#again = () => this.start(from);
     const { width: across, height: down } = this.svg.getBoundingClientRect();
@@ -73,7 +76,7 @@ export class Viewport {
     }
   }
 
-  /** Do again what `fit` or `start` did. */
+  /** Repeat the last `fit` or `start`. */
   refit(): void {
     this.#again();
   }
@@ -86,20 +89,20 @@ export class Viewport {
     this.show([x + width / 2 - w / 2, y + height / 2 - h / 2, w, h]);
   }
 
-  /** Scale what is seen by `factor` (below one: nearer) around a point, or the middle. */
+  /** Scale by `factor` (below one: closer) around a point, or the centre. */
   zoom(factor: number, at?: readonly [number, number]): void {
     const [x, y, w, h] = this.#box;
     const [cx, cy] = at ?? [x + w / 2, y + h / 2];
     this.show([cx - (cx - x) * factor, cy - (cy - y) * factor, w * factor, h * factor]);
   }
 
-  /** Move so that the point is in the middle. */
+  /** Move a point to the centre. */
   centre(cx: number, cy: number): void {
     const [, , w, h] = this.#box;
     this.show([cx - w / 2, cy - h / 2, w, h]);
   }
 
-  /** Move as little as brings the whole of a box into sight. */
+  /** Move as little as necessary to show a whole box. */
   reveal([bx, by, bw, bh]: Box): void {
     const [x, y, w, h] = this.#box;
     const near = (low: number, size: number, start: number, room: number) =>
@@ -129,7 +132,7 @@ export class Viewport {
   }
 
   #wheel(event: WheelEvent): void {
-    if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
+    if (!event.ctrlKey && !event.metaKey) return; // a wheel without modifier scrolls the page
     event.preventDefault();
     const point = new DOMPoint(event.clientX, event.clientY);
     const { x, y } = point.matrixTransform(this.svg.getScreenCTM()!.inverse());
@@ -137,7 +140,7 @@ export class Viewport {
   }
 }
 
-/** Where a part of that size begins, as near to `low` as leaves nothing beyond either end. */
+/** The start of a part of this size, as near to `low` as possible without leaving the range. */
 function within(low: number, size: number, start: number, room: number): number {
   if (size >= room) return start + (room - size) / 2;
   return Math.min(Math.max(low, start), start + room - size);

@@ -1,4 +1,4 @@
-// The inspector: what there is to know of what is selected, from the user's own line to its store.
+// Inspector pane: details of the selection, from the user's line to the storage.
 import css from "./inspector.css";
 import { html } from "../shared/markup";
 import type { Send } from "../shared/pane";
@@ -8,14 +8,14 @@ import { bytes } from "../shared/plot";
 import type { Selection, Tensor } from "../shared/selection";
 import type { Chapter, Inspected, InspectorView, Neighbour, Stored } from "../models";
 
-/** What is known of the first of the operations that were asked for; of how many `more` nothing is said. */
+/** Details of the first requested operations; `more` is the number of the others. */
 export type InspectorModel = InspectorView & {
   asked: [ids: number[], tensors: Tensor["tensor"][]];
   more: number;
 };
 
-const PATIENCE = 40; // milliseconds for which a selection must last before Python is asked
-const MANY = 6; // neighbours that are listed before the rest is folded away
+const PATIENCE = 40; // milliseconds that a selection must last before Python is asked
+const MANY = 6; // number of listed neighbours; the rest is folded
 
 export class InspectorPane extends Panel<InspectorModel | null> {
   #model: InspectorModel | null = null;
@@ -38,10 +38,10 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   override draw(model: InspectorModel | null): void {
     this.#model = model;
     this.#show();
-    if (!model) this.#ask(); // of another program, although the same is selected
+    if (!model) this.#ask(); // another program with the same selection
   }
 
-  /** The stage that is shown elsewhere; operations are taken from it where they are in it. */
+  /** Set the stage shown elsewhere; details come from it if it contains the operation. */
   stage(name: string): void {
     if (name === this.#stage) return;
     this.#stage = name;
@@ -57,7 +57,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
     return this.#model?.ops.length ? told(this.body.innerText) : null;
   }
 
-  /** What is selected, as Python is asked for it. */
+  /** The selection as a request to Python. */
   get #asks(): InspectorModel["asked"] {
     return [[...this.selection.ids], [...this.selection.tensors]];
   }
@@ -192,7 +192,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
       const steps = chapter.steps.map(({ text: step }) => html("li", {}, step));
       if (chapter.more) steps.push(html("li", {}, `and ${chapter.more} more`));
       const told = steps.length ? html("ul", {}, ...steps) : "";
-      const why = reason ? html("p", { class: "trl-why" }, `left alone: ${reason}`) : "";
+      const why = reason ? html("p", { class: "trl-why" }, `refused: ${reason}`) : "";
       const dim = steps.length || reason ? undefined : "trl-quietly";
       return html(
         "tr",
@@ -213,11 +213,11 @@ export class InspectorPane extends Panel<InspectorModel | null> {
 }
 
 function storeOf(store: Stored): HTMLElement {
-  const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "nobody: it stays"}`;
+  const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "none: kept to the end"}`;
   return html(
     "p",
     {},
-    html("span", { class: "trl-soft" }, "kept as "),
+    html("span", { class: "trl-soft" }, "stored as "),
     html("code", {}, store.name),
     ` in ${store.kind}, ${bytes(store.bytes)}; ${life}`,
     store.why ? html("span", { class: "trl-soft" }, ` (${store.why})`) : "",

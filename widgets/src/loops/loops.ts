@@ -1,4 +1,4 @@
-// The loop nest, like code: foldable, coloured, with the lines marked that run and that are selected.
+// Loop nest pane: foldable, highlighted code with marked running and selected lines.
 import { counted } from "../shared/plot";
 import { nest } from "../draw/nest";
 import type { Instants } from "../shared/instants";
@@ -31,7 +31,7 @@ export class LoopPane extends TreePane<LoopView, Line> {
     return this.lines.length ? nest({ view: "loop", lines: [...this.lines] }) : null;
   }
 
-  /** Take over which line runs at which instant. */
+  /** Set the lines that run at the instants. */
   follow(instants: Instants | null): void {
     this.#instants = instants;
     this.instant();

@@ -1,4 +1,4 @@
-// Which primitive runs where: a slider for each setting, a cell for each assignment, and one of them term by term.
+// Assignment pane: a slider for each parameter, a cell for each assignment, and the terms of one of them.
 import { draw } from "../draw/draw";
 import { perSecond } from "../draw/ways";
 import css from "./mapping.css";
@@ -8,7 +8,7 @@ import type { Send } from "../shared/pane";
 import { Panel } from "../shared/panel";
 import type { Selection } from "../shared/selection";
 
-/** What the page may write: where the sliders stand, and whose terms are shown. */
+/** State that the page may write: positions of sliders, and the selected assignment. */
 export interface Chosen {
   move(at: readonly number[]): void;
   choose(cell: readonly string[]): void;
@@ -50,7 +50,7 @@ export class MappingPane extends Panel<MappingView> {
     this.#paint();
   }
 
-  /** Show the terms of an assignment, by its devices; of the chosen one where there are none. */
+  /** Show the terms of an assignment, by its devices; without devices, of the fastest one. */
   choose(cell: readonly string[]): void {
     this.#cell = cell;
     this.#paint();
@@ -137,7 +137,7 @@ export class MappingPane extends Panel<MappingView> {
   }
 }
 
-/** An iteration, term by term, as rows of a table. */
+/** The terms of an iteration as rows of a table. */
 function told(cell: MappingCell, model: MappingView): HTMLElement[] {
   const where = `replay on ${cell.manager}, learner on ${cell.learner}`;
   const title = html("caption", {}, cell.is_modelled ? `${where} (modelled)` : where);

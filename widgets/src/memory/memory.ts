@@ -1,4 +1,4 @@
-// Predicted live bytes over time, with who is live at the instant that is shown.
+// Memory pane: predicted live bytes over time, and the live tensors at the selected instant.
 import {
   type Layer,
   layersOf,
@@ -43,13 +43,13 @@ export class MemoryPane extends TimedPane<MemoryView> {
     this.note.before(this.#badges);
   }
 
-  /** Draw so many instants and bytes at least, so that two programs can be compared. */
+  /** Set minimal extents of the axes, so that two programs have the same scale. */
   lock(count: number, bytes: number): void {
     this.#least = { count, bytes };
     this.repaint();
   }
 
-  /** Draw what a run of the same program held over what was predicted, or say why not. */
+  /** Draw the live bytes of a run of the same program, or give the reason for not drawing them. */
   measure(measured: TurnBytes | null): void {
     this.#measured = measured;
     if (!this.#model) return;
@@ -59,7 +59,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
 
   override draw(model: MemoryView): void {
     this.#model = model;
-    this.#measured = null; // it was of the model before
+    this.#measured = null; // measured for the previous model
     this.#ranked = ranked(model);
     this.#layers = layersOf(model);
     const badge = ([how, why]: [string, string]) =>
@@ -141,7 +141,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
     return [...this.#areas, ...drawn.over.map(made)];
   }
 
-  /** The whole run, over the axis of the turn. */
+  /** The whole run, above the axis of the turn. */
   #overview(width: number): void {
     const { run } = this.#model!;
     this.#run.style.display = run ? "" : "none";
@@ -184,7 +184,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
       const from = born < 0 ? "before the turn" : `at ${born}`;
       const to = dies >= this.#model!.turn.count ? "after the turn" : `at ${dies}`;
       lines.push(`oldest: born ${from}, dies ${to}`);
-      lines.push(reader ? `last read by ${reader}` : "stays to the end");
+      lines.push(reader ? `last read by ${reader}` : "kept to the end");
     }
     return { text: lines.join("\n"), ids: [], tensor: one };
   }

@@ -1,5 +1,5 @@
-// A stage as foldable text: what a line stands for is marked with it, figures stand beside it, and
-// what takes long to make is asked for when it is opened.
+// Outline pane: a stage as foldable text. A selection marks the lines of its operations. Figures stand next to
+// the lines. Expensive details are requested when opened.
 import { told } from "../draw/sheet";
 import { html, type Child } from "../shared/markup";
 import type { OutlineLine, OutlineView } from "../models";
@@ -9,14 +9,14 @@ import { bytes, counted, seconds } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import { TreePane } from "../shared/tree";
 
-/** What Python found of what was asked for, or why it did not. */
+/** A requested detail, or the error instead. */
 export interface DetailModel extends OutlineView {
   problem: string;
 }
 
 export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   #model: OutlineView | null = null;
-  #details = new Map<string, readonly OutlineLine[]>(); // by what was asked for; empty while it is
+  #details = new Map<string, readonly OutlineLine[]>(); // by name; empty while requested
   #asked = -1;
   #find = html("input", { type: "search", placeholder: "find", "aria-label": "find in the text" });
 
@@ -46,7 +46,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     this.#show();
   }
 
-  /** Put what was asked for where it was. */
+  /** Insert a requested detail at its line. */
   detail(found: DetailModel): void {
     if (!this.#details.has(found.stage)) return;
     const text = found.problem || "nothing";
@@ -63,7 +63,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     return { content, classes: isLit ? "trl-lit" : line.detail ? "trl-asks" : "", title: "" };
   }
 
-  /** Titles over the figures. */
+  /** The titles of the figures. */
   protected override above(): Child[] {
     const columns = this.#model?.columns ?? [];
     return columns.map(({ name }) =>
@@ -74,7 +74,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
   protected override choose(k: number, more: boolean): void {
     const { detail, op_ids } = this.lines[k]!;
     if (detail && !this.#details.has(detail)) {
-      this.#details.set(detail, [said("being made …")]);
+      this.#details.set(detail, [said("loading …")]);
       this.#show();
       this.send({ kind: "detail", name: detail });
     } else if (op_ids.length) this.selection.click(op_ids, more);
@@ -106,7 +106,7 @@ export class OutlinePane extends TreePane<OutlineView, OutlineLine> {
     });
   }
 
-  /** The figures of a line, the greatest of each column with a full bar. */
+  /** The figures of a line; the largest of each column has a full bar. */
   #figures(line: OutlineLine): Child[] {
     const texts = this.#texts(line);
     return this.#model!.columns.map(({ name }, k) => {

@@ -1,11 +1,11 @@
-// Curves on one axis, each known at places of its own.
+// Alignment of curves with different x positions on one axis.
 
 export interface Curve {
   readonly at: ArrayLike<number>;
   readonly values: ArrayLike<number>;
 }
 
-/** All places in order, and each curve's values there; undefined where it has none. */
+/** All positions in order, and each curve's values there; undefined for a missing value. */
 export function aligned(curves: readonly Curve[]): {
   at: number[];
   values: (number | undefined)[][];

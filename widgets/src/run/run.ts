@@ -1,4 +1,4 @@
-// The run: its controls, its figures, its learning curves, and what it holds against what was predicted.
+// Run pane: controls, figures, learning curves, and live bytes compared with the prediction.
 import uPlot from "uplot";
 import sheet from "uplot/dist/uPlot.min.css";
 import { aligned } from "./aligned";
@@ -77,18 +77,18 @@ export class RunPane extends Panel<RunView | null> {
   override draw(model: RunView | null): void {
     this.#model = model;
     this.#control();
-    // however many frames come, the page draws one at a time
+    // the page draws at its own rate, however many frames arrive
     if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#paint());
   }
 
-  /** Python has taken up the commands up to a number; while it is busy they are pending. */
+  /** Python has processed the commands up to a number; later ones are shown as pending. */
   acknowledge(number: number): void {
     this.#number = Math.max(this.#number, number);
     if (this.#asked && this.#asked.number <= number) this.#asked = null;
     this.#control();
   }
 
-  /** Say why a command could not be obeyed; nothing where it was. */
+  /** Show the error of a command; "" for none. */
   problem(text: string): void {
     this.#problem = text;
     this.#annotate();
@@ -182,11 +182,11 @@ export class RunPane extends Panel<RunView | null> {
   }
 }
 
-/** Draw live bytes over what was predicted, in equal parts of executed points. */
+/** Draw live bytes over the prediction, in equal parts of executed points. */
 function live(chart: Chart, { first, last, bytes, predicted }: HeldBytes): void {
-  if (!bytes.length && chart.filled) return; // a last frame may bring no points
+  if (!bytes.length && chart.filled) return; // a last frame may have no points
   const part = (last - first) / Math.max(bytes.length, 1);
-  const edges = bytes.length === 1; // one part alone is drawn from end to end
+  const edges = bytes.length === 1; // a single part is drawn from end to end
   const at = edges ? [first, last] : Array.from(bytes, (_, k) => first + (k + 0.5) * part);
   const drawn = (values: Numbers) => (edges ? [values[0]!, values[0]!] : values);
   chart.draw(at, [
@@ -233,7 +233,7 @@ function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
 
 interface Line {
   readonly name: string;
-  readonly values: ArrayLike<number | undefined>; // undefined: the line goes on across
+  readonly values: ArrayLike<number | undefined>; // undefined: the line continues across
   readonly fill?: boolean;
 }
 
@@ -249,7 +249,7 @@ class Chart {
     readonly title: string,
     private readonly across: string,
     private readonly format: (value: number) => string,
-    /** Amounts are drawn from zero, and so high at least; null for what may be anything. */
+    /** The y axis of amounts starts at zero and ends at this value or above; null for arbitrary values. */
     private readonly least: number | null,
   ) {
     const heading = html("figcaption", {}, title);
@@ -305,7 +305,7 @@ class Chart {
       width: line.fill ? 1 : 1.7,
       dash: DASHES[k % DASHES.length]!,
       fill: line.fill ? `${colour(k)}30` : undefined,
-      ...(least === null ? {} : { points: { show: false } }), // one output alone is a point
+      ...(least === null ? {} : { points: { show: false } }), // a single output is drawn as a point
       value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),
     }));
     const amounts = (_: uPlot, __: number, most: number | null): [number, number] => [

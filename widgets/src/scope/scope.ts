@@ -1,4 +1,4 @@
-// A recording: processes, operations by library, transitions, and lanes over any stretch of time.
+// Recording pane: processes, operations by library, transitions, and tracks over any time window.
 import {
   ALL,
   deviceName,
@@ -34,12 +34,12 @@ import { counted } from "../shared/plot";
 import css from "./scope.css";
 import type { Selection } from "../shared/selection";
 
-const LEAST = 2_000; // nanoseconds of the shortest stretch
-const MOST_ROWS = 200; // of the table
-const AXIS = 20; // pixels below the lanes
-const MOST_SAID = 6; // of what runs at once on a device
+const LEAST = 2_000; // nanoseconds of the shortest time window
+const MOST_ROWS = 200; // rows of the table
+const AXIS = 20; // pixels below the tracks
+const MOST_SAID = 6; // simultaneous operations of a device in a tooltip
 
-/** Who hears which operation is chosen, by its name. */
+/** Receives the name of the selected operation. */
 export type Choose = (operation: string) => void;
 
 export class ScopePane extends Panel<ScopeView> {
@@ -49,7 +49,7 @@ export class ScopePane extends Panel<ScopeView> {
   #kept: Kept = ALL;
   #chosen = "";
   #range: [number, number] = [0, 1];
-  #asked: [number, number] | null = null; // that Python is at
+  #asked: [number, number] | null = null; // the window that Python is drawing
   #waits = false;
   #width = 0;
   readonly #legend = svg("svg", {
@@ -134,7 +134,7 @@ export class ScopePane extends Panel<ScopeView> {
     this.#ask();
   }
 
-  /** Lanes of the stretch that was asked for last. */
+  /** Show the tracks of the requested window. */
   show(stretch: StretchView): void {
     this.#keep(stretch);
     this.#asked = null;
@@ -151,7 +151,7 @@ export class ScopePane extends Panel<ScopeView> {
   override select(): void {
     const [model, { ids }] = [this.#model, this.selection];
     const one = this.#chosen && model?.operations.find(({ name }) => name === this.#chosen);
-    // something else is selected elsewhere: what was chosen here is let go of
+    // another selection elsewhere ends the selection here
     const own = one ? this.selection.heads(one.op_ids) : [];
     if (one && (own.length ? !own.some((id) => ids.has(id)) : ids.size > 0)) {
       this.#chosen = "";
@@ -192,7 +192,7 @@ export class ScopePane extends Panel<ScopeView> {
     return op_ids.length > 0 && this.selection.ids.size > 0 && this.selection.marks(op_ids);
   }
 
-  /** What a click on an operation means: it is chosen, and so is what it runs; or let go of. */
+  /** Handle a click on an operation: select it with its compiled operations, or end its selection. */
   #pick(k: number): void {
     const { name, op_ids } = this.#model!.operations[k]!;
     const again = this.#chosen === name;
@@ -238,7 +238,7 @@ export class ScopePane extends Panel<ScopeView> {
     this.#marks();
   }
 
-  /** What devices ran, the longest first: of each time that anybody looked. */
+  /** The operations of devices, the longest first, as fractions of traced time. */
   #devices(model: ScopeView): void {
     const lines = model.devices.flatMap((device) => {
       const of = short(processName(model.processes[device.process]!), 160);
@@ -292,14 +292,14 @@ export class ScopePane extends Panel<ScopeView> {
     this.#strips = stripsOf(this.#model!, stretch);
   }
 
-  // --- lanes --------------------------------------------------------------------------------------
+  // --- tracks -------------------------------------------------------------------------------------
 
   get #plot(): { left: number; width: number } {
     const left = LANE_NAMES + 12;
     return { left, width: Math.max(this.#width - 16 - left, 10) };
   }
 
-  /** Ask Python for the stretch that is looked at; of several that are wanted meanwhile for the last. */
+  /** Request the current window from Python; of several pending requests only the last one counts. */
   #ask(): void {
     if (!this.#model?.lanes.length || !this.#width) return;
     this.#waits = this.#asked !== null;
@@ -318,7 +318,7 @@ export class ScopePane extends Panel<ScopeView> {
     });
   }
 
-  /** Paint what there is of the stretch that is looked at. */
+  /** Draw the available data of the current window. */
   #lanes(): void {
     const [model, stretch] = [this.#model, this.#stretch];
     if (!model || !stretch || !this.#width) return;
@@ -379,7 +379,7 @@ export class ScopePane extends Panel<ScopeView> {
       to.globalAlpha = any && faint ? 0.25 : 1;
       to.fillStyle = key.colour;
       const path = new Path2D();
-      // a little wider, lest the ground shines through between columns
+      // slightly wider, so that the background is not visible between columns
       for (const box of boxes) path.rect(box.left, box.top, box.width + 0.3, box.height);
       to.fill(path);
       if (!key.hatch) return;
@@ -393,7 +393,7 @@ export class ScopePane extends Panel<ScopeView> {
     });
     to.globalAlpha = 1;
     if (!any || !strip.operations) return;
-    // what the chosen operations launched
+    // launches of the selected operations
     to.fillStyle = colour("selected");
     strip.operations.forEach((operation, k) => {
       if (operation < 0 || !this.#isMarked(operation)) return;
@@ -420,7 +420,7 @@ export class ScopePane extends Panel<ScopeView> {
     return { ns, strip, column };
   }
 
-  /** What is said of a place: what was there at that nanosecond, or what has most of its column. */
+  /** The tooltip of a position: the entry at that nanosecond, or the largest in its column. */
   #said({ ns, strip, column }: { ns: number; strip: Strip; column: number }): string {
     const { names, width } = this.#stretch!;
     const { begin, end, name } = strip.spans;
@@ -432,7 +432,7 @@ export class ScopePane extends Panel<ScopeView> {
     return strip.keys[mostOf(strip.shares, width, column)]?.name ?? "";
   }
 
-  /** Which operation is meant by a place; -1 for none. */
+  /** The operation at a position; -1 for none. */
   #operationAt({ ns, strip, column }: { ns: number; strip: Strip; column: number }): number {
     if (strip.operations) return strip.operations[spansAt(strip, ns)[0] ?? -1] ?? -1;
     const beside = this.#strips.strips.find(
@@ -441,7 +441,7 @@ export class ScopePane extends Panel<ScopeView> {
     return mostOf(beside.shares, this.#stretch!.width, column);
   }
 
-  /** Look at another stretch, as far as there is one. */
+  /** Show another window, within the recording. */
   #look(begin: number, end: number): void {
     const last = Math.max(this.#model?.end ?? 1, LEAST);
     const size = Math.min(Math.max(end - begin, LEAST), last);
@@ -451,7 +451,7 @@ export class ScopePane extends Panel<ScopeView> {
     this.#ask();
   }
 
-  /** Look at a stretch so many times as long, around a moment. */
+  /** Scale the window by a factor, around a moment. */
   #zoom(by: number, around?: number): void {
     const [begin, end] = this.#range;
     const at = around ?? (begin + end) / 2;
@@ -500,7 +500,7 @@ export class ScopePane extends Panel<ScopeView> {
     canvas.addEventListener(
       "wheel",
       (event) => {
-        if (document.activeElement !== canvas && !event.ctrlKey) return; // the page's own
+        if (document.activeElement !== canvas && !event.ctrlKey) return; // the page scrolls
         event.preventDefault();
         this.#zoom(event.deltaY > 0 ? 1.25 : 0.8, this.#at(event)?.ns);
       },
@@ -538,7 +538,7 @@ export class ScopePane extends Panel<ScopeView> {
   }
 }
 
-/** Which spans of a strip are there at a moment; of a device there may be several. */
+/** The spans of a strip at a moment; a device may have several. */
 function spansAt({ spans: { begin, end } }: Strip, ns: number): number[] {
   return [...begin.keys()].filter((k) => begin[k]! <= ns && ns < end[k]!);
 }

@@ -1,4 +1,4 @@
-// The scrubber: sets the instant that all views show, by slider, by step, or playing.
+// Time slider: sets the instant of all views, by slider, by step, or by playing.
 import { counted } from "../shared/plot";
 import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
@@ -7,7 +7,7 @@ import type { Selection } from "../shared/selection";
 import type { Instants } from "../shared/instants";
 
 const FRAME = 80; // milliseconds between frames
-const WHOLE = 150; // frames that a turn takes at least
+const WHOLE = 150; // minimal number of frames for a turn
 
 export class Scrubber extends Pane<Instants | null> {
   #instants: Instants | null = null;

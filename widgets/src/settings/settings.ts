@@ -1,4 +1,4 @@
-// The bar above the stages: executor, bounds, options, search, and what became of the last change.
+// Settings bar: executor, bounds, options, search, and the result of the last change.
 import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import type { Selection } from "../shared/selection";
@@ -6,7 +6,7 @@ import css from "./settings.css";
 import { entered, shown } from "../shared/values";
 import type { BoundRow, Option, PipelineView, SearchView } from "../models";
 
-/** What Python says of its work. */
+/** Python's report on its work. */
 export interface Status {
   state: "ready" | "compiling" | "failed";
   text?: string;
@@ -16,13 +16,13 @@ export interface Status {
   warnings?: string[];
 }
 
-/** How many of the changes that are one click away are not compiled yet; nothing where none will be. */
+/** The number of likely changes that are not compiled yet; empty without speculation. */
 export interface Foreseen {
   left?: number;
   of?: number;
 }
 
-const TYPING = 180; // milliseconds without a key before a search is made
+const TYPING = 180; // milliseconds without a key before a search starts
 
 export class Settings extends Pane<PipelineView> {
   #executor = html("span");
@@ -41,7 +41,11 @@ export class Settings extends Pane<PipelineView> {
   #kind = html("select", { "aria-label": "kind" });
   #region = html("select", { "aria-label": "region" });
   #changed = html("input", { type: "checkbox" });
-  #compare = html("button", { title: "keep this program beside what it becomes" }, "compare");
+  #compare = html(
+    "button",
+    { title: "keep this program for comparison with later changes" },
+    "compare",
+  );
   #names = "";
   #drawing = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -50,7 +54,7 @@ export class Settings extends Pane<PipelineView> {
     super(host, selection, send, "settings", css);
     const changed = html(
       "label",
-      { title: "only what a stage added or changed" },
+      { title: "only operations that a stage added or changed" },
       this.#changed,
       "changed",
     );
@@ -90,7 +94,7 @@ export class Settings extends Pane<PipelineView> {
     this.onDispose(() => document.removeEventListener("pointerdown", close));
     this.root.addEventListener("input", ({ target }) => note(target, false));
     this.root.addEventListener("change", ({ target }) => note(target, true));
-    // a field that is drawn anew leaves the page, which browsers take for the end of typing
+    // redrawing removes a field from the page, which browsers treat as the end of typing
     const left = (event: Event) => this.#drawing && event.stopPropagation();
     this.root.addEventListener("change", left, true);
   }
@@ -113,7 +117,7 @@ export class Settings extends Pane<PipelineView> {
     if (!focused) return;
     const now = this.root.querySelector<HTMLInputElement>(`[data-key="${focused}"]`);
     now?.focus();
-    if (now && typed !== null) now.value = typed; // what was drawn anew is not what is being typed
+    if (now && typed !== null) now.value = typed; // keep the text being typed over the redrawn value
   }
 
   protected override ended(): void {
@@ -127,13 +131,13 @@ export class Settings extends Pane<PipelineView> {
     this.#open(false);
   }
 
-  /** Show or hide what does not fit into the row, over what is below it. */
+  /** Show or hide the controls that do not fit into the row, above the content below. */
   #open(open: boolean): void {
     this.#rest.hidden = !open;
     this.#more.setAttribute("aria-expanded", String(open));
   }
 
-  /** Say what became of a change; `drawn` is how long the page took, in milliseconds. */
+  /** Show the result of a change; `drawn` is the page's time in milliseconds. */
   status(status: Status, drawn?: number): void {
     const box = this.#status;
     box.className = `trl-status trl-${status.state}`;
@@ -160,21 +164,21 @@ export class Settings extends Pane<PipelineView> {
     this.#open(failed);
   }
 
-  /** Say how many of the changes that are one click away are compiled. */
+  /** Show the number of likely changes that are compiled. */
   foreseen({ left, of }: Foreseen): void {
     const known = of !== undefined && left !== undefined;
     this.#status.title = known ? `${of - left} of ${of} clicks are compiled ahead` : "";
     this.#status.dataset.left = known ? `${left}` : "";
   }
 
-  /** Take over what there is to filter a search by. */
+  /** Set the available filters of a search. */
   filters({ kinds, regions }: SearchView): void {
     const names = JSON.stringify([kinds, regions]);
     if (names !== this.#names) this.#filters(kinds, regions);
     this.#names = names;
   }
 
-  /** Return switches and fields to the values of the program that is shown. */
+  /** Reset switches and fields to the values of the shown program. */
   #refuse(): void {
     for (const field of this.root.querySelectorAll<HTMLElement>("[data-key]")) {
       if (field instanceof HTMLSelectElement) {
@@ -182,7 +186,7 @@ export class Settings extends Pane<PipelineView> {
       } else if (field instanceof HTMLInputElement) {
         if (field.type === "checkbox") field.checked = field.defaultChecked;
         else if (isTyped(field) && isEntered(field)) {
-          field.value = field.defaultValue; // of the program that is shown
+          field.value = field.defaultValue; // the value of the shown program
           delete field.dataset.entered;
         }
       }
@@ -286,12 +290,12 @@ export class Settings extends Pane<PipelineView> {
   }
 }
 
-/** Whether a field's text is another than what was drawn. */
+/** Whether the text of a field differs from its drawn value. */
 function isTyped(field: HTMLInputElement): boolean {
   return field.defaultValue !== undefined && field.value !== field.defaultValue;
 }
 
-/** Whether Python was asked for a field's text, rather than that it is still being typed. */
+/** Whether the text of a field has been sent to Python, rather than still being typed. */
 function isEntered(field: HTMLElement): boolean {
   return field.dataset.entered !== undefined;
 }

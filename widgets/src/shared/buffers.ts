@@ -1,6 +1,6 @@
-// View-models as they arrive: JSON, with long arrays in binary buffers beside it.
+// View-models as received: JSON, with long arrays in separate binary buffers.
 
-/** A model as Python packs it: where an array belongs, `json` has a `Placeholder`. */
+/** A model as packed by Python: `json` contains a `Placeholder` for each array. */
 export interface Packed {
   readonly json?: unknown;
   readonly buffers?: readonly DataView[];
@@ -12,10 +12,10 @@ interface Placeholder {
   readonly shape: readonly number[];
 }
 
-/** The numbers of an array, row by row. */
+/** The numbers of an array in row-major order. */
 export type Numbers = Int32Array | Uint8Array | Float32Array | Float64Array;
 
-/** A packed model with its arrays in place; null where nothing has been sent yet. */
+/** A packed model with its arrays inserted; null before the first message. */
 export function unpack<Model>(packed: Packed): Model | null {
   if (packed.json === undefined) return null;
   return fill(packed.json, packed.buffers ?? []) as Model;
@@ -33,7 +33,7 @@ function isPlaceholder(value: object): value is Placeholder {
 }
 
 function numbers({ dtype }: Placeholder, view: DataView): Numbers {
-  // copied, since a buffer may begin where no number can
+  // copied, since a buffer may start at an unaligned offset
   const bytes = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
   if (dtype === "int32") return new Int32Array(bytes);
   if (dtype === "uint8") return new Uint8Array(bytes);

@@ -1,8 +1,8 @@
-// The end of a widget's kernel: the views say so, and take no more input.
+// End of a widget's kernel: the views show it, and accept no more input.
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import { html } from "./markup";
 
-/** The event that panes hear of when their kernel has ended. */
+/** The event that tells panes that their kernel has ended. */
 export const ENDED = "trl-ended";
 
 const TEXT = "The kernel of this view has ended or restarted. Run the cell again for a new one.";
@@ -38,7 +38,7 @@ export function live<T extends Record<string, any>>(
   };
 }
 
-/** Call `act` once, when the kernel ends; now if it has. Returns how to listen no longer. */
+/** Call `act` once when the kernel ends, or now if it has ended. Returns a function that stops listening. */
 function onEnd(model: AnyModel<any>, host: HTMLElement, act: () => void): () => void {
   const release: (() => void)[] = [];
   const end = () => {
@@ -70,7 +70,7 @@ function onEnd(model: AnyModel<any>, host: HTMLElement, act: () => void): () => 
   return leave;
 }
 
-/** Say above all panes of a widget that its kernel has ended, and let nothing in them take input. */
+/** Show above all panes of a widget that its kernel has ended, and disable input. */
 function still(host: HTMLElement): void {
   for (const child of host.children) if (child instanceof HTMLElement) child.inert = true;
   host.querySelectorAll(".trl-pane").forEach((pane) => pane.dispatchEvent(new Event(ENDED)));

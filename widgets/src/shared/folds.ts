@@ -1,6 +1,6 @@
-// Which lines of a loop nest are known as which, so that folds outlive a change of the program.
+// Identity of loop nest lines, so that folds survive a change of the program.
 
-/** What a line is known by: its text, and how many such lines are before it. */
+/** The key of a line: its text, and the number of equal lines before it. */
 export function foldKeys(lines: readonly { depth: number; text: string }[]): string[] {
   const seen = new Map<string, number>();
   return lines.map(({ depth, text }) => {

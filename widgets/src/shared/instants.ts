@@ -1,10 +1,10 @@
-// The axis of time that all views share: the executed points of a turn, in order.
+// Time axis shared by all views: the executed points of a turn, in order.
 import type { Numbers } from "./buffers";
 import type { IterationSpaceView, Statement, Turn } from "../models";
 
-/** What runs at an instant, where, and in which line. */
+/** The statement, point and line of each instant. */
 export class Instants {
-  readonly #point: Int32Array; // of a marked instant among its statement's points
+  readonly #point: Int32Array; // of a marked instant, among the points of its statement
   readonly #first = new Map<number, number>();
 
   constructor(readonly model: IterationSpaceView) {
@@ -18,7 +18,7 @@ export class Instants {
     });
   }
 
-  /** The place of an instant among those that are marked: of many instants, not all are. */
+  /** The index of an instant among the marked ones; a long turn has unmarked instants. */
   #place(at: number): number {
     return place(this.model.instants.at, at);
   }
@@ -31,12 +31,12 @@ export class Instants {
     return this.model.statements[this.model.instants.statement[this.#place(at)] ?? -1];
   }
 
-  /** The line of the loop nest that runs at an instant; -1 where there is none. */
+  /** The line of the loop nest that runs at an instant; -1 for none. */
   line(at: number): number {
     return this.model.instants.line[this.#place(at)] ?? -1;
   }
 
-  /** The first instant of a line; -1 where it does not run in the turn. */
+  /** The first instant of a line; -1 if it does not run in the turn. */
   firstOfLine(line: number): number {
     return this.#first.get(line) ?? -1;
   }
@@ -50,7 +50,7 @@ export class Instants {
     return `${statement.name}(${point.join(", ")})`;
   }
 
-  /** The marked instant that is nearest, or so many marked ones further. */
+  /** The nearest marked instant, or the one `by` marked instants further. */
   near(at: number, by = 0): number {
     const { at: marked } = this.model.instants;
     let k = this.#place(at);
@@ -59,7 +59,7 @@ export class Instants {
   }
 }
 
-/** Which of some rising numbers is the last that is not beyond another; the first where all are. */
+/** The index of the last number that does not exceed a value; 0 if all do. The numbers ascend. */
 export function place(rising: Numbers, value: number): number {
   let [low, high] = [0, rising.length];
   while (high - low > 1) {
@@ -70,7 +70,7 @@ export function place(rising: Numbers, value: number): number {
   return low;
 }
 
-/** Which turn it is; or why it is not drawn. */
+/** The turn in words, or the reason that it is not drawn. */
 export function about({ fixed, problem }: Turn): string {
   const held = Object.entries(fixed).map(([dim, value]) => `${dim} = ${value}`);
   return problem || (held.length ? `at ${held.join(", ")}` : "");

@@ -1,11 +1,11 @@
-// The keyboard in a pane: its keys are its own, Tab enters and leaves it, arrows go about in it.
+// Keyboard handling of a pane: it keeps its keys, Tab enters and leaves it, arrows move inside it.
 
 const STOPS = "button, input, select, summary, a[href], [tabindex]:not(.trl-pane)";
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 /**
- * Makes a pane one stop of the Tab key: the control that was used last, or the one that is `data-first`.
- * What is inside an element with `data-roves` has a stop and arrows of its own.
+ * Makes a pane one stop of the Tab key: the control used last, or the one with `data-first`. Elements inside
+ * one with `data-roves` have a separate stop and separate arrows.
  */
 export class OneStop {
   #at: HTMLElement | null = null;
@@ -13,17 +13,17 @@ export class OneStop {
   #asked = 0;
   readonly #watch = new MutationObserver(() => this.#later());
 
-  /** `leave` is what Escape does. */
+  /** `leave` is the action of Escape. */
   constructor(
     private readonly root: HTMLElement,
     private readonly leave: () => void,
   ) {
-    // the notebook's shortcuts are looked for before any element of the page hears of a key
+    // prevents the notebook's shortcuts, which are processed before any element receives a key
     root.dataset.lmSuppressShortcuts = "true";
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("focusin", ({ target }) => this.#enter(target as HTMLElement));
     root.addEventListener("focusout", ({ target, relatedTarget }) => {
-      // what leaves the page takes the focus with it, which is not to leave the pane
+      // removing the focused element from the page must not move the focus out of the pane
       if (relatedTarget) this.#had = false;
       else queueMicrotask(() => (this.#had &&= !(target as Element).isConnected));
     });
@@ -73,7 +73,7 @@ export class OneStop {
     const { key, ctrlKey, metaKey, altKey } = event;
     event.stopPropagation();
     if (ctrlKey || metaKey || altKey) {
-      // what the whole application answers, such as saving, it answers from here too
+      // keys of the whole application, such as saving, still work here
       const again = new KeyboardEvent("keydown", event);
       if (!document.body.dispatchEvent(again)) event.preventDefault();
       return;
@@ -92,7 +92,7 @@ export class OneStop {
   }
 }
 
-/** Whether an element answers an arrow key itself. */
+/** Whether an element handles an arrow key itself. */
 function keeps(element: HTMLElement, key: string): boolean {
   const isUpright = key === "ArrowUp" || key === "ArrowDown";
   if (element instanceof HTMLSelectElement) return isUpright;
@@ -102,7 +102,7 @@ function keeps(element: HTMLElement, key: string): boolean {
   return !isUpright && type !== "checkbox";
 }
 
-/** The keys that an element answers. */
+/** The keys that an element handles. */
 export function keys(
   element: Element,
   acts: (event: KeyboardEvent) => Record<string, (() => void) | undefined>,

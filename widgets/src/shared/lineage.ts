@@ -1,8 +1,8 @@
-// Lineage as Python sends it, by stage; a selection needs that of all stages together.
+// Lineage by stage, as sent by Python, merged over all stages for the selection.
 import type { Parents, Selection } from "./selection";
 import type { Lineage } from "../models";
 
-/** Let a selection know who came from whom. */
+/** Give a selection the lineage of the operations. */
 export function descend(selection: Selection, { stages }: Lineage): void {
   selection.descend(
     union(stages.map((stage) => stage.from)),

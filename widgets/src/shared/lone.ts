@@ -1,4 +1,4 @@
-// A pane as a widget of its own.
+// A pane as a separate widget.
 import type { AnyModel } from "@anywidget/types";
 import type { Packed } from "./buffers";
 import { descend } from "./lineage";
@@ -13,13 +13,13 @@ export interface Lone {
   selected: number[];
 }
 
-/** What a widget shows: its panes, and how a model is drawn in them. */
+/** The content of a widget: its panes, and a function that draws a model in them. */
 export interface Shown<Model> {
   readonly panes: readonly { dispose(): void }[];
   readonly draw: (model: Model) => void;
 }
 
-/** Draw a model's view, and know who came from whom, now and whenever they change. */
+/** Draw a model's view and its lineage, now and after every change. */
 export function followed<Model>(
   model: AnyModel<any>,
   selection: Selection,
@@ -31,7 +31,7 @@ export function followed<Model>(
   ];
 }
 
-/** What anywidget calls for a widget that shows one view-model. */
+/** The render function of a widget that shows one view-model. */
 export function lone<Model>(
   make: (host: HTMLElement, selection: Selection, send: Send) => Shown<Model>,
 ) {

@@ -1,5 +1,5 @@
-// Elements from plain values, and pictures from Python. What comes from a program, names above all,
-// is text: nothing here parses HTML, and SVG is stripped of everything that could run or load.
+// Elements from plain values, and pictures from Python. Values of a program, such as names, are text: nothing
+// here parses HTML, and SVG is stripped of everything that could run or load.
 
 import { attribute, type Attributes, type Shape } from "../draw/shapes";
 
@@ -12,7 +12,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export type Child = Node | string;
 
-/** An HTML element; strings among the children become text. `undefined` and `false` leave an attribute out. */
+/** An HTML element; strings among the children become text. `undefined` and `false` omit an attribute. */
 export function html<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   attributes: Attributes = {},
@@ -48,7 +48,7 @@ export function made({ tag, attributes, children }: Shape): SVGElement {
   );
 }
 
-/** The `<svg>` element of a picture that Python made; throws where the text is not SVG. */
+/** The `<svg>` element of a picture from Python; throws if the text is not SVG. */
 export function picture(text: string): SVGSVGElement {
   const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (!(root instanceof SVGSVGElement)) throw new Error("a picture that is not SVG");

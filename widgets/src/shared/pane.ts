@@ -1,12 +1,12 @@
-// The contract of a view: it draws a view-model in an element, marks what is selected, and says what
-// the user did. A widget is one pane, the explorer several around one `Selection`.
+// Base class of views: a pane draws a view-model in an element, marks the selection, and reports user actions.
+// A widget is one pane; the explorer has several with a common `Selection`.
 import { ENDED } from "./ended";
 import { OneStop } from "./keyboard";
 import { html } from "./markup";
 import type { Selection } from "./selection";
 import theme from "./theme.css";
 
-/** What a pane asks of Python, which checks it before it acts; `kind` says what it is. */
+/** A request to Python, which validates it; `kind` is its type. */
 export interface Message {
   readonly kind: string;
   readonly [field: string]: unknown;
@@ -15,19 +15,17 @@ export interface Message {
 export type Send = (message: Message) => void;
 
 /**
- * A view in `root`, which is the pane's own element.
- *
- * `draw` may be called again, with the model after a change; `select`, `instant` and `theme` are
- * called when the selection's ids, its instant, or the page's theme have changed. A pane changes the
- * selection itself (`this.selection.click(ids)`), and sends messages for what Python has to do.
- * Keys that are typed in it are its own: none is the notebook's.
+ * A view in `root`, the pane's own element. `draw` may be called again, with the changed model; `select`,
+ * `instant` and `theme` are called after changes of the selected ids, the instant, or the page's theme. A
+ * pane changes the selection itself (`this.selection.click(ids)`), and sends messages for actions of Python.
+ * The notebook does not receive keys typed in it.
  */
 export abstract class Pane<Model> {
   readonly root: HTMLElement;
   readonly #style: HTMLStyleElement;
   readonly #release: (() => void)[] = [];
 
-  /** `name` is the CSS class of the root (`trl-name`); `css` the pane's own style sheet. */
+  /** `name` is the CSS class of the root (`trl-name`); `css` is the pane's style sheet. */
   constructor(
     host: HTMLElement,
     readonly selection: Selection,
@@ -51,29 +49,29 @@ export abstract class Pane<Model> {
     this.#release.push(() => watch.disconnect());
   }
 
-  /** Draw the model, instead of what was drawn before. */
+  /** Draw a model in place of the previous one. */
   abstract draw(model: Model): void;
 
-  /** Mark what `this.selection` says. */
+  /** Mark the items of `this.selection`. */
   select(): void {}
 
   /** Show `this.selection.instant`. */
   instant(): void {}
 
-  /** Read colours anew; style sheets with the theme's variables need nothing. */
+  /** Read colours again; style sheets with the theme's variables follow by themselves. */
   theme(): void {}
 
-  /** Say that nothing is pending any more: the kernel has ended. */
+  /** Show that nothing is pending any more: the kernel has ended. */
   protected ended(): void {}
 
-  /** Let go of what is selected; where something was opened or typed, of that first. */
+  /** End the selection; an open or typed item ends first. */
   protected leave(): void {
     this.selection.choose([]);
   }
 
   /** Call `act` when the size of an element has changed, before it is next drawn. */
   protected onResize(element: Element, act: () => void): void {
-    let asked = 0; // what is measured at once may change sizes again, which browsers complain of
+    let asked = 0; // deferred: an immediate measurement may change sizes again, which browsers report as an error
     const watch = new ResizeObserver(() => {
       cancelAnimationFrame(asked);
       asked = requestAnimationFrame(act);
@@ -90,7 +88,7 @@ export abstract class Pane<Model> {
     this.#release.push(release);
   }
 
-  /** Leave the page, and everything that was listened to. */
+  /** Leave the page, and stop listening. */
   dispose(): void {
     for (const release of this.#release.splice(0)) release();
     this.#style.remove();
@@ -98,7 +96,7 @@ export abstract class Pane<Model> {
   }
 }
 
-/** Whether the page asks for less motion. */
+/** Whether the page asks for reduced motion. */
 export function isCalm(): boolean {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -1,14 +1,14 @@
-// What the explorer's panes have in common: a title, buttons beside it, and pictures to take away.
+// Common parts of the explorer's panes: title, buttons, and export of pictures.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./panel.css";
 import { pictureButtons } from "./picture";
 import type { Selection } from "./selection";
 
-/** A pane with a title bar; what it draws goes into `body`. */
+/** A pane with a title bar; subclasses draw into `body`. */
 export abstract class Panel<Model> extends Pane<Model> {
   protected readonly body = html("div", { class: "trl-body" });
-  /** Controls of the pane itself, between its title and the export buttons. */
+  /** Controls of the pane, between its title and the export buttons. */
   protected readonly tools = html("div", { class: "trl-tools" });
   protected readonly note = html("span", { class: "trl-note" });
 
@@ -27,7 +27,7 @@ export abstract class Panel<Model> extends Pane<Model> {
     this.root.append(bar, this.body);
   }
 
-  /** The pane as a picture of its own, as SVG; null while there is nothing to show. */
+  /** The pane as a separate SVG picture; null while it is empty. */
   abstract picture(): string | null;
 
   /** Add buttons that save the pane's picture. */

@@ -1,7 +1,7 @@
-// Pictures to take away, as files.
+// Export of pictures as files.
 import { html } from "./markup";
 
-/** Buttons that save a picture, as SVG and as PNG; `take` gives its text, or null while there is none. */
+/** Buttons that save a picture as SVG and as PNG; `take` returns its text, or null while it is empty. */
 export function pictureButtons(name: string, take: () => string | null): HTMLElement[] {
   const writers = { SVG: saveSvg, PNG: savePng };
   return Object.entries(writers).map(([format, write]) => {
@@ -20,7 +20,7 @@ function saveSvg(picture: Blob, name: string): void {
   save(picture, `${name}.svg`);
 }
 
-/** Two pixels for one. */
+/** Two pixels per unit. */
 async function savePng(picture: Blob, name: string): Promise<void> {
   const url = URL.createObjectURL(picture);
   try {

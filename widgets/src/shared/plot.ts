@@ -1,9 +1,9 @@
-// A little plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
+// Plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
 import { LINE, SOFT } from "../draw/looks";
 import { type Shape, shape } from "../draw/shapes";
 import type { Statement } from "../models";
 
-/** Okabe and Ito's colours, in the order in which series take them. */
+/** Palette of Okabe and Ito, in the order of use. */
 export const SERIES = [
   "#0072b2",
   "#e69f00",
@@ -19,7 +19,7 @@ export function colour(k: number): string {
   return SERIES[k % SERIES.length]!;
 }
 
-/** Where a plot is, in pixels. */
+/** Position and size of a plot in pixels. */
 export interface Box {
   readonly left: number;
   readonly top: number;
@@ -27,7 +27,7 @@ export interface Box {
   readonly height: number;
 }
 
-/** The area of a plot in pixels, and the data that its edges stand for. */
+/** Plot area in pixels with the data values at its edges. */
 export class Scale {
   constructor(
     readonly box: Box,
@@ -45,20 +45,20 @@ export class Scale {
     return this.box.top + this.box.height * (1 - (y - low) / (high - low || 1));
   }
 
-  /** What stands at a horizontal position. */
+  /** The data value at a horizontal position. */
   at(px: number): number {
     const [low, high] = this.x;
     return low + ((px - this.box.left) / (this.box.width || 1)) * (high - low);
   }
 
-  /** What stands at a vertical position. */
+  /** The data value at a vertical position. */
   up(py: number): number {
     const [low, high] = this.y;
     return low + (1 - (py - this.box.top) / (this.box.height || 1)) * (high - low);
   }
 }
 
-/** Round numbers between two ends; round for binary units with `base` 1024. */
+/** Round numbers between two ends; with `base` 1024, round in binary units. */
 export function ticks(low: number, high: number, count = 5, base = 10): number[] {
   const span = high - low;
   if (!(span > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];
@@ -71,7 +71,7 @@ export function ticks(low: number, high: number, count = 5, base = 10): number[]
   return Array.from({ length: Math.max(last - first + 1, 0) }, (_, n) => (first + n) * step);
 }
 
-/** Ticks of whole things: without fractions. */
+/** Ticks of whole numbers. */
 export function counts(low: number, high: number, count = 5): number[] {
   return ticks(low, high, count).filter(Number.isInteger);
 }

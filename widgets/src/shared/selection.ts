@@ -1,17 +1,15 @@
-// What is selected, and when: shared by all panes of a widget.
-//
-// A selection is a set of operation ids of any stages. What belongs to it are the items whose ids meet
-// its own, or those of ancestors and descendants by lineage. Siblings are not relatives: what was
-// fused with a selected operation is not marked because of it, its kernel is. A tensor is selected as
-// the operation behind it, and narrows that to one of its outputs.
+// Selection and instant shared by all panes of a widget. A selection is a set of operation ids of any stages.
+// It marks the items with some of these ids, or with ids of their ancestors and descendants. Siblings are not
+// relatives: an operation fused with a selected one is not marked, but their kernel is. Selecting a tensor
+// selects its operation, narrowed to one output.
 
-/** For each operation id, the ids of the stage before that it came from. */
+/** For each operation id, the ids of its origins in the previous stage. */
 export type Parents = Readonly<Record<string, readonly number[]>>;
 
-/** What has changed: the ids that are selected (or what they are related to), or the instant. */
+/** Kind of a change: the selected ids (or their relatives), or the instant. */
 export type Change = "ids" | "instant";
 
-/** An output of a statement: the operation behind it comes first in `op_ids`. */
+/** Output of a statement; the operation that computes it is the first of `op_ids`. */
 export interface Tensor {
   readonly tensor: readonly [op: number, output: number];
   readonly op_ids: readonly number[];
@@ -32,30 +30,30 @@ export class Selection {
   #known = new WeakMap<readonly number[], readonly number[]>();
   #listeners = new Set<Listener>();
   #running: ReadonlySet<number> = new Set();
-  #elsewhere: ReadonlySet<number> = new Set(); // what is in kernels that do not
+  #elsewhere: ReadonlySet<number> = new Set(); // operations in kernels that do not run now
   #runs: (instant: number) => readonly number[] = () => [];
 
-  /** The ids that were selected, in the order in which they were. */
+  /** The selected ids, in the order of selection. */
   get ids(): ReadonlySet<number> {
     return this.#ids;
   }
 
-  /** These ids with their ancestors and descendants. */
+  /** The selected ids with their ancestors and descendants. */
   get related(): ReadonlySet<number> {
     return this.#related;
   }
 
-  /** The position of an executed point in the order of the drawn turn; null where none is shown. */
+  /** The position of an executed point in the drawn turn; null for none. */
   get instant(): number | null {
     return this.#instant;
   }
 
-  /** The tensors that were selected, by operation and output. */
+  /** The selected tensors, by operation and output. */
   get tensors(): readonly Tensor["tensor"][] {
     return [...this.#tensors.values()].map(({ tensor }) => tensor);
   }
 
-  /** Select these operations, of which some are `tensors`, instead of what was. */
+  /** Replace the selection by these operations, some of which are `tensors`. */
   choose(ids: Iterable<number>, tensors: Iterable<Tensor> = []): void {
     const next = new Set(ids);
     const narrowed = new Map([...tensors].map((one) => [String(one.tensor), one]));
@@ -65,7 +63,7 @@ export class Selection {
     this.#relate();
   }
 
-  /** What a click on a tensor means; see `click`. */
+  /** Handle a click on a tensor; see `click`. */
   pick(one: Tensor, more = false): void {
     const key = String(one.tensor);
     const others = [...this.#tensors.values()].filter(({ tensor }) => String(tensor) !== key);
@@ -77,19 +75,19 @@ export class Selection {
     else this.choose([behind], [one]);
   }
 
-  /** Whether a tensor is to be marked: it was selected, or an operation behind all of its kind. */
+  /** Whether a tensor is marked: it is selected, or its operation is. */
   holds(one: Tensor): boolean {
     const behind = one.op_ids[0]!;
     const narrowed = [...this.#tensors.values()].some((other) => of(other, behind));
     return narrowed ? this.#tensors.has(String(one.tensor)) : this.#related.has(behind);
   }
 
-  /** Whether an item that stands for these operations reads a tensor that was selected. */
+  /** Whether an item with these operations reads a selected tensor. */
   reads(ids: readonly number[]): boolean {
     return this.heads(ids).some((id) => this.#reading.has(id));
   }
 
-  /** Select these operations as well; where all of them are, let go of them. */
+  /** Add these operations to the selection, or remove them if all are selected. */
   toggle(ids: readonly number[]): void {
     const next = new Set(this.#ids);
     if (ids.every((id) => next.has(id))) ids.forEach((id) => next.delete(id));
@@ -97,29 +95,29 @@ export class Selection {
     this.choose(next);
   }
 
-  /** What a click on an item means: select it alone, with shift or control as well. */
+  /** Handle a click on an item: select only it, or add it with shift or control. */
   click(ids: readonly number[], more = false): void {
     const heads = this.heads(ids);
     if (more) this.toggle(heads);
     else this.choose(this.isExactly(ids) ? [] : heads);
   }
 
-  /** Show an instant, or none. */
+  /** Set the instant, or null for none. */
   at(instant: number | null): void {
     if (instant === this.#instant) return;
     this.#instant = instant;
     this.#run();
   }
 
-  /** Take over what runs at each instant. */
+  /** Set the function from instants to running operations. */
   follow(runs: (instant: number) => readonly number[]): void {
     this.#runs = runs;
     this.#run();
   }
 
   /**
-   * Whether an item that stands for these operations runs at the instant: what of it is in no other
-   * kernel does, or all of it.
+   * Whether an item with these operations runs at the instant: one of its operations runs and is in no other
+   * kernel, or all of them run.
    */
   runs(ids: readonly number[]): boolean {
     const heads = this.heads(ids);
@@ -128,8 +126,8 @@ export class Selection {
   }
 
   /**
-   * Take over who came from whom: `parents` names every id that is not its own only parent, and
-   * `kernels` what is inside each kernel.
+   * Set the lineage: `parents` contains every id whose only parent is not itself, and `kernels` the
+   * operations inside each kernel.
    */
   descend(parents: Parents, kernels: Parents = {}): void {
     this.#parents.clear();
@@ -141,26 +139,26 @@ export class Selection {
     this.#relate();
   }
 
-  /** Whether an item that stands for these operations is to be marked. */
+  /** Whether an item with these operations is marked. */
   marks(ids: readonly number[]): boolean {
     return this.heads(ids).some((id) => this.#related.has(id));
   }
 
-  /** Whether an item alone was selected. */
+  /** Whether an item is the whole selection. */
   isExactly(ids: readonly number[]): boolean {
     const heads = this.heads(ids);
     return heads.length === this.#ids.size && heads.every((id) => this.#ids.has(id));
   }
 
-  /** Call `listener` after every change, until the function that is returned is called. */
+  /** Call `listener` after every change, until the returned function is called. */
   subscribe(listener: Listener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /**
-   * An item's operations without those inside its kernels: what was fused into several kernels does not
-   * make these relatives.
+   * The operations of an item without those inside its kernels: an operation fused into several kernels does
+   * not make these relatives.
    */
   heads(ids: readonly number[]): readonly number[] {
     const known = this.#known.get(ids);
@@ -208,7 +206,7 @@ export class Selection {
   }
 }
 
-/** Whether an operation is the one behind a tensor. */
+/** Whether an operation computes a tensor. */
 function of({ op_ids }: Tensor, id: number): boolean {
   return op_ids[0] === id;
 }
@@ -225,5 +223,5 @@ function closure(
 ): ReadonlySet<number> {
   const found = new Set(ids);
   for (const id of found) for (const other of next.get(id) ?? []) found.add(other);
-  return found; // a set's iteration also visits what is added on the way
+  return found; // iteration over a set includes elements added meanwhile
 }

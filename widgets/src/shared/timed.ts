@@ -1,4 +1,4 @@
-// A pane with the common axis of time across: columns line up between panes of the same width.
+// A pane with the common time axis: columns line up between panes of the same width.
 import { html, svg } from "./markup";
 import type { Send } from "./pane";
 import { keys } from "./keyboard";
@@ -7,10 +7,10 @@ import { type Box, Scale } from "./plot";
 import type { Selection, Tensor } from "./selection";
 import type { Instants } from "./instants";
 
-/** Margins that all timed panes share, in pixels; above and below are theirs. */
+/** Margins shared by all timed panes, in pixels; the vertical margins differ. */
 const MARGIN = { left: 62, right: 14 } as const;
 
-/** What stands at a place of a plot: its operations, or the tensor that it is. */
+/** The content at a position of a plot: its operations, or its tensor. */
 export interface Described {
   readonly text: string;
   readonly ids: readonly number[];
@@ -47,12 +47,12 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.offerPictures();
   }
 
-  /** Say what runs at each instant. */
+  /** Set the statements of the instants. */
   follow(instants: Instants | null): void {
     this.instants = instants;
   }
 
-  /** How many instants there are. */
+  /** The number of instants. */
   protected abstract get count(): number;
 
   override instant(): void {
@@ -73,16 +73,16 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.#head.setAttribute("height", String(height));
   }
 
-  /** Where a plot of some width is, with so much above and below it. */
+  /** The box of a plot of some width, with margins above and below it. */
   protected box(width: number, top: number, below: number): Box {
     const { left, right } = MARGIN;
     return { left, top, width: width - left - right, height: this.height - top - below };
   }
 
-  /** Draw everything anew, `width` pixels wide, with `this.scale` set. */
+  /** Draw everything again, `width` pixels wide, with `this.scale` set. */
   protected abstract paint(width: number): SVGElement[];
 
-  /** What there is to say of a place; also how a click is understood. */
+  /** The description of a position, also used for clicks. */
   protected abstract describe(x: number, y: number): Described | null;
 
   protected repaint(): void {

@@ -1,4 +1,4 @@
-// Lines of text that fold into each other, with those marked that are selected.
+// Foldable lines of text with marked selection.
 import { told } from "../draw/sheet";
 import { foldKeys } from "./folds";
 import { keys } from "./keyboard";
@@ -8,7 +8,7 @@ import type { Send } from "./pane";
 import { Panel } from "./panel";
 import type { Selection } from "./selection";
 
-/** A line, which what is deeper behind it folds into. */
+/** A line; deeper lines below it fold into it. */
 export interface TreeLine {
   readonly depth: number;
   readonly text: string;
@@ -39,20 +39,20 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     this.offerPictures();
   }
 
-  /** What a line looks like, and its classes. */
+  /** The content, classes and tooltip of a line. */
   protected abstract shown(line: Row): { content: Child[]; classes: string; title: string };
 
-  /** Select what a line stands for. */
+  /** Select the operations of a line. */
   protected choose(k: number, more: boolean): void {
     this.selection.click(this.lines[k]!.op_ids, more);
   }
 
-  /** What stands above all lines. */
+  /** Elements above all lines. */
   protected above(): Child[] {
     return [];
   }
 
-  /** Show these lines; what was folded stays so, where it is known by the same text. */
+  /** Show these lines; folded lines stay folded if their text still exists. */
   protected fill(lines: readonly Row[]): void {
     this.lines = lines;
     this.#keys = foldKeys(lines);
@@ -77,7 +77,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     this.reveal(first);
   }
 
-  /** Whether a line runs the operations that it is of. */
+  /** Whether a line runs its operations. */
   protected runs(_: number): boolean {
     return true;
   }
@@ -146,7 +146,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     return at;
   }
 
-  /** Fold or unfold; false where there is nothing to fold. */
+  /** Fold or unfold; false if the line has nothing to fold. */
   #turns(k: number): boolean {
     if (!this.#opens(k)) return false;
     this.foldLine(k, !this.folded.has(this.#keys[k]!));
@@ -159,7 +159,7 @@ export abstract class TreePane<Model, Row extends TreeLine> extends Panel<Model>
     else this.folded.delete(this.#keys[k]!);
   }
 
-  /** Unfold what a line is in, and go to it. */
+  /** Unfold the lines around a line, and go to it. */
   protected go(k: number): void {
     for (let at = this.#parent(k); at >= 0; at = this.#parent(at)) this.foldLine(at, false);
     this.#fold();

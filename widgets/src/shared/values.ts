@@ -1,4 +1,4 @@
-// Options as a reader writes them: `all`, `b, i`, `t: 64`, `512MiB`, and what Python takes.
+// Options as users write them: `all`, `b, i`, `t: 64`, `512MiB`, and as Python expects them.
 
 /** An option's value as text. */
 export function shown(value: unknown): string {
@@ -14,7 +14,7 @@ export function shown(value: unknown): string {
   return String(value);
 }
 
-/** What a text means for an option of a kind; Python says whether it is possible. */
+/** The value of a text for a kind of option; Python validates it. */
 export function entered(kind: string, text: string): unknown {
   const given = text.trim();
   const off = /^(off|none|false)$/i.test(given);

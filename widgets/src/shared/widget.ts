@@ -1,4 +1,4 @@
-// Between an anywidget model and the panes of a widget.
+// Connection between an anywidget model and the panes of a widget.
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
 import { live } from "./ended";
@@ -8,12 +8,12 @@ import { Selection } from "./selection";
 /** The traits of a model, by name. */
 type ObjectHash = Record<string, any>;
 
-/** What every widget of ours has: the selected operations, in both directions. */
+/** The common trait of all widgets: the selected operations, synchronised in both directions. */
 export interface Selectable {
   selected: number[];
 }
 
-/** A `Selection` that is the model's `selected`; `release` ends that. */
+/** A `Selection` synchronised with the model's `selected`, until `release`. */
 export function selectionOf<T extends Selectable>(
   model: AnyModel<T>,
 ): { selection: Selection; release: () => void } {
@@ -39,12 +39,12 @@ export function selectionOf<T extends Selectable>(
   };
 }
 
-/** How panes of this model reach Python. */
+/** Return the function that sends messages of this model to Python. */
 export function sendTo<T extends ObjectHash>(model: AnyModel<T>): Send {
   return (message) => model.send(message);
 }
 
-/** Call `act` when Python refuses requests of a kind, until the function that is returned is called. */
+/** Call `act` when Python refuses requests of a kind, until the returned function is called. */
 export function onRefused<T extends ObjectHash>(
   model: AnyModel<T>,
   request: string,
@@ -58,7 +58,7 @@ export function onRefused<T extends ObjectHash>(
   return () => model.off("msg:custom", told);
 }
 
-/** Call `act` now and after every change of a trait, until the function that is returned is called. */
+/** Call `act` now and after every change of a trait, until the returned function is called. */
 export function follow<T extends ObjectHash, K extends keyof T & string>(
   model: AnyModel<T>,
   trait: K,
@@ -70,7 +70,7 @@ export function follow<T extends ObjectHash, K extends keyof T & string>(
   return () => model.off(`change:${trait}`, run);
 }
 
-/** Call `act` with the view of a trait, now and after every change, as `follow`; not while there is none. */
+/** Call `act` with the view of a trait, like `follow`, but not while the trait is empty. */
 export function followView<View>(
   model: AnyModel<any>,
   trait: string,
@@ -82,13 +82,13 @@ export function followView<View>(
   });
 }
 
-/** Write traits of a model, and send them to Python. */
+/** Set traits of a model, and send them to Python. */
 export function write<T extends ObjectHash>(model: AnyModel<T>, traits: Partial<T>): void {
   for (const [name, value] of Object.entries(traits)) model.set(name, value);
   model.save_changes();
 }
 
-/** What anywidget calls for a widget; `make` returns what is to be called at its end, in this order. */
+/** The functions that anywidget calls; `make` returns cleanup functions, called in this order. */
 export function widget<T extends ObjectHash>(
   make: (model: AnyModel<T>, el: HTMLElement) => (() => void)[],
 ): { render: (props: RenderProps<T>) => () => void } {

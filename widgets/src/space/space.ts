@@ -1,4 +1,4 @@
-// The iteration space of a turn, with marks to select and follow.
+// Iteration space pane: marks of a turn's points, with selection and time.
 import { space, spaceIn } from "../draw/space";
 import { about } from "../shared/instants";
 import { html, made, svg } from "../shared/markup";
@@ -9,7 +9,7 @@ import css from "./space.css";
 import { type Described, TimedPane } from "../shared/timed";
 import type { IterationSpaceView, Statement } from "../models";
 
-const NEAR = 9; // pixels within which a mark is meant
+const NEAR = 9; // maximal distance in pixels between the pointer and a mark
 
 export class SpacePane extends TimedPane<IterationSpaceView> {
   #model: IterationSpaceView | null = null;
@@ -23,7 +23,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     this.body.append(this.#legend);
   }
 
-  /** Draw so many instants and points at least, so that two programs can be compared. */
+  /** Set minimal extents of the axes, so that two programs have the same scale. */
   lock(count: number, size: number): void {
     this.#least = { count, size };
     this.repaint();
@@ -82,7 +82,7 @@ export class SpacePane extends TimedPane<IterationSpaceView> {
     };
   }
 
-  /** The instant of the mark that is meant; -1 where none is near. */
+  /** The instant of the nearest mark; -1 if none is near. */
   #nearest(px: number, py: number): number {
     const { statements } = this.#model!;
     let [best, found] = [NEAR ** 2, -1];

@@ -1,4 +1,4 @@
-// What a pass did, one rewrite after another; what it left alone, and what it chose between.
+// Steps pane: the rewrites of a pass, its refusals and its choices.
 import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import { bytes, counted } from "../shared/plot";
@@ -83,10 +83,10 @@ export class StepsPane extends Pane<StepsView | null> {
     const found: HTMLElement[] = [];
     if (model.refused.length) {
       const rows = model.refused.map(({ reason, op_ids }) => {
-        const select = this.#ids(op_ids, "left alone");
+        const select = this.#ids(op_ids, "refused");
         return html("li", {}, select, ` ${reason}`);
       });
-      const head = html("summary", {}, `left alone for ${model.refused.length} reasons`);
+      const head = html("summary", {}, `refused, by reason (${model.refused.length})`);
       found.push(html("details", {}, head, html("ul", {}, ...rows)));
     }
     for (const choice of model.choices) {

@@ -1,5 +1,5 @@
-// What is kept where: every buffer or store with its layout, what shares its place and why; above them
-// what all of it comes to, and how that is known.
+// Storage pane: every buffer or store with its layout, shared slots and reasons; above them the totals with
+// their sources.
 import { told } from "../draw/sheet";
 import { html, svg, table, type Child } from "../shared/markup";
 import type { Amount, KeptTensor, Place, SharedPlace, StoresView } from "../models";
@@ -9,7 +9,7 @@ import { bytes } from "../shared/plot";
 import type { Selection } from "../shared/selection";
 import css from "./stores.css";
 
-// The parts of the whole, with the sign ahead of each.
+// The parts of the total, each with its sign.
 const PARTS: readonly [Amount["part"], string][] = [
   ["carried", ""],
   ["temporaries", "+"],
@@ -28,7 +28,7 @@ export class StoresPane extends Panel<StoresView | null> {
   #place = html("th", { scope: "col" });
   #text = html("button", { class: "trl-quiet", "aria-pressed": "false" }, "as text");
 
-  /** `turn` is called when the plan's own text is to be shown instead, or no longer. */
+  /** `turn` is called when the plan's text is shown instead, or no longer. */
   constructor(
     host: HTMLElement,
     selection: Selection,
@@ -36,8 +36,8 @@ export class StoresPane extends Panel<StoresView | null> {
     private readonly turn: () => void,
   ) {
     super(host, selection, send, "stores", "Memory", css);
-    const heads = ["tensor", "layout", "bytes", this.#place, "shares its place"];
-    const places = table(heads, this.#table, { "aria-label": "what is kept where" });
+    const heads = ["tensor", "layout", "bytes", this.#place, "shares its slots with"];
+    const places = table(heads, this.#table, { "aria-label": "storage of tensors" });
     this.body.append(this.#amounts, places);
     this.#text.addEventListener("click", () => {
       this.#text.setAttribute("aria-pressed", String(!this.isText));
@@ -49,7 +49,7 @@ export class StoresPane extends Panel<StoresView | null> {
     this.draw(null);
   }
 
-  /** Whether the plan's own text is asked for. */
+  /** Whether the plan's text is shown. */
   get isText(): boolean {
     return this.#text.getAttribute("aria-pressed") === "true";
   }
@@ -72,7 +72,7 @@ export class StoresPane extends Panel<StoresView | null> {
     this.select();
   }
 
-  /** Show what a run of the same program measured, and what XLA states by now. */
+  /** Show the amounts measured in a run of the same program, and those reported by XLA. */
   measure(amounts: readonly Amount[]): void {
     const same = JSON.stringify(amounts) === JSON.stringify(this.#measured);
     this.#measured = amounts;
@@ -92,7 +92,7 @@ export class StoresPane extends Panel<StoresView | null> {
     return this.#model && told(this.body.innerText);
   }
 
-  /** The amounts by part, and what is known of each; what a run says takes the place of what was said. */
+  /** The amounts by part with their sources; values of a run replace earlier ones. */
   #sum(): void {
     const known = new Map<string, Amount>();
     for (const one of [...(this.#model?.amounts ?? []), ...this.#measured]) {
@@ -135,7 +135,7 @@ export class StoresPane extends Panel<StoresView | null> {
   }
 
   #tensor(one: KeptTensor, keyed: boolean): HTMLElement {
-    const last = one.last_read_by.join(", ") || "nobody: it stays";
+    const last = one.last_read_by.join(", ") || "none: kept to the end";
     const title = `last read by ${last}`;
     const button = html("button", { class: "trl-quiet", "data-tensor": one.name, title });
     if (keyed) {
@@ -167,16 +167,16 @@ export class StoresPane extends Panel<StoresView | null> {
   }
 }
 
-/** When a tensor is on the host, and why kernels do not take its memory over. */
+/** Periods of a tensor on the host, and reasons that kernels cannot reuse its memory in place. */
 function apart({ waits, not_given }: KeptTensor): HTMLElement[] {
-  return [...said("on the host", waits), ...said("not taken over", not_given)];
+  return [...said("on the host", waits), ...said("not reused in place", not_given)];
 }
 
 function said(what: string, why: readonly string[]): HTMLElement[] {
   return why.length ? [html("div", {}, what, ...why.map(reason))] : [];
 }
 
-/** Why something is so: in a line, and whole where its row is selected. */
+/** A reason, in one line; complete if its row is selected. */
 function reason(text: string): HTMLElement {
   return html("span", { class: "trl-reason", title: text }, text);
 }

@@ -1,4 +1,4 @@
-// Runs of a stream, stepped by completion: lanes, slots, and what the window held at that moment.
+// Stream pane: runs stepped by completed kernels, with tracks, slots, and the contents of the window.
 import { draw } from "../draw/draw";
 import { endsOf, headed, runs, state, waiting } from "../draw/streams";
 import { html, made, row, svg, table } from "../shared/markup";
@@ -8,7 +8,7 @@ import { Panel } from "../shared/panel";
 import type { Selection } from "../shared/selection";
 import css from "./streams.css";
 
-/** What the page may write: the chosen kernels, and how many have completed. */
+/** State that the page may write: the selected kernels, and the number of completed ones. */
 export interface Place {
   readonly selected: readonly number[];
   readonly step: number;
@@ -64,7 +64,7 @@ export class StreamPane extends Panel<StreamView> {
     this.#paint();
   }
 
-  /** Show a place that Python has, or that was gone to. */
+  /** Show a state set by Python or by the user. */
   place(place: Place): void {
     this.#place = place;
     this.#step.value = String(place.step);

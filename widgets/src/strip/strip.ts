@@ -1,4 +1,4 @@
-// The pipeline strip: stages as tabs with what they cost, a switch beside every pass that has one.
+// Pipeline strip: stages as tabs with their durations, and a switch for every pass with an option.
 import { html } from "../shared/markup";
 import { Pane, type Send } from "../shared/pane";
 import { keys } from "../shared/keyboard";
@@ -14,7 +14,7 @@ export class Strip extends Pane<PipelineView> {
   #model: PipelineView | null = null;
   #stage = "";
   #hits = new Map<string, number>();
-  // switches stand between the tabs, and a list of tabs may have nothing else in it: it owns its tabs
+  // switches stand between the tabs, but a tab list may contain only tabs, so it refers to them
   #list = html("div", { role: "tablist", "aria-label": "stages" });
   #tabs = html("div", { class: "trl-tabs", role: "group", "aria-label": "pipeline" });
   readonly #own = `trl-${Math.random().toString(36).slice(2)}`;
@@ -83,7 +83,7 @@ export class Strip extends Pane<PipelineView> {
     if (over > 0) this.#tabs.scrollLeft = scrollLeft + over + 20;
   }
 
-  /** Say how many operations a search found in each stage. */
+  /** Show the number of search results in each stage. */
   found(hits: ReadonlyMap<string, number>): void {
     this.#hits = new Map(hits);
     this.#paint();
@@ -109,7 +109,7 @@ export class Strip extends Pane<PipelineView> {
     const ids = shown.map((row) => this.#id(row));
     this.#list.setAttribute("aria-owns", ids.join(" "));
     this.stage(this.#stage);
-    // a switch keeps the focus while its program is compiled and drawn anew
+    // a switch keeps the focus while its program is compiled and redrawn
     if (focused) this.#tabs.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
   }
 
@@ -162,12 +162,12 @@ export class Strip extends Pane<PipelineView> {
   }
 }
 
-/** Whether a pass is switched by another one's option. */
+/** Whether a pass is switched by the option of another pass. */
 function isOfAnother(row: StageRow): boolean {
   return row.option !== null && row.option !== placeOf(row);
 }
 
-/** What one of two passes that run in place of each other is known by: the focus stays on it. */
+/** The common key of two alternative passes, on which the focus stays. */
 function placeOf(row: StageRow): string {
   return row.name === "separate" ? "fuse" : row.name;
 }

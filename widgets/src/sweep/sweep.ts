@@ -1,4 +1,4 @@
-// A function's arguments as sliders, and what its programs come to over one of them.
+// Sweep pane: arguments of a function as sliders, and charts of a sweep.
 import { sweep } from "../draw/charts";
 import { draw } from "../draw/draw";
 import { html, made, row as tableRow } from "../shared/markup";
@@ -8,18 +8,18 @@ import { Panel } from "../shared/panel";
 import type { Selection } from "../shared/selection";
 import css from "./sweep.css";
 
-/** An argument that is given as a list: `at` is the position of the value that is shown. */
+/** An argument given as a list; `at` is the position of the shown value. */
 export interface Argument {
   name: string;
   at: number;
   labels: string[];
-  /** Positions whose programs are compiled. */
+  /** Positions with compiled programs. */
   known: number[];
-  /** Why others cannot be, by position. */
+  /** Errors of other positions. */
   failed: Record<string, string>;
 }
 
-/** A sweep, and how many pieces of its work are `left`. */
+/** A sweep, with the number `left` of remaining steps. */
 export interface SweepModel extends SweepView {
   left: number;
 }
@@ -32,7 +32,7 @@ interface Row {
   readonly marks: HTMLElement;
   readonly sweep: HTMLButtonElement;
   argument: Argument;
-  asked: number | null; // where the hand has gone, until that is shown
+  asked: number | null; // the requested position, until its program is shown
 }
 
 export class SweepPane extends Panel<readonly Argument[]> {
@@ -75,7 +75,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     this.settle();
   }
 
-  /** What was asked for is shown, or cannot be: the sliders stand where the program is. */
+  /** Set the sliders to the shown program, after a request has succeeded or failed. */
   settle(): void {
     for (const row of this.#rows.values()) {
       row.asked = null;
@@ -83,7 +83,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     }
   }
 
-  /** Show a sweep, as far as it has come. */
+  /** Show the results of a sweep so far. */
   sweep(model: SweepModel | null): void {
     this.#model = model;
     for (const [name, { sweep }] of this.#rows) {
@@ -146,7 +146,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
     slider.setAttribute("aria-valuetext", argument.labels[at]!);
   }
 
-  /** Mark the row of the program that is shown. */
+  /** Mark the row of the shown program. */
   #mark(): void {
     const at = this.#model && this.#rows.get(this.#model.argument)?.argument.at;
     this.#table.querySelectorAll("tbody tr").forEach((row, k) => {
@@ -155,7 +155,7 @@ export class SweepPane extends Panel<readonly Argument[]> {
   }
 }
 
-/** How far along the slider a position is. */
+/** The relative position along the slider. */
 function place(k: number, labels: readonly string[]): number {
   return k / Math.max(labels.length - 1, 1);
 }

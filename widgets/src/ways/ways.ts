@@ -1,4 +1,4 @@
-// The ways of collecting, over how many environments and steps: fields, bars, and the choice as a sentence.
+// Strategies pane: fields for environments and steps, bars, and the chosen strategy in words.
 import { draw } from "../draw/draw";
 import { bars, told, took } from "../draw/ways";
 import { html, made, row, svg, table } from "../shared/markup";
@@ -8,7 +8,7 @@ import { Panel } from "../shared/panel";
 import type { Selection } from "../shared/selection";
 import css from "./ways.css";
 
-/** What Python is at: `problem` is why it could not do what was asked for. */
+/** The state of Python's work: `problem` is the error of the last request. */
 export interface Doing {
   readonly busy: string;
   readonly problem: string;
@@ -68,7 +68,7 @@ export class WaysPane extends Panel<WaysView> {
     this.#paint();
   }
 
-  /** Say what Python does, or why it could not. */
+  /** Show the running measurement, or the error of the last one. */
   status({ busy, problem }: Doing): void {
     this.#status.textContent = busy || problem;
     this.#status.classList.toggle("trl-failed", !busy && problem !== "");
@@ -85,13 +85,13 @@ export class WaysPane extends Panel<WaysView> {
     return this.#model && draw(this.#model, "");
   }
 
-  /** Have the fields say what the bars are of. */
+  /** Set the fields to the numbers of the bars. */
   #fill({ envs, steps }: WaysView): void {
     for (const [input, value] of [
       [this.#envs, envs],
       [this.#steps, steps],
     ] as const) {
-      input.defaultValue = String(value); // arrows leave a field in which nothing is typed
+      input.defaultValue = String(value); // arrow keys leave a field in which nothing has been typed
       input.valueAsNumber = value;
     }
   }
