@@ -110,7 +110,7 @@ def test_one_tensor_is_selected_with_who_makes_and_reads_it(
         assert page.locator(".trl-live tr.trl-selected th").all_inner_texts() == [name]
         expect(page.locator(".trl-inspector h4")).to_have_count(1)
         expect(page.locator(".trl-inspector h4")).to_contain_text(name)
-        expect(page.locator(".trl-inspector p", has_text="kept as")).to_have_count(1)
+        expect(page.locator(".trl-inspector p", has_text="stored as")).to_have_count(1)
         made = page.locator(".trl-line.trl-execute.trl-selected").all_inner_texts()
         assert {text.strip().split("(")[0] for text in made} == {maker(program, named[name])}
         read = page.locator(".trl-line.trl-execute.trl-reads").all_inner_texts()

@@ -11,4 +11,5 @@ test("each curve keeps its x positions", () => {
   assert.deepEqual(values[1], [undefined, 10, undefined, 30, 40]);
 });
 
-test("without curves there are no positions", () => assert.deepEqual(aligned([]), { at: [], values: [] }));
+test("without curves there are no positions", () =>
+  assert.deepEqual(aligned([]), { at: [], values: [] }));

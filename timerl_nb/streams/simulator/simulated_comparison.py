@@ -42,7 +42,7 @@ class Comparison:
 
     Example:
         >>> comparison = trl.streams.compare(trl.streams.workload("ant"))
-        >>> comparison["acs-sw"].device > 1
+        >>> comparison["acs-hw"].device > 1
         True
     """
 
