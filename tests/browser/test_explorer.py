@@ -482,7 +482,9 @@ def test_panes_stand_alone_and_are_saved_as_pictures(watched: Watched, lab: Lab)
     line.click()
     expect(line).to_have_class(re.compile("trl-selected"))
     run_cell(page, "monitor._handle_custom_msg({'kind': 'run', 'command': 'launch'}, [])")
-    expect(page.locator(".trl-run .trl-note").last).to_contain_text("no command 'launch'")
+    expect(page.locator(".trl-run .trl-note").last).to_contain_text(
+        "the command 'launch' is unknown"
+    )
     # pictures to take away
     for format_, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         for pane in ("loops", "space", "memory"):

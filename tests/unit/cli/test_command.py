@@ -183,13 +183,13 @@ def test_wrong_usage_is_answered(
         (["train", "reinforce", "--option", "liftt=False"], "no option 'liftt'", "'lift'"),
         (["train", "reinforce", "--option", "lift=no"], "lift='no'", "True or False"),
         (["train", "clipped_ppo", "--minibatches", "7"], "divide into 7", ""),
-        (["resume", "nowhere"], "no folder nowhere", "timerl train"),
+        (["resume", "nowhere"], "the folder nowhere does not exist", "timerl train"),
         (["resume", "."], "has no asked.json", "program.resume(folder)"),
-        (["explain", "nowhere.py"], "nowhere.py is no file", "Python script"),
+        (["explain", "nowhere.py"], "nowhere.py is not a file", "Python script"),
         (["sweep", "ppo", "--set", "l=1", "--folder", "f"], "no argument 'l'", "'lr'"),
         (["sweep", "ppo", "--set", "lr=a", "--folder", "f"], "lr = 'a'", "a number"),
-        (["sweep", "ppo", "--set", "lr=1,1.0", "--folder", "f"], "given twice", "once"),
-        (["sweep", "ppo", "--set", "lr=1", "--lr", "2", "--folder", "f"], "by --set", "one"),
+        (["sweep", "ppo", "--set", "lr=1,1.0", "--folder", "f"], "occurs twice", "remove one"),
+        (["sweep", "ppo", "--set", "lr=1", "--lr", "2", "--folder", "f"], "from --set", "one"),
     ],
 )
 def test_errors_say_what_to_do(
@@ -290,7 +290,7 @@ def test_a_run_is_kept_stopped_and_gone_on_with(
 
     assert main(["resume", "here"]) == 0
     said = capsys.readouterr().out
-    assert f"goes on after turn {turn} of 20" in said and "finished: 20 turns" in said
+    assert f"continuing after turn {turn} of 20" in said and "finished: 20 turns" in said
     code = said.partition("next, in a notebook:\n")[2]
     lines = [line.strip() for line in code.splitlines()]
     assert lines[1] == "ctx = trl.algorithms.reinforce(env='CartPole-v1', hidden=(4,), steps=3)"
@@ -329,8 +329,8 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
     path = Path("runs/reinforce-CartPole-v1-1") / ASKED
     was = path.read_text()
     for wrong, said in [
-        (was.replace('"seed": 0', '"seed": 1'), "`checksum` is another"),
-        (was[:-20], "is no JSON"),
+        (was.replace('"seed": 0', '"seed": 1'), "`checksum` does not match"),
+        (was[:-20], "is not JSON"),
         (was.replace("timerl asked", "asked"), "`format` is not 'timerl asked'"),
         (was.replace('"version": 1', '"version": 2'), "`version` 2"),
         ("[]", "`format`"),
@@ -603,7 +603,7 @@ def test_a_sweep_does_what_is_missing_alone(
     words += ["--seeds", "2", "--folder", "sweep"]
     assert main(words) == 1
     out, err = capsys.readouterr()
-    assert "2 did not finish" in err and "`timerl resume sweep`" in err
+    assert "2 runs failed" in err and "`timerl resume sweep`" in err
     assert len(asked) == 4 and asked[0] == "000-hidden=4,4-seed=0"
     rows = table(Path("sweep"))
     assert [row["state"] for row in rows] == ["finished", "missing"] * 2
@@ -621,7 +621,7 @@ def test_ray_is_asked_for_where_it_is_missing(
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["sweep", "reinforce", *SMALL, "--ray", "--folder", "s"]) == 1
     err = capsys.readouterr().err
-    assert "timerl-nb[ray]" in err and "without --ray" in err
+    assert "timerl-nb[ray]" in err and "omit --ray" in err
 
 
 def test_a_loop_without_inner_loops_is_divided_for_a_command() -> None:

@@ -158,11 +158,11 @@ def test_a_sweep_lets_others_pass(explorer: Explorer) -> None:
 
 
 def test_what_cannot_be_asked_for_is_said(explorer: Explorer) -> None:
-    with pytest.raises(OptionError, match="there is no steps=7"):
+    with pytest.raises(OptionError, match="no program with steps=7"):
         explorer.vary(steps=7)
-    with pytest.raises(OptionError, match="'gamma' is no list"):
+    with pytest.raises(OptionError, match="'gamma' is not a list"):
         explorer.sweep("gamma")
-    with pytest.raises(OptionError, match="one program without arguments"):
+    with pytest.raises(OptionError, match="single program without arguments"):
         compiled().explore().sweep()
     for message in (
         {"kind": "argument", "name": "steps", "at": 9},
@@ -174,5 +174,5 @@ def test_what_cannot_be_asked_for_is_said(explorer: Explorer) -> None:
         assert explorer.status["state"] == "failed", message
         assert slider(explorer)["at"] == 0
     explorer.start(paused=False, speed=5.0)
-    with pytest.raises(ExecutionError, match="a run goes on"):
+    with pytest.raises(ExecutionError, match="an active run"):
         explorer.sweep()

@@ -200,7 +200,7 @@ def test_side_by_side_and_figures(program: trl.Program) -> None:
     clear = "rgba(0, 0, 0, 0)"  # on the page's own background, light or dark
     drawn = (space, memory, curves)
     assert all(one.layout.template.layout.paper_bgcolor == clear for one in drawn)
-    with pytest.raises(trl.errors.OptionError, match="nothing to show"):
+    with pytest.raises(trl.errors.OptionError, match="the mapping of titles is empty"):
         trl.show.iteration_space({})
 
 

@@ -172,7 +172,7 @@ def test_lists_are_swept_and_the_rest_is_passed_on() -> None:
             {"steps": [1], "gamma": [0.1, 0.2]},
         ),
         (OptionError, "the arguments with lists are none", {"steps": 1}),
-        (OptionError, "measure=-1 is no number", {"steps": [1], "measure": -1}),
+        (OptionError, "measure=-1 is not a number", {"steps": [1], "measure": -1}),
         (BoundsError, "Q is not a bound", {"steps": [1], "bounds": {"Q": 1}}),
         (BoundsError, "the bound I is missing", {"steps": [1], "bounds": {}}),
         (ValueError, "three", {"steps": [3, 1]}),

@@ -225,7 +225,7 @@ def test_what_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--pairs", "many", str(script)], "invalid int value"),
         (["--out", str(tmp_path / "no" / "such.json"), str(script)], "does not exist"),
         (["--pairs", "3"], "the script is missing"),
-        ([str(tmp_path / "none.py")], "is no file"),
+        ([str(tmp_path / "none.py")], "is not a file"),
     ):
         try:
             assert main(["scope", "calibrate", *words])

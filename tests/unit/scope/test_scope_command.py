@@ -169,7 +169,7 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
             "no.json is not a valid calibration: No such file",
         ),
         (("export", "r", "x.txt"), 2, "x.txt ends in none of .zip, .svg, .json"),
-        (("export", "r", "x.zip", "--begin", "1"), 2, "--begin and --end are of a trace"),
+        (("export", "r", "x.zip", "--begin", "1"), 2, "--begin and --end apply only to a trace"),
         (
             ("export", "r", "x.json", "--begin", "1e3"),
             1,

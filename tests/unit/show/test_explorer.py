@@ -195,7 +195,7 @@ def test_a_search_within_a_budget_says_what_it_tries_and_can_be_given_up() -> No
     explorer.change(device_memory=budget)
     assert explorer.wait(60)
     assert explorer.program is program and explorer.status["state"] == "failed"
-    assert explorer.status["text"] == "cancelled: the program stays as it was."
+    assert explorer.status["text"] == "the change has been cancelled; the program is unchanged."
     explorer.unobserve(cancel, "status")
     told.clear()
     explorer.change(device_memory=budget)
@@ -218,8 +218,8 @@ def test_bounds_compile_again(explorer: Explorer) -> None:
         ({"kind": "options", "changes": {"vectorize": 3}}, "vectorize=3"),
         ({"kind": "options", "changes": {"no_such": True}}, "no_such"),
         ({"kind": "options", "changes": [1]}, "by name"),
-        ({"kind": "bounds", "changes": {"T": "9"}}, "no bound"),
-        ({"kind": "bounds", "changes": {"T": True}}, "no bound"),
+        ({"kind": "bounds", "changes": {"T": "9"}}, "not a bound"),
+        ({"kind": "bounds", "changes": {"T": True}}, "not a bound"),
         ({"kind": "bounds", "changes": {"T": -1}}, "T"),
         ({"kind": "inspect", "ids": ["1"]}, "list of ids"),
         ({"kind": "search", "query": 3}, "query"),
@@ -420,7 +420,7 @@ def test_turns_are_measured_under_any_bounds() -> None:
 
 def test_commands_that_cannot_be_obeyed_are_answered(monitor: Any) -> None:
     for message, text in (
-        ({"kind": "run", "command": "pause"}, "nothing runs"),
+        ({"kind": "run", "command": "pause"}, "no run is active"),
         ({"kind": "run", "command": "launch"}, "launch"),
         ({"kind": "run", "command": "speed", "value": -1}, "speed"),
         ({"kind": "run", "command": "speed", "value": "fast"}, "speed"),

@@ -74,7 +74,7 @@ def test_sliders_and_cells_are_what_a_page_may_write() -> None:
     assert "learner on GPU1" in made["text/plain"] and "<svg" in made["image/svg+xml"]
     with pytest.raises(CallError, match="compose.sweep"):
         MappingExplorer(published())  # type: ignore[arg-type]
-    with pytest.raises(CallError, match="no positions"):
+    with pytest.raises(CallError, match="out of range"):
         MappingView.from_sweep(swept(), (2,))
 
 

@@ -158,7 +158,7 @@ def test_what_cannot_be_drawn_leaves_its_text(
 
     monkeypatch.setattr(type(program.ast), "to_svg", fail)
     section = pages.page(program).split('<section id="stage-ast"')[1].split("</section>")[0]
-    assert "could not be drawn (&lt;no&gt; ink)" in section and "for i in range" in section
+    assert "No picture (&lt;no&gt; ink)" in section and "for i in range" in section
 
 
 def test_elements_escape_text_and_attributes() -> None:

@@ -512,7 +512,7 @@ def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Progra
     assert {"if t == 0"} < set(labels)
     reading = [one["op_id"] for one in found["readers"]]
     assert reading == [op_id for op_id, _ in program.pdg.readers[written.id]]
-    with pytest.raises(OptionError, match="no operation %99999"):
+    with pytest.raises(OptionError, match="contains the operation %99999"):
         InspectorView.from_program(program, [99999])
     with pytest.raises(OptionError, match="no stage 'fused'"):
         InspectorView.from_program(program, [written.id], "fused")

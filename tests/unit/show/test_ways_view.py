@@ -78,7 +78,7 @@ def test_what_cannot_be_measured_is_said_and_what_is_shown_stays(widget: Any) ->
     ask(widget, envs=13, steps=4)
     assert "thirteen is refused" in widget.problem and widget.drawn.envs == 2
     widget._handle_custom_msg({"kind": "compare"}, [])
-    assert "ways take numbers of environments and steps alone" in widget.problem
+    assert "not a request to measure strategies" in widget.problem
     ask(widget, envs=3, steps=4)
     assert widget.problem == "" and widget.drawn.envs == 3
 

@@ -59,9 +59,7 @@ def test_a_function_of_kernels_is_recorded_as_its_control_flow_goes() -> None:
     stream.run("window", streams=2)
     assert x[0] == 1 / 8 and y[0] == 2
     with (
-        pytest.raises(
-            ExecutionError, match="a window or recording starts inside another"
-        ),
+        pytest.raises(ExecutionError, match="a window or recording starts inside another"),
         trl.streams.window(),
     ):
         trl.streams.record(until_small, x, y)

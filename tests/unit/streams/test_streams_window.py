@@ -167,9 +167,7 @@ def test_windows_that_are_used_wrongly() -> None:
         w.submit(one)
     with w:
         with (
-            pytest.raises(
-                ExecutionError, match="a window or recording starts inside another"
-            ),
+            pytest.raises(ExecutionError, match="a window or recording starts inside another"),
             trl.streams.window(),
         ):
             pass
