@@ -149,13 +149,13 @@ def test_all_commands_are_there_and_explain_themselves(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "train     run a ready algorithm"),
+        ([], "train     train a built-in algorithm"),
         (["trian"], "did you mean 'train'?"),
         (["train"], "reinforce    REINFORCE (Williams 1992)"),
         (["train", "reinforc"], "did you mean 'reinforce'?"),
         (["train", "reinforce", "--step", "5"], "did you mean '--steps'?"),
         (["train", "reinforce", "--steps", "five"], "'five' is not an integer or none"),
-        (["train", "reinforce", "--hidden", "4,x"], "'4,x' is not integers with commas"),
+        (["train", "reinforce", "--hidden", "4,x"], "'4,x' is not integers separated by commas"),
         (["train", "reinforce", "--lr", "inf"], "not a finite number"),
         (["train", "reinforce", "--bounds", "B=0"], "'B=0' is not a list of bounds"),
         (["train", "reinforce", "--every", "0"], "'0' is not 10 (turns) or 5min"),

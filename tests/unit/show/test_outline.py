@@ -73,7 +73,7 @@ def test_what_xla_makes_of_a_call(program: trl.Program) -> None:
     assert {line.op_ids[0] for line in hlo.lines if line.op_ids} == {init.id}
     assert "lambda" in str(detail(program, "jaxpr 1")) and "metadata" not in str(hlo)
     for name in ("hlo 0", "hlo 9", "jaxpr", "x 1"):
-        with pytest.raises(OptionError, match="no detail"):
+        with pytest.raises(OptionError, match="the detail"):
             detail(program, name)
 
 

@@ -514,7 +514,7 @@ def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Progra
     assert reading == [op_id for op_id, _ in program.pdg.readers[written.id]]
     with pytest.raises(OptionError, match="contains the operation %99999"):
         InspectorView.from_program(program, [99999])
-    with pytest.raises(OptionError, match="no stage 'fused'"):
+    with pytest.raises(OptionError, match="the stage 'fused' is unknown"):
         InspectorView.from_program(program, [written.id], "fused")
 
 
@@ -551,7 +551,7 @@ def test_search_is_filtered_by_kind_region_and_change(program: trl.Program) -> N
     diff = program.stages["contract"].diff()
     assert changed.get("contract", set()) == {c.op_id for c in (*diff.added, *diff.changed)}
     assert "pdg" not in changed and "schedule" not in changed
-    with pytest.raises(OptionError, match="no kind 'tan'"):
+    with pytest.raises(OptionError, match="the kind 'tan' does not exist"):
         index.search("", kind="tan")
 
 
