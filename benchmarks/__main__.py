@@ -1,4 +1,7 @@
-"""All benchmarks, as tables in Markdown: `python -m benchmarks [NAME …]`. `README.md` lists them."""
+"""Command line of the benchmarks:
+
+`python -m benchmarks [NAME …]` prints tables in Markdown. See `README.md`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "tiles": "memory.tiles:main",
     "toggles": "compiler.toggles:main",
 }
-# These say nothing of the machine: whoever asks reads their output, or forks before JAX has threads.
+# No machine header: callers parse the output of these benchmarks, or fork before JAX starts
+# threads.
 QUIET: Final[Mapping[str, str]] = {
     "accuracy": "scope.accuracy:main",
     "held": "memory.budgets:measure",
@@ -43,12 +47,12 @@ QUIET: Final[Mapping[str, str]] = {
 
 
 def main(*words: str) -> None:
-    """Run the command that the first word names, with the others as its arguments.
+    """Run the command named by the first argument, with the remaining arguments.
 
     Raises:
-        SystemExit: there is no such command.
+        SystemExit: No such command exists.
     """
-    os.environ.setdefault("TIMERL_CACHE", "0")  # whoever compiles, does it for the first time
+    os.environ.setdefault("TIMERL_CACHE", "0")  # the first caller pays for compilation
     name, *rest = words or ("short",)
     if name in QUIET:
         resolve_name(f"benchmarks.{QUIET[name]}")(*rest)

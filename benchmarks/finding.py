@@ -1,4 +1,4 @@
-"""A finding of a paper, looked for again."""
+"""A finding of a paper and its reproduction."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found.
+    """One reproduced finding.
 
     Attributes:
-        number: the paper's, "F.7".
-        what: was measured.
-        found: the figure.
-        truth: the same as it is known to be, or "" where it is not.
-        paper: the paper's figure.
-        verdict: whether it holds; undecided where the spread of what was measured leaves both.
-        source: what it was measured on.
-        because: of what it does not hold.
+        number: Number in the paper, such as "F.7".
+        what: The measured quantity.
+        found: The measured figure.
+        truth: The true figure if known, else "".
+        paper: The paper's figure.
+        verdict: Whether the finding holds; undecided if the spread allows both answers.
+        source: The measured program or device.
+        because: Reason for a finding that does not hold.
     """
 
     number: str
@@ -35,12 +35,12 @@ class Finding:
     def of(
         cls, number: str, what: str, found: str, truth: str, paper: str, holds: bool, source: str
     ) -> Finding:
-        """One that was looked for."""
+        """Return a finding with its verdict."""
         return cls(number, what, found, truth, paper, "holds" if holds else "does not hold", source)
 
 
 def table(findings: Sequence[Finding]) -> str:
-    """Rows of Markdown."""
+    """Return Markdown rows."""
     lines = ["| | what | found | truth | paper | | on |", "|---|---|---|---|---|---|---|"]
     for one in findings:
         verdict = f"{one.verdict}, because {one.because}" if one.because else one.verdict

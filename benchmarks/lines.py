@@ -1,7 +1,8 @@
 """Lines of code by package: `python -m benchmarks lines [folder of another checkout]`.
 
-Counted are lines with code on them: blank lines, comments and docstrings are not. Generated files
-(`widgets/src/models.ts`, the built `static` folders) are nobody's code.
+Blank lines, comments and docstrings do not count. Generated files (`widgets/src/models.ts`, the
+built `static`
+folders) are excluded.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _SILENT: Final = {
     tokenize.ENCODING,
     tokenize.ENDMARKER,
 }
-# texts stay, so that `//` inside of one begins no comment
+# Matches strings first, so that `//` inside a string begins no comment.
 _COMMENT: Final = re.compile(
     r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)|/\*.*?\*/|//[^\n]*""", re.S
 )
 
 
 def code_lines(text: str, suffix: str) -> int:
-    """How many lines have code on them.
+    """Count the lines with code.
 
     Args:
-        suffix: of the file's name: `.py`, or that of a language with C's comments.
+        suffix: File extension: `.py`, or that of a language with C's comments.
     """
     if suffix != ".py":
         bare = _COMMENT.sub(lambda found: found[1] or "\n" * found[0].count("\n"), text)
@@ -48,7 +49,7 @@ def code_lines(text: str, suffix: str) -> int:
 
 
 def _docstring(node: ast.AST) -> range:
-    """The lines of a module's, class's or function's docstring."""
+    """Return the lines of the docstring of a module, class or function."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     if not isinstance(node, kinds) or ast.get_docstring(node, clean=False) is None:
         return range(0)
@@ -68,18 +69,19 @@ def _files(root: Path) -> Iterator[Path]:
 def count(root: Path) -> Counter[str]:
     """Return the lines of code of a checkout by package.
 
-    A package is a folder in `timerl_nb`, `timerl_nb/compiler` or `widgets`, or the files of one of these.
+    A package is a folder in `timerl_nb`, `timerl_nb/compiler` or `widgets`, or the loose files of
+    one of these.
     """
     found: Counter[str] = Counter()
     for path in _files(root):
         depth = 3 if path.parts[:2] == ("timerl_nb", "compiler") else 2
         package = "/".join(path.parts[: min(depth, len(path.parts) - 1)])
         found[package] += code_lines((root / path).read_text(encoding="utf-8"), path.suffix)
-    return +found  # without packages that are a docstring alone
+    return +found  # without packages that consist of a docstring
 
 
 def main(*others: str) -> None:
-    """Print the table: this checkout, or another one, this one and what has changed."""
+    """Print the table of this checkout, or of another one, this one and the difference."""
     here = count(ROOT)
     before = [count(Path(other)) for other in others]
     packages = sorted({*here}.union(*before))

@@ -1,5 +1,4 @@
-"""The works that programs are measured on: the synthetic environment, learnt in several ways, and
-stock PPO on CartPole."""
+"""The benchmark programs: several algorithms on a synthetic environment, and stock PPO on CartPole."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ ENTROPY, CRITIC = 0.01, 0.5
 
 @dataclass(frozen=True)
 class Work:
-    """An algorithm and its sizes.
+    """Algorithm and sizes of a program.
 
     Attributes:
-        layers: the network has one tanh layer more.
-        window: how many rewards a return of REINFORCE adds up; None for all until the end.
+        layers: Number of tanh layers minus one.
+        window: Rewards in a return of REINFORCE; None for all until the end.
     """
 
     algorithm: Literal["ppo", "reinforce"]
@@ -36,11 +35,11 @@ class Work:
 
     @property
     def points(self) -> int:
-        """Environment steps of an iteration."""
+        """Return the environment steps of an iteration."""
         return self.envs * self.steps
 
     def context(self) -> trl.Context:
-        """The work as a recurrent-tensor program."""
+        """Return the recurrent-tensor program."""
         env = trl.env.make("synthetic", obs_shape=self.obs_shape)
         if self.algorithm == "ppo":
             return trl.algorithms.ppo(
@@ -63,10 +62,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Stock:
-    """PPO with the hyper-parameters that are commonly used on CartPole-v1.
+    """PPO with the usual hyper-parameters for CartPole-v1.
 
     Attributes:
-        iterations: after how many the learning rate is 0.
+        iterations: Iterations until the learning rate reaches 0.
     """
 
     envs: int = 4
@@ -82,16 +81,16 @@ class Stock:
 
     @property
     def points(self) -> int:
-        """Environment steps of an iteration."""
+        """Return the environment steps of an iteration."""
         return self.envs * self.steps
 
     @property
     def updates(self) -> int:
-        """Updates of an iteration."""
+        """Return the updates of an iteration."""
         return self.epochs * self.minibatches
 
     def context(self, env: trl.env.Simulation | None = None) -> trl.Context:
-        """The work as a recurrent-tensor program; of another environment than its own if given."""
+        """Return the recurrent-tensor program, optionally with another environment."""
         return trl.algorithms.clipped_ppo(
             env or "CartPole-v1",
             epochs=self.epochs,

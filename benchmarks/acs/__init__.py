@@ -1,1 +1,1 @@
-"""Paper 004's evaluation of ACS: its workloads, recorded, and its figures, simulated."""
+"""Evaluation of ACS (paper 004): recorded workloads, simulated figures."""

@@ -1,4 +1,4 @@
-"""Figures of paper 004, simulated: each is a table in Markdown, over a sweep of what an operation of a thread takes."""
+"""Simulated figures of paper 004, as Markdown tables over a sweep of the time per operation of a thread."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from timerl_nb.streams.simulator.simulated_run import Simulated
 from timerl_nb.streams.strategies import SIMULATED
 from timerl_nb.streams.workloads import workload
 
-SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs for an operation of a thread
+SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs per operation of a thread
 SPARSE = SWEEP[1::2]
-# Where a block takes some µs: networks have hundreds of operations a thread, steps of environments a few.
+# Values at which a block takes some µs. Networks run hundreds of operations per thread, environment
+# steps a few.
 NETWORK, STEP = 0.03, 1.0
 ONE_IMAGE = 0
 TABLES = {
@@ -50,7 +51,7 @@ def simulated(
     name: str, how: str, operation: float, gpu: Gpu = RTX3070, **options: int
 ) -> Simulated:
     found: Simulated = stream(name).simulate(how, gpu=replace(gpu, operation=operation), **options)
-    return replace(found, launches=(), history=())  # of which hundreds are kept
+    return replace(found, launches=(), history=())  # hundreds of them are retained
 
 
 def mean(values: Iterable[float]) -> float:
@@ -77,13 +78,13 @@ def _shown(cell: Any) -> str:
 
 
 def block(name: str, operation: float) -> float:
-    """The mean µs of a kernel's block."""
+    """Return the mean duration of a kernel's block, in µs."""
     gpu = replace(RTX3070, operation=operation)
     return statistics.mean(gpu.microseconds(k) for k in stream(name).kernels)
 
 
 def sources(gpu: Gpu = RTX3070) -> Iterator[tuple[str, Any, str]]:
-    """Each constant, its value, and its source or 'estimate'."""
+    """List each constant with its value and its source, or 'estimate'."""
     for one in fields(Gpu):
         if one.metadata:
             value = getattr(gpu, one.name)
@@ -99,7 +100,7 @@ def constants() -> str:
 
 
 def workloads() -> str:
-    """Figures 3, 4: kernels of a batch, and their mean size."""
+    """Figures 3 and 4: number of kernels of a batch, and their mean size."""
     rows = []
     for name, lacks in LACKS.items():
         kernels = stream(name).kernels
@@ -121,7 +122,7 @@ def workloads() -> str:
 
 
 def sizes(name: str) -> str:
-    """Figures 5 and 8: how many kernels have how many blocks."""
+    """Figures 5 and 8: histogram of blocks per kernel."""
     bounds = (1, 4, 16, 64, 200, 1000, 10**9)
     blocks = [k.blocks for k in stream(name).kernels]
     rows, before = [], 0
@@ -135,7 +136,7 @@ def sizes(name: str) -> str:
 
 
 def occupancy(names: Sequence[str], paper_says: float, of: str) -> str:
-    """Figures 2 and 7: what one queue occupies, on both GPUs."""
+    """Figures 2 and 7: occupancy of one queue, on both GPUs."""
     rows: list[Sequence[Any]] = []
     for operation in SWEEP:
         for gpu in (RTX3060, RTX4090):
@@ -146,12 +147,12 @@ def occupancy(names: Sequence[str], paper_says: float, of: str) -> str:
 
 
 def _precise(row: Sequence[Any]) -> Sequence[Any]:
-    """The first column as it is."""
+    """Format a row without rounding its first column."""
     return (f"{row[0]:g}" if isinstance(row[0], float) else row[0], *row[1:])
 
 
 def construction() -> str:
-    """Figure 9: how much of a graph's time its construction is."""
+    """Figure 9: share of graph construction in the time of a graph."""
     rows: list[Sequence[Any]] = []
     for operation in SWEEP:
         found = [simulated(name, "graph", operation) for name in SIMULATIONS]
@@ -162,7 +163,7 @@ def construction() -> str:
 
 
 def speedups(names: Sequence[str], says: Mapping[str, tuple[float | None, float | None]]) -> str:
-    """Figures 22, 25 and 27: means and maxima over both baselines."""
+    """Figures 22, 25 and 27: mean and maximum speedup over both baselines."""
     ways = ("acs-sw", "events", "acs-hw", "graph", "graph, built before")
     rows: list[Sequence[Any]] = []
     for baseline in ("device", "accel_sim"):
@@ -186,7 +187,7 @@ def speedups(names: Sequence[str], says: Mapping[str, tuple[float | None, float 
 
 
 def sweeps() -> str:
-    """Figures 22, 25 and 27 as a picture, over one queue of a device."""
+    """Plot figures 22, 25 and 27: speedup over one queue of a device."""
     kinds = (
         ("simulations", SIMULATIONS, paper.SIMULATIONS),
         ("dynamic networks", DYNAMIC, paper.DYNAMIC),
@@ -210,14 +211,14 @@ def sweeps() -> str:
 
 
 def each(names: Sequence[str], operation: float) -> str:
-    """A row for each workload, at one point of the sweep: speedup over the device's queue."""
+    """Return one row per workload at one point of the sweep: speedup over the device's queue."""
     ways = ("acs-sw", "events", "acs-hw", "graph", "graph, built before")
     rows = [(name, *(compared(name, operation)[how].device for how in ways)) for name in names]
     return table([f"at {operation:g} µs an operation", *ways], rows)
 
 
 def occupied(names: Sequence[str]) -> str:
-    """Figures 24, 26 and 28: achieved occupancy by three ways."""
+    """Figures 24, 26 and 28: achieved occupancy of three schedulers."""
     ways = ("serial", "serial, Accel-Sim", "acs-sw", "acs-hw")
     rows: list[Sequence[Any]] = [
         (
@@ -233,7 +234,7 @@ def occupied(names: Sequence[str]) -> str:
 
 
 def windows() -> str:
-    """Figure 29: ACS-HW by the size of its window, relative to 16."""
+    """Figure 29: speed of ACS-HW by window size, relative to a window of 16 kernels."""
     rows: list[Sequence[Any]] = []
     for label, names in (("simulations", SIMULATIONS), ("dynamic", DYNAMIC), ("static", STATIC)):
         for operation in SPARSE:
@@ -249,7 +250,7 @@ def windows() -> str:
 
 
 def lists() -> str:
-    """ACS-HW by M, of the host's list, with a window of 32, relative to the longest."""
+    """Speed of ACS-HW by length M of the host's list, relative to the longest; the window is 32."""
     rows: list[Sequence[Any]] = []
     lengths = (4, 16, 32, 48, 64, 128)
     for operation in SPARSE:
@@ -263,7 +264,7 @@ def lists() -> str:
 
 
 def clocks() -> str:
-    """The launch's 5,000 cycles by both of the paper's clocks."""
+    """Compare the launch overhead of 5,000 cycles under both clock rates given in the paper."""
     rows: list[Sequence[Any]] = []
     for label, launch in (
         ("1.132 GHz (Accel-Sim)", 5000 / 1132),
@@ -284,7 +285,7 @@ def clocks() -> str:
 
 
 def methods() -> str:
-    """Table I: what the simulator has a kernel pay that waits for another, and ahead of the first."""
+    """Table I: simulated cost of a kernel that waits for another one, and start-up cost, per method."""
     g = RTX3070
     rows = [
         ("several streams, events", "events", g.waited, 0.0, "yes", "no", "yes"),
@@ -299,7 +300,10 @@ def methods() -> str:
 
 
 def checks() -> str:
-    """Table II: ns of CPU to insert a kernel, its dependences found, and to complete it."""
+    """Table II:
+
+    CPU time in ns to insert a kernel (dependence analysis included) and to complete it.
+    """
     rows: list[Sequence[Any]] = []
     for (size, segments), says in paper.CHECK.items():
         found = [
@@ -333,7 +337,7 @@ def _nanoseconds(finder: str, size: int, segments: int) -> int:
 
 
 def persistent() -> str:
-    """Section VI-E: contacts of pairs of shapes by persistent threads, by how many worlds a kernel has."""
+    """Section VI-E: shape-pair contacts by persistent threads, by number of worlds per kernel."""
     rows: list[Sequence[Any]] = []
     heap = stream("rigid_bodies")
     for times in (1, 16, 64, 256, 1024):
@@ -356,7 +360,7 @@ def persistent() -> str:
 
 
 def speed() -> str:
-    """Kernels that are simulated in a second of one CPU, of a humanoid's step."""
+    """Simulated kernels per second of one CPU, for a step of the humanoid."""
     rows: list[Sequence[Any]] = []
     one = stream("humanoid")
     for how in SIMULATED:

@@ -1,4 +1,4 @@
-"""The streams that paper 004 evaluates (section V), by kind; `LACKS` says what each could not take from the paper."""
+"""Kernel streams of paper 004 (section V) by kind; `LACKS` lists details that the paper leaves open."""
 
 from __future__ import annotations
 

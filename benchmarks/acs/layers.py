@@ -1,7 +1,8 @@
-"""Networks as the kernels that a framework launches layer by layer, for one image: the generator of all graphs here.
+"""Generator of kernel graphs: a network as the kernels that a framework launches layer by layer, for one image.
 
-A convolution, its normalisation and its activation are a kernel each, as in PyTorch without a compiler; a block of
-threads makes 256 elements. Nothing is computed.
+Convolution, normalisation and activation are one kernel each, as in PyTorch without a compiler. A
+block of
+threads computes 256 elements. No arithmetic is executed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from timerl_nb.streams.memory_segments import Segment
 
 @dataclass(frozen=True)
 class Feature:
-    """What a layer makes: an array of `channels` × `height` × `width` float32."""
+    """Output of a layer: a float32 array of `channels` × `height` × `width`."""
 
     segment: Segment
     channels: int
@@ -28,14 +29,14 @@ class Feature:
 
 
 class Layers:
-    """Launches layers."""
+    """Builder that launches the kernels of layers."""
 
     def __init__(self) -> None:
         self._buffers = 0
         self.kernels: list[Kernel] = []
 
     def image(self, height: int, width: int) -> Feature:
-        """Of three channels."""
+        """Return an image of three channels."""
         return Feature(self._buffer(12 * height * width), 3, height, width)
 
     def conv(
@@ -48,14 +49,14 @@ class Layers:
         groups: int = 1,
         activation: bool = True,
     ) -> Feature:
-        """A convolution, normalised."""
+        """Launch a convolution and its normalisation."""
         taps = size * size * x.channels // groups
         y = self._layer("conv", [x], channels, stride, 2 * taps, constants=1)
         y = self._layer("batch_norm", [y], channels, 1, 4, constants=1)
         return self._in_place("relu", y) if activation else y
 
     def separable(self, x: Feature, channels: int, size: int, stride: int = 1) -> Feature:
-        """By depth, then by point."""
+        """Launch a depthwise convolution, then a pointwise one."""
         deep = self._layer("conv", [x], x.channels, stride, 2 * size * size, constants=1)
         return self.conv(deep, channels, activation=False)
 
@@ -63,14 +64,14 @@ class Layers:
         return self._layer("pool", [x], x.channels, stride, size * size)
 
     def mean(self, x: Feature) -> Feature:
-        """Over the image."""
+        """Launch the mean over the image."""
         return self._layer("mean", [x], x.channels, x.height, x.height * x.width)
 
     def linear(self, x: Feature, outputs: int) -> Feature:
         return self._layer("linear", [x], outputs, 1, 2 * x.channels, constants=1)
 
     def add(self, features: Sequence[Feature]) -> Feature:
-        """One after the other."""
+        """Launch a chain of element-wise additions."""
         total = features[0]
         for one in features[1:]:
             total = self._layer("add", [total, one], total.channels, 1, 1)
@@ -90,7 +91,7 @@ class Layers:
         *,
         constants: int = 0,
     ) -> Feature:
-        """An array, by a kernel that reads so many constants; `operations` are of each element."""
+        """Launch one kernel that reads `constants` values and makes an array; `operations` counts per element."""
         x = inputs[0]
         height, width = -(-x.height // stride), -(-x.width // stride)
         made = Feature(self._buffer(4 * channels * height * width), channels, height, width)

@@ -1,7 +1,7 @@
-"""The static networks of paper 004, section V, by name.
+"""Static networks of paper 004 (section V) by name.
 
-Structures are taken from the papers that they are of; where those leave something open,
-`kinds.LACKS` says what was put in its place.
+Structures follow the networks' own papers. `kinds.LACKS` lists the substitutes for unspecified
+details.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Final
 from benchmarks.acs.layers import Feature, Layers
 from timerl_nb.streams.kernel_stream import Stream
 
-# Rows of a cell: an operation and which state it is of: 0 and 1 are the cells before, 2 and on the sums of two rows.
+# Each row of a cell: an operation and its input. Inputs 0 and 1 are the previous cells; from 2 on,
+# sums of two rows.
 _NASNET = (
     "s5 1 s3 0 s5 0 s3 0 a3 1 id 0 a3 0 a3 0 s3 1 id 1 : 2 3 4 5 6",
     "s5 1 s7 0 m3 1 s7 0 a3 1 s5 0 id 3 a3 2 s3 2 m3 1 : 4 5 6",
@@ -25,7 +26,7 @@ _AMOEBANET = (
 
 
 def network(name: str) -> Stream:
-    """What a network launches for an image."""
+    """Return the kernel stream of a network for one image."""
     layers = Layers()
     NETWORKS[name](layers)
     return Stream(name, tuple(layers.kernels))
@@ -87,7 +88,7 @@ def _squeezenet(n: Layers) -> None:
 
 
 def _randomwire(n: Layers) -> None:
-    """Three stages of WS(32, 4, 0.75), each node a separable convolution of the sum of what it gets."""
+    """Launch three stages of WS(32, 4, 0.75); each node is a separable convolution of the sum of its inputs."""
     r = random.Random(0)
     x = n.conv(n.image(32, 32), 39, 3)
     for channels in (78, 156, 312):
@@ -102,7 +103,7 @@ def _randomwire(n: Layers) -> None:
 
 
 def _small_world(r: random.Random, nodes: int, degree: int, rewired: float) -> list[list[int]]:
-    """Of Watts and Strogatz; edges lead from the lower to the higher number."""
+    """Return a Watts-Strogatz graph; edges lead from the lower to the higher number."""
     edges = {(k, (k + d) % nodes) for d in range(1, degree // 2 + 1) for k in range(nodes)}
     for edge in sorted(edges):
         others = [k for k in range(nodes) if k != edge[0]]

@@ -1,7 +1,12 @@
-"""Kernels on a real GPU's streams (figures 10 and 21): `python -m benchmarks acs gpu [ROUNDS]`, where PyTorch finds one.
+"""Kernels on the streams of a real GPU (figures 10 and 21):
 
-Networks that PyTorch recorded run as they are. Of all other streams only what each kernel reads, writes and does is known; in its place one
-waits as long as the simulation of one queue says that it takes, on one multiprocessor, so that what is compared is when kernels are launched.
+`python -m benchmarks acs gpu [ROUNDS]`. Needs PyTorch with CUDA.
+
+Networks recorded from PyTorch run unchanged. Other recordings have only reads, writes and
+durations: a busy-wait
+kernel on one multiprocessor replaces each of their kernels, with the duration simulated for one
+queue. The
+comparison therefore covers launch order only.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from timerl_nb.streams.recorders import record
 from timerl_nb.streams.simulator.gpu_constants import RTX3070
 from timerl_nb.streams.workloads import workload
 
-# µs for an operation of a thread
+# µs per operation of a thread
 WAITING: Final = {**dict.fromkeys(SIMULATIONS, STEP), **dict.fromkeys(STATIC, NETWORK)}
 MOST: Final = 8  # streams
 WAYS: Final[dict[str, Callable[[Stream], Any]]] = {
@@ -35,7 +40,7 @@ def main(rounds: str = "7") -> None:
     """Print both figures.
 
     Raises:
-        SystemExit: there is no GPU.
+        SystemExit: No GPU is available.
     """
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
@@ -53,7 +58,7 @@ def main(rounds: str = "7") -> None:
 
 
 def _overheads(torch: Any) -> str:
-    """Microseconds of the host for what scheduling by streams is made of."""
+    """Return the host's overheads of scheduling by streams, in µs."""
     cuda = torch.cuda
     one, other, event = cuda.Stream(), cuda.Stream(), cuda.Event()
 
@@ -89,7 +94,7 @@ def _overheads(torch: Any) -> str:
 
 
 def _captured(torch: Any, count: int) -> Any:
-    """A graph of kernels that do nothing, one after the other."""
+    """Capture a CUDA graph of a chain of empty kernels."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(count):
@@ -125,7 +130,7 @@ def _streams(torch: Any) -> Iterator[Stream]:
 
 
 def _cycles(torch: Any) -> float:
-    """Of the GPU's clock, in a microsecond."""
+    """Return the GPU clock cycles per microsecond."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(10_000_000)
     begin.record()
@@ -136,7 +141,7 @@ def _cycles(torch: Any) -> float:
 
 
 def _row(torch: Any, stream: Stream, rounds: int) -> Sequence[Any]:
-    """How many times as fast as its kernels launched in order, on one stream."""
+    """Return a row of speedups over in-order launches on one stream."""
 
     def in_order(_: Stream) -> None:
         for kernel in stream.kernels:

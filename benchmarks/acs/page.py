@@ -13,15 +13,15 @@ _PLACE = re.compile(r"<!-- ([^>]+) -->\n.*?<!-- / -->", re.S)
 
 
 def places() -> list[str]:
-    """The figures for which the page has a place."""
+    """Return the names of the placeholders in the page."""
     return [m[1] for m in _PLACE.finditer(PAGE.read_text())]
 
 
 def main(*names: str) -> None:
-    """All figures, or those of these names; the text between them stays. `gpu` runs the streams on a GPU.
+    """Update all figures of the page, or the named ones. The name `gpu` runs the streams on a GPU.
 
     Raises:
-        SystemExit: the page has no place of that name, or names one that is not there.
+        SystemExit: The page has no placeholder of that name, or an unknown one.
     """
     if names[:1] == ("gpu",):
         return on_gpu.main(*names[1:])

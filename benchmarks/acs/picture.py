@@ -1,4 +1,4 @@
-"""Speedups over the sweep as a picture: what the tables of figures 22, 25 and 27 have, beside the paper's means."""
+"""SVG of figures 22, 25 and 27: speedups over the sweep, with the paper's means for comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = {"acs-sw": "#c2410c", "events": "#a16207", "acs-hw": "#1d4ed8", "graph
 WIDTH, HEIGHT, LEFT, TOP = 250, 190, 34, 28
 LOWEST, HIGHEST = 0.5, 3.0
 
-Line = Sequence[tuple[float, float]]  # µs a block, speedup
+Line = Sequence[tuple[float, float]]  # µs per block, speedup
 
 
 def _x(us: float, ends: tuple[float, float]) -> float:
@@ -55,7 +55,7 @@ def _panel(title: str, lines: Mapping[str, Line], means: Mapping[str, float | No
 
 
 def draw(panels: Mapping[str, tuple[Mapping[str, Line], Mapping[str, float | None]]]) -> str:
-    """SVG of a panel for each kind of workload: lines of simulated means by way, dashed ones of the paper's."""
+    """Draw an SVG with a panel per kind of workload: solid lines for simulated means, dashed ones for the paper's."""
     key = "".join(
         f'<text x="{LEFT + 80 * k}" y="{HEIGHT + 10}" fill="{colour}">{how}</text>'
         for k, (how, colour) in enumerate(COLOURS.items())

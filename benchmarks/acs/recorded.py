@@ -1,7 +1,12 @@
-"""Make the streams of `datasets/streams`: `python -m benchmarks.acs.recorded FOLDER NAME …`.
+"""Record the kernel streams of `datasets/streams`:
 
-Static networks and rigid bodies need nothing; dynamic ones PyTorch (`.venv-torch`); steps of environments Brax (`.venv-peers`), up to two minutes each to
-compile, and some GiB. All are kept so that nothing else needs these.
+`python -m benchmarks.acs.recorded FOLDER NAME …`.
+
+Static networks and rigid bodies need no extra package. Dynamic networks need PyTorch
+(`.venv-torch`). Environment
+steps need Brax (`.venv-peers`), some GiB of memory and up to two minutes of compilation each. The
+recordings are
+stored, so other benchmarks need none of these packages.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from timerl_nb.streams.recorders import record
 from timerl_nb.streams.stream_file import save
 
 ENVIRONMENTS = 1024
-# By the file's name: environment and pipeline. The paper's grasp is gone from Brax.
+# Environment and pipeline by file name. Brax has removed the paper's grasp environment.
 STEPS = {
     "ant": ("ant", "spring"),
     "ant_positional": ("ant", "positional"),
@@ -35,7 +40,7 @@ STEPS = {
 
 
 def step_of(name: str) -> Stream:
-    """What XLA launches for a step of many environments."""
+    """Return XLA's kernels of one step of many environments."""
     environment, pipeline = STEPS[name]
     brax = importlib.import_module("brax.envs")
     env = brax.get_environment(environment, backend=pipeline)

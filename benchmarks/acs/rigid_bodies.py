@@ -1,7 +1,9 @@
-"""A small engine of rigid bodies, whose kernels depend on its state: one for each pair of shapes that are near each other.
+"""Small rigid-body engine with state-dependent kernels: one kernel per pair of nearby shapes.
 
-Many worlds are simulated at once, as in reinforcement learning; a pair is looked at where it is near in any of them. Contacts are springs
-with dampers. It runs on NumPy; what a kernel needs on a GPU is an estimate in `COSTS`.
+Simulates many worlds in parallel, as in reinforcement learning. A pair gets a kernel if it is
+near in any world.
+Contacts are springs with dampers. The arithmetic runs on NumPy; `COSTS` estimates the GPU
+resources of each kernel.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from timerl_nb.streams.recorders.kernel_calls import record_calls
 
 ORDER: Final = ("sphere", "capsule", "box", "ground")
 STEP: Final = 0.005  # s
-STIFF: Final = 2000.0  # N/m, of a body of 1 kg
+STIFF: Final = 2000.0  # N/m, for a body of 1 kg
 DAMPED: Final = 20.0  # N s/m
 GRAVITY: Final = 9.81
-# Operations and registers of a thread, which is a world: estimates.
+# Estimated operations and registers per thread; one thread simulates one world.
 COSTS: Final = {
     "sphere_sphere": (60, 32),
     "sphere_capsule": (100, 40),
@@ -77,7 +79,10 @@ KERNELS: Final = {name: _between(name) for name in CONTACTS}
     blocks=_blocks_of(0),
 )
 def move(body: np.ndarray, touched: Sequence[tuple[np.ndarray, float]]) -> None:
-    """Add up what a body's contacts do to it, and go on by `STEP`; its mass is 1, its inertia a tenth."""
+    """Sum the contact forces of a body and advance it by `STEP`.
+
+    Its mass is 1 and its inertia 0.1.
+    """
     force = np.zeros((len(body), 3))
     force[:, 2] = -GRAVITY
     torque = np.zeros((len(body), 3))
@@ -122,7 +127,10 @@ class RigidBodies:
         self._touching = np.zeros((bodies, bodies + 1, worlds, 6))
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Who is near whom now, in any world; the ground is one more body. It reads the state."""
+        """Return the pairs that are near each other in any world; the ground counts as a body.
+
+        Reads the state.
+        """
         reach = np.array([shape.reach for shape in self.shapes])
         centre = self.state[:, :, :3]
         found: list[tuple[int, int]] = []
@@ -135,7 +143,7 @@ class RigidBodies:
         return found
 
     def step(self, pairs: Sequence[tuple[int, int]] | None = None) -> None:
-        """Launch a step: the contacts of all pairs, then each body."""
+        """Launch a step: the contacts of all pairs, then the motion of each body."""
         pairs = self.pairs() if pairs is None else pairs
         touched: list[list[tuple[np.ndarray, float]]] = [[] for _ in self.shapes]
         for pair in pairs:
@@ -147,7 +155,7 @@ class RigidBodies:
             move(body, rows)
 
     def contacts(self) -> None:
-        """Launch the contacts of all pairs alone."""
+        """Launch only the contacts of all pairs."""
         for pair in self.pairs():
             self._touch(pair)
 
@@ -162,7 +170,7 @@ class RigidBodies:
 
 
 def heap() -> Stream:
-    """The contacts of a heap of which some have met."""
+    """Return the contacts of a heap in which some bodies touch."""
     bodies = RigidBodies()
     for _ in range(10):
         bodies.step()
@@ -170,7 +178,7 @@ def heap() -> Stream:
 
 
 def launched(launch: Callable[[], object]) -> Stream:
-    """What a function launches, which runs as it does; with the costs of our kernels."""
+    """Execute a function and record its launches, with the costs of our kernels."""
 
     def costed(one: Kernel) -> Kernel:
         operations, registers = COSTS[one.name]

@@ -1,7 +1,10 @@
-"""Where two shapes touch: spheres, capsules, boxes and the ground, of as many worlds at once as rows have.
+"""Contact points of two shapes (sphere, capsule, box, ground), vectorised over worlds.
 
-A body is a row `(worlds, 13)`: position, quaternion, velocity, angular velocity. A contact is its depth (none where it is not positive), the
-normal from the second shape to the first, and a point; of several the deepest.
+A body is a row `(worlds, 13)`: position, quaternion, velocity, angular velocity. A contact has a
+depth (positive if
+the shapes overlap), the normal from the second shape to the first, and a point. Of several
+contacts, the deepest is
+returned.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _ALONG: Final = np.linspace(-1.0, 1.0, 5)
 
 @dataclass(frozen=True)
 class Shape:
-    """A `kind` and its size: `radius` of spheres and capsules, half the length of a capsule along z, half the edges of a box."""
+    """A `kind` and a size: radius of spheres and capsules, half the length of a capsule along z, half the edges of a box."""
 
     kind: str
     radius: float = 0.0
@@ -30,12 +33,12 @@ class Shape:
 
     @property
     def reach(self) -> float:
-        """No part of it is farther away from its centre."""
+        """Return the radius of the bounding sphere."""
         return np.inf if self.kind == "ground" else self.radius + float(np.linalg.norm(self.half))
 
 
 def cross(a: Array, b: Array) -> Array:
-    """As NumPy's, of vectors `(…, 3)` alone."""
+    """Return the cross product of vectors `(…, 3)`; faster than NumPy's general one."""
     out = np.empty(np.broadcast_shapes(a.shape, b.shape))
     for k in range(3):
         i, j = (k + 1) % 3, (k + 2) % 3
@@ -44,7 +47,7 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def _turns(body: Array) -> Array:
-    """`(worlds, 3, 3)`: a vector of the body's frame, as a row, times this is one of the world's."""
+    """Return rotation matrices `(worlds, 3, 3)`: a row vector of the body frame times the matrix is in world coordinates."""
     w, x, y, z = body[:, 3:7].T
     out = np.empty((len(body), 3, 3))
     out[:, 0, 0], out[:, 1, 1], out[:, 2, 2] = 1, 1, 1
@@ -58,7 +61,7 @@ def _turns(body: Array) -> Array:
 
 
 def _of_body(body: Array, local: Array) -> Array:
-    """Points `(points, 3)` of a body's frame, in the world: `(worlds, points, 3)`."""
+    """Transform points `(points, 3)` of the body frame to world coordinates `(worlds, points, 3)`."""
     return body[:, None, :3] + local @ _turns(body)
 
 
@@ -67,7 +70,7 @@ def _length(v: Array) -> Array:
 
 
 def _round(p: Array, q: Array, radii: float) -> Contact:
-    """Of two points with radii."""
+    """Return the contact of two points with radii."""
     apart = p - q
     distance = _length(apart)
     normal = apart / np.maximum(distance, 1e-9)[:, None]
@@ -75,7 +78,7 @@ def _round(p: Array, q: Array, radii: float) -> Contact:
 
 
 def _deepest(depth: Array, normal: Array, point: Array) -> Contact:
-    """Of `(worlds, points)` contacts one for each world."""
+    """Select the deepest of `(worlds, points)` contacts per world."""
     best = depth.argmax(1)[:, None]
     chosen = best[..., None]
     return (
@@ -86,7 +89,7 @@ def _deepest(depth: Array, normal: Array, point: Array) -> Contact:
 
 
 def _axis(shape: Shape, body: Array) -> Array:
-    """From a capsule's middle to an end."""
+    """Return the vector from a capsule's centre to one end."""
     return shape.half[2] * _turns(body)[:, 2]
 
 
@@ -102,7 +105,7 @@ def _sphere_capsule(a: Shape, b: Shape, p: Array, q: Array) -> Contact:
 
 
 def _capsule_capsule(a: Shape, b: Shape, p: Array, q: Array) -> Contact:
-    """The nearest points of two segments: of lines, cut off, and once more for the other."""
+    """Find the nearest points of two segments: clamp the solution for lines, then repeat for the other segment."""
     u, v, r = _axis(a, p), _axis(b, q), p[:, :3] - q[:, :3]
     uu, vv, uv = (u * u).sum(1), (v * v).sum(1), (u * v).sum(1)
     ur, vr = (u * r).sum(1), (v * r).sum(1)
@@ -113,14 +116,14 @@ def _capsule_capsule(a: Shape, b: Shape, p: Array, q: Array) -> Contact:
 
 
 def _points_box(points: Array, radius: float, box: Shape, q: Array) -> Contact:
-    """Of points `(worlds, points, 3)` with a radius."""
+    """Return contacts of a box and points `(worlds, points, 3)` with a radius."""
     turns = _turns(q)
     local = (points - q[:, None, :3]) @ turns.swapaxes(1, 2)
     half = np.array(box.half)
     inside = np.clip(local, -half, half)
     apart = local - inside
     distance = _length(apart)
-    # within the box, out through the nearest face
+    # a point inside the box leaves through the nearest face
     room = half - np.abs(local)
     face = room.argmin(-1)[..., None]
     out = np.zeros_like(local)
@@ -141,7 +144,7 @@ def _capsule_box(a: Shape, b: Shape, p: Array, q: Array) -> Contact:
 
 
 def _box_box(a: Shape, b: Shape, p: Array, q: Array) -> Contact:
-    """Of corners within the other box."""
+    """Return contacts of each box's corners inside the other box."""
     first = _points_box(_of_body(p, _SIGNS * a.half), 0.0, b, q)
     depth, normal, point = _points_box(_of_body(q, _SIGNS * b.half), 0.0, a, p)
     own = first[0] >= depth

@@ -1,6 +1,6 @@
-"""What a window costs, and what it gains: limits of `timerl_nb/streams`, by CPU seconds where the machine is shared.
+"""Costs and gains of a scheduling window (`timerl_nb/streams`): `python -m benchmarks streams`.
 
-`python -m benchmarks streams`.
+Limits are stated in CPU seconds, because other processes share the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
-)  # read as NumPy is loaded: here in a process of its own
+)  # read when NumPy loads: here in a separate process
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def kernels(
     cut: bool = False,
     run: Callable[[int, list[int]], Callable[[], object]] | None = None,
 ) -> list[Kernel]:
-    """Of so many segments each, a quarter of which are written: of different buffers, drawn at random."""
+    """Return kernels with `segments` random segments each, on different buffers; a quarter of the segments is written."""
     r, made = Random(0), list[Kernel]()
 
     def segment(buffer: int) -> Segment:
@@ -58,7 +58,7 @@ def kernels(
 def least(
     measure: Callable[[], object], repeats: int, clock: Callable[[], float] = process_time
 ) -> float:
-    """Seconds of the quickest of some repetitions."""
+    """Return the duration of the fastest repetition, in seconds."""
     best = float("inf")
     for _ in range(repeats):
         begun = clock()
@@ -68,7 +68,7 @@ def least(
 
 
 def drain(stream: list[Kernel], size: int, deps: str) -> None:
-    """Insert and complete all, the one that has been ready for longest first."""
+    """Insert and complete all kernels; complete the longest-ready kernel first."""
     window, waiting = SchedulingWindow(size, finder(deps)), iter(stream)
     ended = False
     while not ended or window.count:
@@ -123,7 +123,7 @@ def empty(count: int = 5_000, repeats: int = 15) -> Iterator[str]:
 
 
 def waiting(count: int = 150) -> Iterator[str]:
-    """Kernels that only wait, as for a device: how far real runs are from the makespan of the same policy."""
+    """Compare real runs of sleeping kernels with the makespan of the same policy."""
     yield "| kernels that wait 2 to 8 ms | streams | window | serial / run | by the model | run / model |"
     yield "|---|---|---|---|---|---|"
     r = Random(5)
@@ -131,7 +131,7 @@ def waiting(count: int = 150) -> Iterator[str]:
     made = kernels(count, 3, buffers=24, run=lambda k, b: partial(sleep, seconds[k]))
     stream = Stream("naps", tuple(made))
     serial = min(stream.run("serial").us for _ in range(2)) * 1e-6
-    over = max(0.0, (serial - sum(seconds)) / count)  # a nap takes longer than it was asked for
+    over = max(0.0, (serial - sum(seconds)) / count)  # the operating system oversleeps
     for streams in (2, 4, 8):
         for size in (16, 32):
             took = min(stream.run("window", streams=streams, size=size).us for _ in range(3)) * 1e-6
@@ -141,7 +141,7 @@ def waiting(count: int = 150) -> Iterator[str]:
 
 
 def makespan(made: list[Kernel], seconds: list[float], streams: int, size: int) -> float:
-    """Seconds that a window without costs takes."""
+    """Return the makespan in seconds of a window without overhead."""
     window, now, entered = SchedulingWindow(size, finder("auto")), 0.0, 0
     flying: list[tuple[float, int]] = []
     held = [0] * size
@@ -158,7 +158,7 @@ def makespan(made: list[Kernel], seconds: list[float], streams: int, size: int) 
 
 
 def gains(rounds: int = 40) -> Iterator[str]:
-    """Kernels of NumPy on two threads, in short runs that take turns with two independent halves."""
+    """Run NumPy kernels on two threads, in short runs interleaved with two independent halves."""
     yield "| NumPy on two threads | µs a kernel | width | halves | window | graph, built | window / halves | window / graph | rounds that count |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for n in (96, 192, 288):
@@ -200,7 +200,7 @@ def gains(rounds: int = 40) -> Iterator[str]:
 
 
 def _halves(stream: Stream) -> float:
-    """µs that two threads take, each for every other kernel, whatever waits for whom."""
+    """Return the time in µs of two threads that each run every other kernel without dependences."""
 
     def half(first: int) -> None:
         for kernel in stream.kernels[first::2]:
@@ -225,14 +225,14 @@ def simulated(count: int = 4_000) -> Iterator[str]:
 
 
 def imported(repeats: int = 5) -> Iterator[str]:
-    """What `import timerl_nb` loads of streams, which are loaded on first use."""
+    """List the modules of streams loaded by `import timerl_nb`; they should load on first use."""
     code = "import sys, timerl_nb; print(sum('timerl_nb.streams' in m for m in sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     yield f"`import timerl_nb` loads {said.stdout.strip()} modules of `timerl_nb.streams`."
 
 
 def main(*words: str) -> None:
-    """All tables, or those that are named: costs, empty, waiting, gains, simulated, imported."""
+    """Print all tables, or the named ones: costs, empty, waiting, gains, simulated, imported."""
     tables = {one.__name__: one for one in (costs, empty, waiting, gains, simulated, imported)}
     for name in words or tables:
         print("\n".join(tables[name]()) + "\n", flush=True)

@@ -1,4 +1,7 @@
-"""Dynamic networks of paper 004, section V, in PyTorch, with random weights: which kernels they launch depends on the image."""
+"""Dynamic networks of paper 004 (section V) in PyTorch, with random weights.
+
+The launched kernels depend on the image.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from torch.nn import functional as F
 
 MOBILE = ((16, 1, 1), (24, 2, 1), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
 CANDIDATES = ((3, 3), (3, 5), (6, 3), (6, 5), (1, 3))  # expansion, size
-# EfficientNet-B4: expansion, channels, blocks, stride, size; in the last ones weights are mixtures of experts.
+# EfficientNet-B4: expansion, channels, blocks, stride, size. The weights of the last blocks are
+# mixtures of experts.
 EFFICIENT = (
     (1, 24, 2, 1, 3),
     (6, 32, 4, 2, 3),
@@ -34,18 +38,21 @@ def conv(
 
 
 def gates(inputs: int, count: int) -> nn.Sequential:
-    """A network of its own, whose outputs' signs decide."""
+    """Gating network: the signs of its outputs open or close gates."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, count))
 
 
 def opened(values: Tensor) -> list[bool]:
-    """Of one image, with the largest where none is."""
+    """Return the open gates of one image; the gate with the largest output if all are closed."""
     found = values[0] >= values[0].max().clamp(max=0)
     return [bool(x) for x in found.tolist()]
 
 
 class InstaNas(nn.Module):
-    """17 cells of five candidates each; a policy that has seen the image says which of them run."""
+    """InstaNas:
+
+    17 cells of five candidates each. A policy network selects the candidates for each image.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +91,7 @@ class InstaNas(nn.Module):
 
 
 class Routing(nn.Module):
-    """A grid of 16 layers and 4 scales; at each node gates open the ways up, on and down."""
+    """Grid of 16 layers and 4 scales; gates at each node open the paths up, straight on and down."""
 
     def __init__(self, channels: int = 64) -> None:
         super().__init__()
@@ -131,7 +138,7 @@ class Routing(nn.Module):
 
 
 class Mixture(nn.Module):
-    """A convolution whose weights are a mixture of experts', made for the image."""
+    """Convolution with image-dependent weights: a mixture of experts."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int = 1, stride: int = 1, groups: int = 1
@@ -148,7 +155,7 @@ class Mixture(nn.Module):
 
 
 class CondConv(nn.Module):
-    """EfficientNet-B4's blocks with squeeze and excitation, the last ones' weights mixed."""
+    """EfficientNet-B4's blocks with squeeze and excitation; the last blocks mix their weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,11 +210,11 @@ MODULES = {
 
 
 def drawn(name: str, image: int) -> tuple[nn.Module, Tensor]:
-    """A network of random weights, the same ones each time, and a random image of a few colours."""
+    """Return a network with fixed random weights, and a random image of a few colours."""
     torch.manual_seed(0)
     module, size = MODULES[name]
     network = module().eval()
     torch.manual_seed(1000 + image)
-    # large patches of colour: of noise, all images would be alike on average
+    # Large patches of colour: images of noise would all have the same averages.
     patches = 3 * torch.randn(1, 3, 2, 4)
     return network, F.interpolate(patches, size=size, mode="bilinear")

@@ -1,4 +1,4 @@
-"""What "Optimizing Data Collection in Deep Reinforcement Learning" (paper 001) measured, measured here."""
+"""Reproduction of "Optimizing Data Collection in Deep Reinforcement Learning" (paper 001)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from benchmarks.training.report import machine
 ROOT: Final = Path(__file__).parents[2]
 BATCHED: Final = ("NumPy, batched", "PyTorch, batched", "JAX, a call a step", "JAX, scan")
 OURS: Final = tuple(name for name in TABLE if name.startswith("ours, ") and " of " not in name)
-TWICE: Final = {f"ours, {how}" for how in ("native", "loop", "processes")}  # they are Gymnasium's
+TWICE: Final = {f"ours, {how}" for how in ("native", "loop", "processes")}  # from Gymnasium
 MIB: Final = 2**20
 
 
 def sweeps(*, full: bool) -> Mapping[str, Sweep]:
-    """Those of the paper's figures, by name: the short ones, or those of `--full`."""
+    """Return the sweeps of the paper's figures by name: the short ones, or those of `--full`."""
     most = 20 if full else 12
     envs = [2**k for k in range(0, most + 1, 2 if full else 4)]
     few = (*BATCHED, "gymnax, scan", *OURS)
@@ -78,13 +78,15 @@ _TABLES: Final = {
 
 
 def main(*words: str, rounds: int = 5) -> None:
-    """Measure some sweeps, or all; print tables and findings, and write `runs/collect.csv`.
+    """Run some sweeps; print tables and findings, and write `runs/collect.csv`.
 
-    "choices" is what `trl.collect` chooses beside what is fastest; "targets" are figures beside what is asked of them;
-    "learner" trains one in PyTorch; "fit" fits the cost model to this machine, and keeps it.
+    "choices" compares the strategy chosen by `trl.collect` with the fastest one. "targets"
+    compares figures with their
+    targets. "learner" trains a PyTorch learner. "fit" fits the cost model to this machine and
+    stores the result.
 
     Raises:
-        SystemExit: there is no such sweep.
+        SystemExit: No such sweep exists.
     """
     if "fit" in words:
         print(fitted())
@@ -108,7 +110,7 @@ def main(*words: str, rounds: int = 5) -> None:
             made: list[Measured] = []
             for m in over(workers, known[name], 2 * rounds if full else rounds):
                 made.append(m)
-                write(path, [*rows, *made])  # what is interrupted, keeps what it has
+                write(path, [*rows, *made])  # an interrupted sweep returns partial results
             print(
                 f"**{name}**. {known[name].title}\n\n" + "\n".join(shown(made)) + "\n", flush=True
             )
@@ -118,7 +120,7 @@ def main(*words: str, rounds: int = 5) -> None:
 
 
 def shown(rows: Sequence[Measured]) -> Iterator[str]:
-    """A table in Markdown: thousand steps a second, median [least to greatest]; what did not run, and why."""
+    """Format a Markdown table: thousand steps per second, median [minimum to maximum]; else the reason for a failure."""
     cells = list(dict.fromkeys(m.cell for m in rows))
     last: Cell | None = None
     yield (
@@ -158,7 +160,7 @@ def _speed(m: Measured | None) -> str:
 
 
 def write(path: Path, rows: Sequence[Measured]) -> None:
-    """The figures as CSV, with the machine in each line."""
+    """Write the figures as CSV, with the machine in each line."""
     about = machine()
     parts = ("python", "simulator", "backend", "waiting")
     with path.open("w", newline="") as file:

@@ -1,4 +1,4 @@
-"""CartPole in NumPy, all environments in one array."""
+"""CartPole in NumPy: one array for all environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F = np.float32
 
 
 class Batched(Environments):
-    """The equations, for the rows of a matrix."""
+    """CartPole's equations, one environment per matrix row."""
 
     calls = 0
 

@@ -1,4 +1,4 @@
-"""Brax's environments under drawn actions, in a scan: the simulators beside which the paper puts CartPole (its Fig. 2)."""
+"""Brax environments with random actions, in a scan: the simulators of the paper's Fig. 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIPELINE = "spring"
 
 
 class Brax(Jitted):
-    """Episodes of at most 1,000 steps, which begin again by themselves."""
+    """Brax environments with automatic reset and episodes of at most 1,000 steps."""
 
     def __init__(self, cell: Cell, name: str) -> None:
         self._name = name

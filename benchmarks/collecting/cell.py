@@ -1,4 +1,4 @@
-"""What is measured: one cell of a sweep."""
+"""One configuration (cell) of a sweep."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ TICK, X_LIMIT, ANGLE_LIMIT, MOST_STEPS = 0.02, 2.4, 0.20943951023931953, 500
 
 @dataclass(frozen=True)
 class Cell:
-    """So many environments, stepped so often in a batch.
+    """Number of environments and steps per batch of one measurement.
 
     Attributes:
-        envs, steps: the paper's N and K.
-        width: of both hidden layers of the policy; 0 where actions are drawn, without a policy.
-        state, compute: the paper's S and C (section 4.2), of simulation alone, where nothing is kept but
-            the state; 0 where CartPole's steps are collected.
+        envs, steps: N and K in the paper.
+        width: Width of both hidden layers of the policy; 0 for random actions without a policy.
+        state, compute: S and C in the paper (section 4.2), for pure simulation that stores only
+        the
+            state; 0 for collecting CartPole's steps.
     """
 
     envs: int
@@ -30,10 +31,10 @@ class Cell:
 
     @property
     def points(self) -> int:
-        """Steps of all environments."""
+        """Return the total number of environment steps."""
         return self.envs * self.steps
 
     @property
     def floats(self) -> int:
-        """How much all steps compute, about."""
+        """Return the approximate number of floating-point operations of all steps."""
         return self.points * max(1, self.state) * self.compute

@@ -1,7 +1,9 @@
-"""Whether `trl.collect` chooses right: its choice beside all ways, measured again by turns.
+"""Quality of the strategy choice of `trl.collect`: measures all strategies, interleaved, and compares.
 
-A cell counts where the two fastest ways lie apart by more than the spread: three quarters of the batches of one are faster
-than three quarters of the other's. The choice is right where it is within 5 % of the fastest.
+A cell counts if the two fastest strategies differ by more than the spread: three quarters of the
+batches of one are
+faster than three quarters of the other's. A choice is right if it is within 5 % of the fastest
+strategy.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from timerl_nb.base.errors import OptionError
 
 NEAR: Final = 1.05
 BATCHES: Final = 11
-EACH: Final = 1.5  # seconds that a way is measured, at most
+EACH: Final = 1.5  # maximal measuring time of a strategy, in seconds
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is collected; `width` is of both layers of the policy, 0 for drawn actions."""
+    """One collecting task; `width` is of both layers of the policy, 0 for random actions."""
 
     env: str
     envs: int
@@ -63,7 +65,7 @@ CASES: Final = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice, and what the ways came to afterwards: steps a second of each batch."""
+    """The choice, and the measured steps per second of each batch, by strategy."""
 
     case: Case
     chosen: str
@@ -71,7 +73,7 @@ class Chosen:
 
     @property
     def order(self) -> Sequence[str]:
-        """The fastest first."""
+        """Return the strategies, fastest first."""
         return sorted(self.speeds, key=lambda name: -median(self.speeds[name]))
 
     @property
@@ -88,7 +90,7 @@ class Chosen:
 
 
 def chosen(case: Case) -> Chosen:
-    """Choose, then measure all ways that apply and are of the same provenance."""
+    """Choose a strategy, then measure all applicable strategies of the same provenance."""
     with closing(case.collector("auto")) as auto:
         ways = auto.ways
     by_name = {row.name: row for row in ways}
@@ -96,12 +98,12 @@ def chosen(case: Case) -> Chosen:
     made: dict[str, Any] = {}
     with ExitStack() as stack:
         for name in (row.name for row in ways if row.provenance == provenance):
-            with suppress(OptionError):  # it does not apply, rather than that there was no time
+            with suppress(OptionError):  # not applicable, as opposed to out of time
                 made[name] = stack.enter_context(closing(case.collector(name)))
         speeds: dict[str, list[float]] = {name: [] for name in made}
         spent = dict.fromkeys(made, 0.0)
         for one in made.values():
-            one.next()  # compiles, or resets
+            one.next()  # compilation or reset
         for _ in range(BATCHES):
             for name, one in made.items():
                 if spent[name] < EACH or len(speeds[name]) < 3:
@@ -114,7 +116,7 @@ def chosen(case: Case) -> Chosen:
 
 
 def table(cases: Sequence[Case] = CASES) -> Iterator[str]:
-    """Rows of Markdown, and how many of the choices that count are right."""
+    """Return Markdown rows, and the number of right choices among the cells that count."""
     yield "| | chosen | fastest afterwards, thousand steps/s | then | counts | right |"
     yield "|---|---|---|---|---|---|"
     counted = right = 0

@@ -1,4 +1,4 @@
-"""CartPole's equations (Barto, Sutton and Anderson, 1983) in 64 bits, against which all batches are checked."""
+"""CartPole's equations (Barto, Sutton and Anderson, 1983) in float64: the reference for all batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from benchmarks.collecting import policy
 from benchmarks.collecting.cell import ANGLE_LIMIT, MOST_STEPS, TICK, X_LIMIT
 from benchmarks.collecting.implementation import Batch
 
-ENVS = 64  # that are looked at
+ENVS = 64  # number of checked steps
 
 
 def after(state: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """The states after steps; the last axis is position, velocity, angle, angular velocity."""
+    """Return the states after a step; the last axis is position, velocity, angle, angular velocity."""
     x, v, angle, spin = np.moveaxis(np.asarray(state, np.float64), -1, 0)
     force = np.where(action == 1, 10.0, -10.0)
     cos, sin = np.cos(angle), np.sin(angle)
@@ -23,20 +23,12 @@ def after(state: np.ndarray, action: np.ndarray) -> np.ndarray:
 
 
 def left(state: np.ndarray) -> np.ndarray:
-    """By how much a state is beyond the limits at which an episode ends; negative within them."""
+    """Return the distance of a state beyond the episode's limits; negative within them."""
     return np.maximum(abs(state[..., 0]) - X_LIMIT, abs(state[..., 2]) - ANGLE_LIMIT)
 
 
 def check(batch: Batch, width: int | None) -> int:
-    """Whether steps are those of the equations; returns how many were compared.
-
-    Args:
-        batch: of whole episodes or parts of them, from their first step on.
-        width: of the peers' policy, whose log-probabilities are compared as well; None for another.
-
-    Raises:
-        AssertionError: they are not, and where.
-    """
+    """Check steps against the equations; return the number of compared steps."""
     b = {name: np.asarray(x) for name, x in batch.items()}
     seen = np.concatenate([b["obs"], b["last_obs"][None]])[:, :ENVS].astype(np.float64)
     keys = ("action", "terminated", "truncated", "valid")

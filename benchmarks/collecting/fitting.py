@@ -1,4 +1,4 @@
-"""The constants of a machine, fitted to batches that it has made."""
+"""Fit of the cost model's machine constants to measured batches."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ from timerl_nb.env.environment import Simulation, make
 from timerl_nb.rl.policy_networks import DNNBuilder
 
 _BATCHES: Final = 7
-_TURNS: Final = 20  # of guessing which term decides; it is found in two or three
+_TURNS: Final = 20  # of guessing the dominant term; two or three usually suffice
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a batch was made by, and how long it took."""
+    """Configuration of one batch, and its duration."""
 
     load: Load
     seconds: float
 
 
 def fit(runs: Sequence[Run], before: Machine, *, overlaps: bool = False) -> Machine:
-    """A machine under whose constants the model says what was measured: the least squares of relative errors.
+    """Fit machine constants to the measurements by least squares of relative errors.
 
-    No constant is negative; what no run depends on stays as it was. Which of two terms that overlap decides is
-    guessed by the constants so far, until that changes nothing.
+    No constant is negative. Constants without influence on any run are unchanged. If two terms
+    overlap, the larger one
+    counts: the fit guesses it by the current constants, and iterates to a fixed point.
     """
     found = before
     decided: Array | None = None
@@ -79,7 +80,7 @@ def _rate(seconds: float) -> float:
 
 
 def _terms(load: Load, device: Device) -> tuple[float, ...]:
-    """How often each constant counts, where the others are as they are."""
+    """Return the coefficient of each constant, with the other constants fixed."""
     of = device.machine
     nbytes = load.bytes_to_memory(of)
     computing = load.products / of.flops + load.elements / of.elements
@@ -97,7 +98,7 @@ def _terms(load: Load, device: Device) -> tuple[float, ...]:
 
 
 def _least_squares(rows: Array) -> Array:
-    """The x of no negative part for which rows · x is next to 1: of all sets of parts that may be positive, the best."""
+    """Return the non-negative x that minimises |rows · x - 1|, by trying every set of positive components."""
     scale = np.maximum(np.abs(rows).max(0), np.finfo(float).tiny)
     best, least = np.zeros(rows.shape[1]), float(len(rows))
     for count in range(1, rows.shape[1] + 1):
@@ -112,11 +113,11 @@ def _least_squares(rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class Cell:
-    """A batch to be measured.
+    """Configuration of a batch to measure.
 
     Attributes:
-        width: of both layers of the policy; 0 for random actions.
-        by_step: by the way `step`, else by `scan`.
+        width: Width of both layers of the policy; 0 for random actions.
+        by_step: Use the strategy `step`, else `scan`.
     """
 
     env: Simulation
@@ -127,9 +128,9 @@ class Cell:
 
 
 def fitted() -> Machine:
-    """This machine, by five small batches, in about a minute with what is compiled; it is kept in the cache folder.
+    """Fit this machine by five small batches, in about a minute including compilation; cache the result.
 
-    Nothing else should run meanwhile.
+    Run nothing else at the same time.
     """
     found = fit(measured(small()), machine_here())
     keep(found, FITTED)
@@ -137,7 +138,7 @@ def fitted() -> Machine:
 
 
 def small() -> Sequence[Cell]:
-    """Batches that calls, launches, arithmetic of two sorts, and memory decide."""
+    """Return batches dominated by calls, launches, two sorts of arithmetic, and memory, respectively."""
     cartpole, large = make("CartPole-v1"), make("synthetic", obs_shape=(2048,))
     return (
         Cell(cartpole, 0, 4, 32, by_step=True),
@@ -149,7 +150,10 @@ def small() -> Sequence[Cell]:
 
 
 def measured(cells: Sequence[Cell]) -> Sequence[Run]:
-    """The fastest of a few batches of each, made in turn: what else the machine does meanwhile meets all."""
+    """Return the fastest of a few batches per configuration.
+
+    Interleaving spreads disturbances evenly.
+    """
     with ExitStack() as stack:
         begun = [_begun(cell, stack) for cell in cells]
         seconds = [inf] * len(cells)
@@ -162,7 +166,7 @@ def measured(cells: Sequence[Cell]) -> Sequence[Run]:
 
 
 def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
-    """Environments in progress, and what a batch of theirs is made by."""
+    """Return running environments and the function that collects a batch of them."""
     env = cell.env
     policy = DNNBuilder().from_env(env, hidden=[cell.width] * 2) if cell.width else random
     acting = acting_of(policy, (env.obs_space, env.act_space), 0)

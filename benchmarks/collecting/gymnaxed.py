@@ -12,7 +12,7 @@ from benchmarks.collecting.jitted import Jitted, act
 
 
 class Gymnax(Jitted):
-    """Which says of an episode that it is done, and so why is found from where it was."""
+    """gymnax reports only the end of an episode: the reason is derived from the final state."""
 
     def __init__(self, cell: Any) -> None:
         super().__init__(cell, whole=True)

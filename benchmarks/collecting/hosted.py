@@ -1,4 +1,4 @@
-"""Environments of other libraries, stepped on the host under a policy of NumPy's or PyTorch's."""
+"""Environments of other libraries, stepped on the host under a policy in NumPy or PyTorch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from benchmarks.collecting.implementation import Batch, Implementation
 from benchmarks.collecting.policy import Act, by_numpy
 
 NAME: Final = "CartPole-v1"
-MOST_PROCESSES: Final = 16  # beyond which a machine does little else
+MOST_PROCESSES: Final = 16  # limit that leaves the machine responsive
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Environments(ABC):
-    """Several at once.
+    """Several environments of one library.
 
     Attributes:
-        calls: into the library for a step of all.
-        copies: arrays that are copied from other processes for a step of all.
-        resets: whether a step that follows the last one of an episode only begins another.
+        calls: Library calls for a step of all environments.
+        copies: Arrays copied from other processes for a step of all environments.
+        resets: Whether the step after the end of an episode is only a reset.
     """
 
     calls, copies, resets = 1, 0, False
@@ -34,15 +34,15 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, action: np.ndarray) -> Stepped:
-        """Observations, rewards, which episodes ended, which were cut off."""
+        """Return observations, rewards, terminations and truncations."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         return
 
 
 class Loop(Environments):
-    """One object for each environment, as the paper runs OpenAI Gym."""
+    """One object per environment, as the paper runs OpenAI Gym."""
 
     def __init__(self, count: int) -> None:
         self._envs: list[Any] = [gymnasium.make(NAME) for _ in range(count)]
@@ -63,16 +63,16 @@ class Loop(Environments):
 
 
 class Vector(Environments):
-    """A vector environment of Gymnasium's: "sync", "async" or "vector_entry_point"."""
+    """A Gymnasium vector environment: "sync", "async" or "vector_entry_point"."""
 
     def __init__(self, count: int, mode: str) -> None:
         if mode == "async" and count > MOST_PROCESSES:
             raise ValueError(f"it takes {count:,} processes, one for each environment")
-        self.resets = mode == "vector_entry_point"  # which knows no other way
+        self.resets = mode == "vector_entry_point"  # it offers no other mode
         self.copies = 4 if mode == "async" else 0
         same = gymnasium.vector.AutoresetMode.SAME_STEP
         options: dict[str, Any] = {} if self.resets else {"vector_kwargs": {"autoreset_mode": same}}
-        if mode == "async":  # a process that JAX's threads run in is never forked
+        if mode == "async":  # never fork a process with JAX's threads
             options["vector_kwargs"]["context"] = "spawn"
         self._env: Any = gymnasium.make_vec(NAME, count, vectorization_mode=mode, **options)
 
@@ -87,7 +87,7 @@ class Vector(Environments):
 
 
 class EnvPool(Environments):
-    """Threads of C++, which stand for the paper's own."""
+    """EnvPool's C++ threads, in place of the paper's implementation."""
 
     resets = True
 
@@ -106,7 +106,7 @@ class EnvPool(Environments):
 
 
 class Hosted(Implementation):
-    """A loop over steps, in Python, into arrays that lie ready."""
+    """Loop over steps in Python, into preallocated arrays."""
 
     def __init__(self, cell: Cell, envs: Environments, act: Act) -> None:
         super().__init__(cell)
@@ -149,7 +149,7 @@ class Hosted(Implementation):
 
 
 def by_torch(width: int) -> Act:
-    """The policy in PyTorch, whose tensors and NumPy's arrays share their memory."""
+    """Apply the policy in PyTorch; its tensors share memory with NumPy's arrays."""
     torched: Any = importlib.import_module("benchmarks.collecting.torched")
     return torched.policy(width)
 

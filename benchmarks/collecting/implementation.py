@@ -1,4 +1,4 @@
-"""What implementations share: what they are asked, and what they count."""
+"""Common interface and counters of the implementations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ Batch = Mapping[str, np.ndarray]  # obs, action, terminated, truncated, valid; l
 
 
 class Implementation(ABC):
-    """A way of collecting steps, at work.
+    """Running implementation of step collection.
 
     Attributes:
-        calls: that Python made for the last batch: steps of environments, calls of the policy,
-            functions of JAX, operations of PyTorch. Those of NumPy are not counted.
-        launches: kernels that these started; None where nobody counts them.
-        copies: arrays of the last batch that were copied from one library or process to another.
+        calls: Python calls for the last batch: environment steps, policy calls, JAX functions,
+        PyTorch
+            operations. NumPy calls are not counted.
+        launches: Kernels started by these calls; None if not counted.
+        copies: Arrays of the last batch copied between libraries or processes.
     """
 
     launches: int | None = None
@@ -30,16 +31,16 @@ class Implementation(ABC):
 
     @abstractmethod
     def advance(self) -> int:
-        """Collect a batch, and wait for it; returns how many steps it has."""
+        """Collect a batch, wait for it, and return its number of steps."""
 
     @abstractmethod
     def batch(self) -> Batch:
-        """The last one, time first."""
+        """Return the last batch, time first."""
 
     def counts(self) -> dict[str, int | None]:
-        """Calls, launches and copies of a batch; takes its time, which is not measured."""
+        """Count calls, launches and copies of a batch. Not part of the measured time."""
         return {"calls": self.calls, "launches": self.launches, "copies": self.copies}
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         return

@@ -1,4 +1,4 @@
-"""CartPole in JAX as one writes it: a call a step, and a scan over steps in one call."""
+"""CartPole in idiomatic JAX: one call per step, or a scan over all steps in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timerl_nb.runtime.xla.hlo.hlo_cost_counts import work
 
 
 def act(layers: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-    """Actions and their log-probabilities; 0 where there is no policy."""
+    """Return actions and their log-probabilities; 0 without a policy."""
     if not layers:
         return jax.random.randint(key, obs.shape[:1], 0, 2), jnp.zeros(len(obs))
     x = obs
@@ -32,7 +32,7 @@ def first(key: Any, envs: int) -> Any:
 
 
 def step(layers: Any, carry: Any) -> Any:
-    """One of all environments: the state, how long episodes are, a key; and what a learner needs."""
+    """Step all environments: state, episode length and key, plus the learner's inputs."""
     state, length, key = carry
     key, chance, begin = jax.random.split(key, 3)
     action, logp = act(layers, state, chance)
@@ -62,12 +62,12 @@ def step(layers: Any, carry: Any) -> Any:
 
 
 def launches(compiled: Any) -> int:
-    """Of a call, counted as ours are: in XLA's optimised HLO."""
+    """Count the kernel launches of a call in XLA's optimised HLO, as for our programs."""
     return work(compiled.as_text()).launches
 
 
 class Jitted(Implementation):
-    """A function of JAX's, which is called once a batch or once a step."""
+    """JAX function called once per batch or once per step."""
 
     def __init__(self, cell: Cell, *, whole: bool) -> None:
         super().__init__(cell)
@@ -83,7 +83,7 @@ class Jitted(Implementation):
         self._made: Any = None
 
     def _begun(self) -> tuple[Any, Any]:
-        """The carry ahead of the first step, and what a step does to it."""
+        """Return the initial carry, and the step function on it."""
         envs = self.cell.envs
         carry = first(jax.random.key(0), envs), jnp.zeros(envs, jnp.int32), jax.random.key(1)
         return carry, step

@@ -1,6 +1,7 @@
-"""A learner of one's own: PPO in plain PyTorch, which knows of nothing but batches of `trl.collect`, until CartPole is solved.
+"""Independent learner: PPO in plain PyTorch on batches of `trl.collect`, until CartPole is solved.
 
-The same learner has batches of our environments, all steps in one call to XLA, and of Gymnasium's, step by step.
+The same learner runs on our environments (all steps in one XLA call) and on Gymnasium's (step by
+step).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import timerl_nb as trl
 from benchmarks.training.learning import EPISODES, GOAL
 
 ENVS, STEPS = 16, 64
-EPOCHS, ROWS = 10, 256  # passes over a batch, and rows of a minibatch
+EPOCHS, ROWS = 10, 256  # epochs per batch, and rows per minibatch
 GAMMA, LAMBDA, CLIP, RATE = 0.98, 0.9, 0.2, 1e-3
 MOST: Final = 400  # batches
 SOURCES: Final = (("ours", "CartPole-v1", "scan"), ("Gymnasium", "gym.CartPole-v1", "native"))
@@ -24,13 +25,13 @@ SOURCES: Final = (("ours", "CartPole-v1", "scan"), ("Gymnasium", "gym.CartPole-v
 
 @dataclass(frozen=True)
 class Learnt:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes:
-        solved: whether the mean return of the last 100 episodes was 475 or more.
-        best: the greatest such mean.
-        steps: of environments until then, or in all.
-        collecting, learning: seconds; what is compiled for the first batch is in neither.
+        solved: Whether the mean return of the last 100 episodes reached 475.
+        best: The greatest such mean.
+        steps: Environment steps until then, or in total.
+        collecting, learning: Seconds, without the compilation for the first batch.
     """
 
     solved: bool
@@ -41,10 +42,10 @@ class Learnt:
 
 
 class Ppo:
-    """Clipped PPO of two tanh layers, by Adam.
+    """Clipped PPO with two tanh layers and Adam.
 
     Attributes:
-        weights: tensors by the names that the collector's policy has for them.
+        weights: Tensors under the names used by the collector's policy.
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
@@ -59,14 +60,17 @@ class Ppo:
         return x @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def outputs(self, obs: Any) -> tuple[Any, Any]:
-        """Logarithms of the probabilities of actions, [rows, 2], and values, [rows]."""
+        """Return log-probabilities of actions, [rows, 2], and values, [rows]."""
         x = obs
         for k in range(2):
             x = self._layer(f"trunk.{k}", x).tanh()
         return self._layer("actor", x).log_softmax(-1), self._layer("critic", x)[:, 0]
 
     def advantages(self, batch: Any) -> Any:
-        """Generalised advantages, [steps, envs]: what follows an end counts nothing, and what follows a cut by its value."""
+        """Return generalised advantages, [steps, envs].
+
+        Terminated episodes have no bootstrap value, truncated ones have one.
+        """
         with self._torch.no_grad():
             after = self._torch.cat([batch.value[1:], self.outputs(batch.last_obs)[1][None]])
             if len(batch.final):
@@ -82,7 +86,7 @@ class Ppo:
         return found
 
     def learn(self, batch: Any) -> None:
-        """Some epochs of minibatches of the steps that count."""
+        """Train for some epochs on minibatches of the valid steps."""
         advantage, valid = self.advantages(batch), batch.valid
         rows = [x[valid] for x in (batch.obs, batch.action.long(), batch.log_prob, advantage)] + [
             (advantage + batch.value)[valid]
@@ -104,14 +108,14 @@ class Ppo:
 
 
 def learnt(env: str, how: str, seed: int, most: int = MOST) -> Learnt:
-    """Learn until the goal, or so many batches are over.
+    """Train until the goal or the maximal number of batches.
 
     Raises:
         ImportError: PyTorch is not installed.
     """
     torch: Any = importlib.import_module("torch")
     torch.manual_seed(seed)
-    torch.set_num_threads(1)  # several cost more than they save
+    torch.set_num_threads(1)  # more threads cost more than they save
     policy = trl.DNNBuilder().from_env(trl.env.make(env), hidden=[64, 64], critic=True)
     recent: deque[float] = deque(maxlen=EPISODES)
     best, steps, collecting, learning = 0.0, 0, 0.0, 0.0
@@ -135,7 +139,7 @@ def learnt(env: str, how: str, seed: int, most: int = MOST) -> Learnt:
 
 
 def table(seeds: int = 3) -> Iterator[str]:
-    """A row for each seed of each source, in turn."""
+    """Print one row per seed and source, interleaved."""
     yield (
         f"| PPO in PyTorch, {ENVS} environments, {STEPS} steps | seed | mean return of 100 episodes "
         "| steps | collecting, s | steps/s | learning, s |"

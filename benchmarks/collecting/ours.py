@@ -1,4 +1,4 @@
-"""`trl.collect`, by every way that it has, of every library's CartPole."""
+"""`trl.collect` with each strategy, on the CartPole of each library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.implementation import Batch, Implementation
 from timerl_nb.collecting.collector import WAYS
 
-# By the name of each environment, the package that it is of.
+# The package required by each environment, by name.
 ENVIRONMENTS: Final = {
     "CartPole-v1": "",
     "gym.CartPole-v1": "gymnasium",
@@ -22,7 +22,7 @@ NAMES: Final = [w.name for w in WAYS]
 
 
 class Collected(Implementation):
-    """A collector."""
+    """Implementation by `trl.collect`."""
 
     def __init__(self, cell: Cell, env: str, how: str) -> None:
         super().__init__(cell)

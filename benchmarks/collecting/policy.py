@@ -1,4 +1,4 @@
-"""The policy of all peers: two tanh layers, two logits; its weights, and how NumPy applies it."""
+"""Policy of all implementations: two tanh layers, two logits; weights and NumPy evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Act = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 def weights(width: int) -> Weights:
-    """Matrices and biases of each layer; none for a width of 0."""
+    """Return the matrices and biases of each layer; none for a width of 0."""
     if not width:
         return ()
     draw = np.random.default_rng(0)
@@ -39,7 +39,7 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
 
 
 def by_numpy(width: int) -> Act:
-    """A function of observations, [envs, 4]: actions and their log-probabilities, [envs]."""
+    """Return a function from observations, [envs, 4], to actions and log-probabilities, [envs]."""
     layers, draw = weights(width), np.random.default_rng(1)
 
     def act(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

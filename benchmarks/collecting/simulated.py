@@ -1,7 +1,8 @@
-"""Simulation alone (section 4): a state S times as large, whose step is repeated C times.
+"""Pure simulation (section 4): the state is S times as large, and each step is repeated C times.
 
-Carts are pushed to where their pole leans, and begin anew where it falls; nothing is drawn, and nothing kept but the
-state. Blocks stand for the paper's CUDA: all steps of some environments are done before the next ones.
+The force follows the pole's lean, and a fallen pole is reset; no randomness, and only the state
+is stored. Tiles
+replace the paper's CUDA version: all steps of some environments run before the next environments.
 """
 
 from __future__ import annotations
@@ -17,21 +18,19 @@ from benchmarks.collecting.cell import ANGLE_LIMIT, TICK, X_LIMIT, Cell
 from benchmarks.collecting.implementation import Batch, Implementation
 from benchmarks.collecting.jitted import launches
 
-BLOCK: Final = (
-    128 * 1024
-)  # bytes of state that stay in a core's cache, with what a step makes of it
+BLOCK: Final = 128 * 1024  # bytes of state and temporaries that fit a core's cache
 
-WRITTEN: Final = 4  # repetitions of a step that ours may have; with 16 XLA compiles for minutes
+WRITTEN: Final = 4  # limit for our repetitions; XLA compiles for minutes at 16
 
 
 def start(cell: Cell) -> np.ndarray:
-    """[envs, 4, S]."""
+    """Return the initial state, [envs, 4, S]."""
     shape = cell.envs, 4, cell.state
     return np.random.default_rng(0).uniform(-0.05, 0.05, shape).astype(np.float32)
 
 
 def moved(np: Any, x: Any, v: Any, angle: Any, spin: Any) -> list[Any]:
-    """A step, by whatever library has NumPy's names."""
+    """Compute a step with the array module of either library."""
     force = np.where(angle > 0, 10.0, -10.0)
     cos, sin = np.cos(angle), np.sin(angle)
     push = (force + 0.05 * spin * spin * sin) / 1.1
@@ -43,7 +42,7 @@ def moved(np: Any, x: Any, v: Any, angle: Any, spin: Any) -> list[Any]:
 
 
 def step(cell: Cell, state: Any) -> Any:
-    """One of all environments."""
+    """Step all environments once."""
 
     def once(state: Any) -> Any:
         return jnp.stack(moved(jnp, *(state[:, k] for k in range(4))), 1)
@@ -58,7 +57,7 @@ def steps(cell: Cell, state: Any) -> Any:
 
 
 class Simulated(Implementation):
-    """States that go on."""
+    """Environments whose states persist between batches."""
 
     _state: Any
 
@@ -67,7 +66,7 @@ class Simulated(Implementation):
 
 
 class InJax(Simulated):
-    """A call a step, all steps in one call, or in one call block by block."""
+    """JAX version: a call per step, one call for all steps, or one tiled call."""
 
     def __init__(self, cell: Cell, how: str) -> None:
         super().__init__(cell)
@@ -111,7 +110,7 @@ def blocks(cell: Cell) -> InJax:
 
 
 class Ours(Simulated):
-    """The same in recurrence equations, whose turns go on from each other."""
+    """Version in recurrence equations; each run continues from the last state."""
 
     def __init__(self, cell: Cell, **options: Any) -> None:
         super().__init__(cell)

@@ -1,4 +1,4 @@
-"""Cells one after the other, all implementations of each by turns."""
+"""Sweep runner: cells in sequence, implementations interleaved within each cell."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.table import MADE_BY, SIMULATIONS, TABLE, Row
 from benchmarks.collecting.worker import Worker
 
-WARM: Final = 1  # round that does not count
-MOST: Final = 2.0  # seconds that a batch may take, at the speed of the one before
-# Beyond the plateau is what is not so many times as fast with so many times as many environments.
+WARM: Final = 1  # warm-up rounds
+MOST: Final = 2.0  # limit for a batch in seconds, extrapolated from the previous cell
+# Plateau: the minimal speedup per growth in environments; smaller gains end the sweep of an
+# implementation.
 GAIN: Final = 1.1
 WIDER: Final = 16
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An implementation's figures at a cell.
+    """Figures of one implementation at one cell.
 
     Attributes:
-        speeds: steps a second, of each round; empty where it did not run.
-        why_not: then why.
-        first_s: seconds until the end of the first batch, compiling included.
-        bytes: the most that a batch had resident beside what there was before.
-        calls, launches, copies: of a batch; None where nobody counts.
-        split: nanoseconds of a batch by part, and calls into backends, as recorded; empty where not asked for.
+        speeds: Steps per second of each round; empty if it did not run.
+        why_not: The reason in that case.
+        first_s: Seconds until the end of the first batch, compilation included.
+        bytes: Maximal resident memory of a batch above the level before it.
+        calls, launches, copies: Per batch; None if not counted.
+        split: Recorded nanoseconds of a batch by part, and calls into backends; empty unless
+        requested.
     """
 
     name: str
@@ -50,12 +52,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Cells, and what is measured at them.
+    """Cells and the implementations to measure.
 
     Attributes:
-        title: what is asked.
-        to_plateau: whether what no longer gains is left out.
-        split: those whose time is recorded as well.
+        title: The question of the sweep.
+        to_plateau: Stop implementations at their plateau.
+        split: Implementations whose time is recorded as well.
     """
 
     title: str
@@ -66,14 +68,17 @@ class Sweep:
 
 
 class Workers:
-    """A process for each interpreter that there is, started when it is asked for."""
+    """One worker process per available interpreter, started on first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._made: dict[str, Worker] = {}
 
     def of(self, row: Row) -> Worker:
-        """Raises FileNotFoundError where there is no such environment."""
+        """Return the worker of an environment.
+
+        Raises FileNotFoundError if the environment is missing.
+        """
         python = self._root / row.venv / "bin" / "python"
         if not python.exists():
             raise FileNotFoundError(f"{row.needed} is not installed ({MADE_BY[row.venv]})")
@@ -92,7 +97,7 @@ class Workers:
 def measured(
     workers: Workers, cell: Cell, names: Iterable[str], rounds: int, split: Sequence[str] = ()
 ) -> list[Measured]:
-    """Figures of all implementations at one cell, which advance by turns."""
+    """Measure all implementations at one cell, interleaved."""
     table: Mapping[str, Row] = SIMULATIONS if cell.is_simulation else TABLE
     rows: dict[str, Measured] = {}
     at: dict[str, Worker] = {}
@@ -118,10 +123,15 @@ def measured(
 
 
 def over(workers: Workers, sweep: Sweep, rounds: int) -> Iterator[Measured]:
-    """The cells in order; what no longer gains, takes too long or does not run is left out of later ones."""
+    """Run the cells in order.
+
+    Implementations at their plateau, too slow or failed are skipped in later cells.
+    """
     best: dict[str, float] = {}
-    before: dict[str, float] = {}  # of a batch, seconds for each float, at the cell before
-    gained: dict[str, int] = {}  # the environments with which it last was faster
+    before: dict[
+        str, float
+    ] = {}  # per implementation, seconds per float operation at the last cell
+    gained: dict[str, int] = {}  # number of environments at the last gain in speed
     last: dict[str, int] = {}
     left: set[str] = set()
     for cell in sweep.cells:

@@ -1,4 +1,4 @@
-"""All implementations by name: where each is made, what it needs, and which interpreter has that."""
+"""Registry of the implementations: factory, required package, and interpreter of each."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MADE_BY: Final = {
 
 @dataclass(frozen=True)
 class Row:
-    """An implementation.
+    """One implementation.
 
     Attributes:
-        module, factory: of what makes it for a cell; imported by the process that runs it.
-        needed: the package that must be installed beside the lock's.
-        venv: the environment that has it.
-        own_policy: whether the policy is the peers', so that its log-probabilities are known.
-        simulates: whether it is of simulation alone (Fig. 9).
-        is_cartpole: whether its steps are those of CartPole's equations; others only have to move.
+        module, factory: Location of its factory; the running process imports it.
+        needed: Required package outside the lock file.
+        venv: Virtual environment with this package.
+        own_policy: Whether it uses the peers' policy, with known log-probabilities.
+        simulates: Whether it is a pure simulation (Fig. 9).
+        is_cartpole: Whether its steps obey CartPole's equations; others only have to move.
     """
 
     module: str
@@ -44,10 +44,10 @@ class Row:
         return getattr(self.imported(), self.factory)(cell)
 
     def imported(self) -> Any:
-        """Its module, and what that needs.
+        """Import its module and the required package.
 
         Raises:
-            ImportError: what it needs is not installed.
+            ImportError: A required package is not installed.
         """
         if self.needed:
             importlib.import_module(self.needed)
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Collecting(Row):
-    """One of ours."""
+    """Row of one of our implementations."""
 
     env: str = ""
     how: str = ""
@@ -93,7 +93,7 @@ SIMULATIONS: Final[Mapping[str, Row]] = {
 
 
 def ours() -> dict[str, Row]:
-    """`trl.collect` by each way, of each library's environment; those that do not apply say why."""
+    """Return rows of `trl.collect` for every strategy and environment library; inapplicable ones report the reason."""
     return {
         f"ours, {how}" + (f" of {package}" if package else ""): Collecting(
             "ours",

@@ -1,4 +1,4 @@
-"""What collecting is to reach on a CPU: each figure in one run, by turns, beside what is asked of it."""
+"""Performance targets of collecting on a CPU: each figure of one interleaved run next to its target."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(perf_counter() - began)
 
 
 def table(root: Path) -> Iterator[str]:
-    """Rows of Markdown."""
+    """Return Markdown rows."""
     yield "| what | found: median (least–greatest) | asked |"
     yield "|---|---|---|"
     with Workers(root) as workers:
@@ -77,7 +77,7 @@ def _ratios(
 
 
 def _first(folder: str) -> float:
-    """Seconds until the first batch is there."""
+    """Return the seconds until the first batch."""
     env = os.environ | {"TIMERL_CACHE": folder}
     made = subprocess.run(
         [sys.executable, "-c", START], env=env, check=True, capture_output=True, text=True
@@ -86,7 +86,7 @@ def _first(folder: str) -> float:
 
 
 def overhead(how: str, envs: int, rounds: int = 41) -> Ratio:
-    """Of batches of a way of the host's, how many times as long they take as a bare loop around the same library."""
+    """Return the time of a host strategy relative to a bare loop around the same library."""
     w = np.random.default_rng(0).standard_normal((4, 2)).astype(np.float32)
 
     def act(obs: Any) -> Any:
@@ -114,7 +114,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 class Bare:
-    """What one writes oneself: a loop that stacks what it saw."""
+    """Minimal hand-written loop that stacks its observations."""
 
     def __init__(self, how: str, envs: int, act: Callable[[Any], Any]) -> None:
         mode = {"native": "vector_entry_point", "loop": "sync", "processes": "async"}[how]
@@ -144,7 +144,7 @@ class Bare:
 
 
 def model_errors() -> Sequence[float]:
-    """By how much of what was measured the model is wrong, fitted to its five small runs, of others measured with these."""
+    """Return relative errors of the cost model on held-out runs, after a fit to five small runs."""
     cartpole, pendulum = trl.env.make("CartPole-v1"), trl.env.make("Pendulum-v1")
     few = fitting.small()
     others = [

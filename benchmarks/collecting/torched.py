@@ -1,4 +1,4 @@
-"""CartPole in PyTorch, all environments in one tensor, operation by operation."""
+"""CartPole in PyTorch: one tensor for all environments, operation by operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Operations(TorchDispatchMode):
-    """Counts them."""
+    """Counter of PyTorch operations."""
 
     count = 0
 
@@ -24,7 +24,7 @@ class Operations(TorchDispatchMode):
 
 
 def acting(width: int, device: str):
-    """A function of observations, as tensors: actions and their log-probabilities."""
+    """Return a function from observation tensors to actions and log-probabilities."""
     layers = [
         (torch.tensor(w, device=device), torch.tensor(b, device=device)) for w, b in weights(width)
     ]
@@ -44,7 +44,7 @@ def acting(width: int, device: str):
 
 
 def policy(width: int) -> Act:
-    """The same for arrays of NumPy's."""
+    """Return the same function on NumPy arrays."""
     act = acting(width, "cpu")
 
     @torch.inference_mode()
@@ -56,11 +56,11 @@ def policy(width: int) -> Act:
 
 
 class TorchBatched(Implementation):
-    """A loop over steps, in Python; everything stays on the device."""
+    """Python loop over steps; all data stays on the device."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell)
-        if cell.envs < 4096:  # where several threads cost more than they save
+        if cell.envs < 4096:  # here several threads cost more than they save
             torch.set_num_threads(1)
         self._act = acting(cell.width, DEVICE)
         shape = cell.steps, cell.envs

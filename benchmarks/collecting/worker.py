@@ -1,6 +1,7 @@
-"""A process that runs implementations, asked line by line.
+"""Worker process that runs implementations on request, one JSON line per request.
 
-Each interpreter has one, so that PyTorch, EnvPool and gymnax run beside what is in the lock, turn by turn.
+Each interpreter has a worker, so that PyTorch, EnvPool and gymnax alternate with the packages of
+the lock file.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.table import SIMULATIONS, TABLE
 from benchmarks.training.race import resident_bytes
 
-SLICE: Final = 0.02  # seconds for which batches are collected in a round, at least
+SLICE: Final = 0.02  # minimal collecting time of a round, in seconds
 MEASURED: Final = "measured"
 
 
 def serve() -> None:
-    """Answer requests until there are no more; only answers are written to what was the output."""
+    """Answer requests until the input ends; only answers are written to the original standard output."""
     os.environ["TIMERL_CACHE"] = "0"
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
             answer = _answer(**json.loads(line))
-        except Exception as error:  # whatever libraries raise: it is what is told
+        except Exception as error:  # any library error is part of the answer
             answer = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
         print(json.dumps(answer), file=answers, flush=True)
 
@@ -63,7 +64,7 @@ def _answer(do: str, name: str, cell: Mapping[str, int] | None = None) -> Mappin
 def _opened(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     cell = Cell(**sizes)
     row = (SIMULATIONS if cell.is_simulation else TABLE)[name]
-    row.imported()  # which is no part of the first step
+    row.imported()  # not part of the first step
     before = resident_bytes("VmRSS")
     began = perf_counter()
     one = row.make(cell)
@@ -77,7 +78,7 @@ def _opened(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
                 equations.moves(one.batch())
         reset = Path("/proc/self/clear_refs")
         if reset.exists():
-            reset.write_text("5")  # the most that was resident begins anew
+            reset.write_text("5")  # reset the peak of resident memory
         one.advance()
     except BaseException:
         one.close()
@@ -96,7 +97,10 @@ def _advanced(one: Any) -> Mapping[str, Any]:
 
 
 def _split(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
-    """Where the time of batches goes, recorded: made anew, since what is made before is not tapped."""
+    """Record the time of batches by part.
+
+    The implementation is rebuilt, because wrappers apply to new objects only.
+    """
     cell = Cell(**sizes)
     with trl.scope.record(exact=True) as rec:
         one = TABLE[name].make(cell)
@@ -115,10 +119,10 @@ def _split(name: str, sizes: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 class Worker:
-    """Such a process, from outside.
+    """Client of a worker process.
 
     Raises:
-        RuntimeError: of a request that failed, with what was raised.
+        RuntimeError: A request failed; the message has the worker's exception.
     """
 
     def __init__(self, python: Path) -> None:

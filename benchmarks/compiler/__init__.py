@@ -1,1 +1,1 @@
-"""Time of compilations, of launches, and of a click in the explorer."""
+"""Time of compilation, of launches, and of a click in the explorer."""

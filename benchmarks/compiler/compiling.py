@@ -1,4 +1,4 @@
-"""What compiling REINFORCE costs, by stage: XLA's own compilation is not among the stages."""
+"""Compile time of REINFORCE by stage, without XLA's compilation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compiled(name: str) -> Program:
 
 
 def main(repeats: int = 5) -> None:
-    """Print the medians of the stages' milliseconds, programs interleaved."""
+    """Print the median milliseconds of each stage; programs are interleaved."""
     runs: dict[str, list[Program]] = {name: [] for name in PROGRAMS}
     for _ in range(repeats + 1):
         for name in PROGRAMS:

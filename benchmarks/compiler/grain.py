@@ -1,9 +1,12 @@
-"""The interpreter against the lowered program with every statement a call of its own.
+"""Cost of the interpreter compared with one jitted call per statement.
 
-Three programs run in turn, in one process: the interpreter; *statements*, the loop nest in Python around a
-jitted call per statement, on the buffers of the lowered program, all that a call changes donated; *bare*, the
-interpreter's own kernel calls with operands recorded from a run. The second has no ledger, no events and no
-bookkeeping of any kind: what it costs is what such an executor would cost at the least.
+Three programs alternate in one process. The first is the interpreter. *statements* is a Python
+loop nest with a jitted
+call per statement, on the buffers of the lowered program, with donated outputs. *bare* repeats
+the interpreter's kernel
+calls with operands recorded from a run. It does no bookkeeping and emits no events, so it is a
+lower bound for
+*statements*.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ COUNTS = (1, 8, 40)
 
 
 class ByStatement(Regions):
-    """Every statement, and every sum that begins anew, is a call; loops are the host's."""
+    """One call per statement and per reset of a sum; the host runs the loops."""
 
     def _has_host_work(self, node: Node) -> bool:
         return isinstance(node, Loop | If) or super()._has_host_work(node)
@@ -47,13 +50,13 @@ class ByStatement(Regions):
 
 
 class Statements:
-    """The Python program that runs a lowered program statement by statement."""
+    """Python program that runs a lowered program statement by statement."""
 
     def __init__(self, executable: Executable) -> None:
         plan = executable.plan
         self._lowered = lowered = Lowered(executable.ast, plan, executable.kernels)
         self._lowering = lowered._lowering
-        self._lowering._loops = 1  # inside of a loop, where random bits are not made in one
+        self._lowering._loops = 1  # inside a loop, unless random bits are made in it
         self._space: dict[str, Any] = {"seed": backend.seed_words(0)}
         regions = ByStatement(executable.ast.root, plan.pdg, lowered.flow)
         self.calls = regions.calls
@@ -113,7 +116,7 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def recurrences(count: int) -> Program:
-    """So many vectors, each made of the one before, in one kernel."""
+    """Return a chain of vectors, each computed from the previous one, in one kernel."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         for k in range(count):
@@ -126,7 +129,7 @@ def recurrences(count: int) -> Program:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of the processor, until all that was started is done."""
+    """Return CPU seconds until all started work is complete."""
     gc.collect()
     start = time.process_time()
     jax.block_until_ready(work())

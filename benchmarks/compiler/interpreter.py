@@ -1,4 +1,4 @@
-"""Kernels of the interpreter, replaced or recorded as a program of their own."""
+"""Replacement and recording of the interpreter's kernels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Function = Callable[..., Any]
 def replaced(
     executable: Executable, make: Callable[[Kernel, Function], Function]
 ) -> Iterator[None]:
-    """Other functions in place of the executable's kernels."""
+    """Replace the kernels of an executable by other functions."""
     functions = {kernel: kernel.run for kernel in executable.kernels.values()}
-    kept = {kernel: dict(kernel.runs) for kernel in functions}  # by the device they are bound to
+    kept = {kernel: dict(kernel.runs) for kernel in functions}  # by their device
     try:
         for kernel, function in functions.items():
             kernel.runs = dict.fromkeys(kernel.runs, make(kernel, function))
@@ -38,10 +38,11 @@ def whole(executable: Executable) -> Any:
 
 
 class Recording:
-    """The kernel calls of one run as a program of their own.
+    """Kernel calls of one run as a stand-alone program.
 
-    Kernels take over some of their operands, so that calls cannot be repeated with recorded ones:
-    each operand that a call made is taken from the repetition's own call.
+    Kernels consume some operands (donation), so recorded operands cannot be reused. Each operand
+    made by an earlier call
+    is taken from the corresponding call of the repetition.
     """
 
     def __init__(self, executable: Executable) -> None:
@@ -49,7 +50,7 @@ class Recording:
         self._lines = ["def bare():"]
         self._space: dict[str, Any] = {}
         self._names: dict[int, str] = {}
-        self._made: list[Any] = []  # kept, for their identities
+        self._made: list[Any] = []  # keep references, so that ids stay unique
         with replaced(executable, self._recorded):
             whole(executable)
         exec("\n".join([*self._lines, f"    return m{self.count - 1}"]), self._space)

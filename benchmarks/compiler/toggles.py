@@ -1,6 +1,6 @@
-"""From a click on a switch of the explorer until all is drawn, in a real JupyterLab and browser.
+"""Latency of a pass switch in the explorer, in a real JupyterLab and browser.
 
-The page itself measures: from the click until the browser has drawn what came of it.
+The page itself measures the time from the click to the redraw.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ SWITCHES = (
     "vectorize",
     "fuse",
 )
-COMPILED = ".trl-settings .trl-status[data-left='0']"  # all that one click would change
-LONGEST = 120_000  # milliseconds that are waited for anything
+COMPILED = ".trl-settings .trl-status[data-left='0']"  # everything that one click changes
+LONGEST = 120_000  # time limit in milliseconds
 
 
 @dataclass(frozen=True)
 class Row:
-    """The milliseconds until a switch is drawn, off and on again.
+    """Milliseconds until a switch is drawn, off and on again.
 
     Attributes:
-        first, ahead: switched off for the first time; and when it had been compiled ahead.
-        again, back: off again, and on again: medians.
+        first, ahead: First time off; and first time off if compiled in advance.
+        again, back: Medians of off again, and on again.
     """
 
     switch: str
@@ -80,9 +80,9 @@ def measure(
     repeats: int,
     own_kernels: bool = True,
 ) -> Iterator[Row]:
-    """Click the switches of a program, which a cell makes, one after another.
+    """Click the switches of the program of a cell, one after another.
 
-    In one kernel for both explorers, `first` may find what the other explorer has compiled.
+    With both explorers in one kernel, `first` may hit the other explorer's cache.
     """
     plain = _opened(browser, lab, program, own_kernels, ahead=False)
     foreseen = _opened(browser, lab, program, own_kernels, ahead=True)
@@ -110,7 +110,7 @@ def _opened(browser: Browser, lab: Lab, program: str, own_kernel: bool, *, ahead
 
 
 def _click(page: Page, name: str) -> float:
-    """Switch a pass, and say how long that took until it was drawn."""
+    """Switch a pass, and return the time until the redraw."""
     page.locator(".trl-settings .trl-status").evaluate("(box) => delete box.dataset.drawn")
     page.locator(f'[data-key="switch-{name}"]').click()
     page.wait_for_selector(".trl-settings .trl-status[data-drawn]", timeout=LONGEST)

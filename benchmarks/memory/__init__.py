@@ -1,1 +1,1 @@
-"""Predicted memory against stated and measured, and tiles that fit the cache."""
+"""Predicted memory against XLA's figures and measured memory; tile sizes for the cache."""

@@ -1,4 +1,4 @@
-"""Works under budgets: what is predicted, what XLA states, and what a process of its own then takes."""
+"""Programs under memory budgets: predicted peak, XLA's figure, and measured memory of a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.text_formatting import format_bytes
 
 SHARES = (1, 0.7, 0.5, 0.25, 0.1)
-# Of sizes that no test has: odd ones, a long window, a network of one layer, minibatches of another number.
+# Sizes that no test uses: odd ones, a long window, a network of one layer, another number of
+# minibatches.
 UNSEEN: Final[Mapping[str, Work | Stock]] = {
     "odd": Work("ppo", 37, 53, layers=3, width=29, obs_shape=(2, 3, 5)),
     "R-20": Work("reinforce", 48, 90, width=40, obs_shape=(11,), window=20),
@@ -32,7 +33,7 @@ TURNS = 2
 
 
 def main(*names: str, shares: Sequence[float] = SHARES) -> None:
-    """Print a table: for each work, budgets that are shares of what it needs without one; and which are kept to."""
+    """Print a table: per program, budgets as fractions of its unrestricted need, and whether each budget is met."""
     head = "work, share|budget|needed|carried|temporaries estimated|stated|resident, measured|compiled in"
     print(f"| {head.replace('|', ' | ')} |\n|{'---|' * 8}")
     kept = dict[str, bool]()
@@ -57,7 +58,7 @@ def main(*names: str, shares: Sequence[float] = SHARES) -> None:
 
 
 def _taken(found: dict[str, Any]) -> int:
-    """The most of what is said: forecast, and as XLA states it but for what any call takes of its own."""
+    """Return the larger figure of the forecast and of XLA's statement, without the fixed cost of any call."""
     if found["stated"] is None:
         return found["needed"]
     stated = found["carried"] + found["given"] + max(0, found["stated"] - OWN)
@@ -75,14 +76,14 @@ def _cells(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _asked(work: str, budget: int | None) -> dict[str, Any]:
-    """What `measure` finds in a process of its own."""
+    """Run `measure` in a separate process."""
     command = [sys.executable, "-m", "benchmarks", "held", work, str(budget or 0)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measure(work: str, budget: str) -> None:
-    """Print what a work takes within a budget; 0 is none."""
+    """Print the memory use of a program within a budget; 0 means no budget."""
     warnings.simplefilter("ignore")
     began = perf_counter()
     try:
@@ -90,9 +91,11 @@ def measure(work: str, budget: str) -> None:
         program = PROGRAMS[work].compile(TURNS, options)
         seconds = perf_counter() - began
         if program.executable.xla_program is not None:
-            _ = program.executable.xla_program.temporaries  # XLA compiles first, which takes more
+            _ = (
+                program.executable.xla_program.temporaries
+            )  # compile first: XLA's compilation needs more memory
         before = resident_bytes("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
         program.execute(progress=False)
     except BudgetError as error:
         print(json.dumps({"refused": error.needed, "seconds": perf_counter() - began}))

@@ -1,4 +1,4 @@
-"""Temporaries of kernels: what a plan estimates against what XLA states, over all programs of the tests."""
+"""Kernel temporaries: estimate of the plan against XLA's figure, for all programs of the tests."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from timerl_nb.base.options import Options
 from timerl_nb.base.text_formatting import format_bytes
 from timerl_nb.driver.program import Program
 
-# What any call takes of its own, which no budget counts; programs of less say nothing.
+# Fixed temporaries of any call, outside every budget; programs below this limit are not compared.
 OWN: Final = 64 << 10
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one program takes for temporaries, in bytes."""
+    """Temporaries of one program, in bytes."""
 
     name: str
     estimated: int
     stated: int
-    most_in: str  # the kernel that the estimate is of
+    most_in: str  # the kernel that decides the estimate
 
     @property
     def beyond(self) -> int:
-        """What XLA states beyond the estimate and what any call takes."""
+        """Return XLA's temporaries beyond the estimate and the fixed cost of a call."""
         return max(0, self.stated - self.estimated - OWN)
 
     @property
@@ -41,9 +41,9 @@ class Row:
 
 
 def programs() -> Iterator[tuple[str, Program]]:
-    """The frozen programs, the access patterns and the works, by XLA."""
+    """Return the frozen programs, the access patterns and the benchmark programs, compiled by XLA."""
     for name, frozen in PROGRAMS.items():
-        with suppress(TimeRLError):  # some are there for their errors
+        with suppress(TimeRLError):  # some test errors and do not compile
             yield name, frozen.compile("xla")
     for name, pattern in PATTERNS.items():
         with suppress(TimeRLError):
@@ -53,7 +53,7 @@ def programs() -> Iterator[tuple[str, Program]]:
 
 
 def rows() -> Iterator[Row]:
-    """Those that XLA runs."""
+    """Return rows of the programs that XLA runs."""
     warnings.simplefilter("ignore")
     for name, program in programs():
         lowered = program.executable.xla_program
@@ -63,7 +63,7 @@ def rows() -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print a table of all programs, and what those come to that take more than any call does."""
+    """Print a table of all programs, and a summary of programs above the fixed cost of a call."""
     print("| program | estimated | stated | estimated / stated | most in |\n|---|---|---|---|---|")
     found = list[Row]()
     for one in rows():

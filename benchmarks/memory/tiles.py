@@ -1,8 +1,10 @@
-"""A simulation alone, block by block and whole: environments whose states together outgrow the cache.
+"""Tiled against untiled simulation of environments whose states exceed the cache.
 
-CartPole's equations for small angles with random actions, each environment's state `copies` times over: K steps
-in one call, of which the last state alone is kept; and by `trl.collect`, which keeps what one copy shows at each step.
-All run in turn, in one process.
+CartPole's equations for small angles with random actions; each environment has `copies` copies of
+its state. One
+version runs K steps in one call and stores only the last state. The other uses `trl.collect` and
+stores one copy's
+observation per step. All versions alternate in one process.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from timerl_nb.env.spaces import Box, Discrete
 
 STEPS = 100
 MIB = 1 << 20
-# Environments, and copies of the four numbers that are a state: 16, 16, 64 and a quarter MiB.
+# Environments, and copies of the state's four numbers: 16, 16, 64 and 0.25 MiB.
 SHAPES = ((16_384, 64), (1_024, 1_024), (16_384, 256), (16_384, 1))
 SIZES = (32, 128, 512, 2_048)
 
 
 def pushed(state: Any, left: Any) -> Any:
-    """The state after a step, f32[4, copies]."""
+    """Return the state after a step, f32[4, copies]."""
     x, v, angle, turning = (state.take(k) for k in range(4))
     push = trl.where(left, -10.0, 10.0)
     sin, cos = angle, 1.0 - angle * angle / 2.0
@@ -44,7 +46,7 @@ def pushed(state: Any, left: Any) -> Any:
 
 
 class Copies(Environment):
-    """The same as an environment, of which the first copy is seen."""
+    """The same system as an environment; observes the first copy."""
 
     obs_space = Box(-2.0, 2.0, (4,))
     act_space = Discrete(2)
@@ -66,7 +68,7 @@ class Copies(Environment):
 
 
 def simulation(copies: int) -> trl.Context:
-    """Environments (b) that are pushed at random for T steps (t)."""
+    """Environments (b) with random actions for T steps (t)."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
         at = trl.random.uniform((4, copies), -0.05, 0.05, domain=(b,))
@@ -78,7 +80,7 @@ def simulation(copies: int) -> trl.Context:
 
 
 def race(count: int, copies: int, tiles: Sequence[object], rounds: int) -> list[list[float]]:
-    """Seconds of each round by tile, all tiles in turn."""
+    """Return the seconds of each round by tile size, interleaved."""
     ctx = simulation(copies)
     programs = [
         ctx.compile({"B": count, "T": STEPS}, trl.Options(executor="xla", tile=tile))
@@ -92,7 +94,7 @@ def race(count: int, copies: int, tiles: Sequence[object], rounds: int) -> list[
 
 
 def collected(count: int, copies: int, rounds: int) -> tuple[list[list[float]], float]:
-    """The same of `trl.collect`, by scan and by blocks; and how many times as fast blocks are predicted to be."""
+    """Measure `trl.collect` by scan and by tiles; also return the predicted speedup of tiles."""
     options = {"envs": count, "steps": STEPS, "seed": 1}
     with (
         trl.collect(Copies(copies), trl.policies.random, how="scan", **options) as scan,
@@ -104,7 +106,7 @@ def collected(count: int, copies: int, rounds: int) -> tuple[list[list[float]], 
 
 
 def predicted(program: trl.Program) -> float:
-    """How many times as fast as whole the first tile of a program is, by the model that has chosen its size."""
+    """Return the cost model's predicted speedup of a program's first tile over the untiled loop."""
     tile, plan, machine = program.executable.tiles[0], program.memory, machine_here()
     ids = dict.fromkeys(n.op_id for n in subtree_nodes(tile.loop) if isinstance(n, Execute))
     statements = [plan.statements.of_op(op_id) for op_id in ids]
@@ -118,7 +120,7 @@ def predicted(program: trl.Program) -> float:
 
 
 def in_turn(runs: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Seconds of each round, by run."""
+    """Return the seconds of each round by run."""
     times: list[list[float]] = [[] for _ in runs]
     for k in range(WARM + rounds):
         for run, spent in zip(runs, times, strict=True):
@@ -130,7 +132,7 @@ def in_turn(runs: Sequence[Callable[[], object]], rounds: int) -> list[list[floa
 
 
 def main(rounds: int = 10) -> None:
-    """Print medians, least and greatest, as steps a second, and ratios to the whole's median."""
+    """Print median, minimum and maximum steps per second, and ratios to the untiled median."""
     print(f"| environments, state | blocks | million steps/s ({rounds} rounds) | times as fast |")
     print("|---|---|---|---|")
     for count, copies in SHAPES:

@@ -1,4 +1,7 @@
-"""The replay buffer, and training beside acting: `python -m benchmarks replay [buffers trees protocol moves learning]`."""
+"""Replay buffers, and training concurrent with acting:
+
+`python -m benchmarks replay [buffers trees protocol moves learning]`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Whole buffers: eight rows inserted, a batch drawn, its priorities updated; ours and others' in turn, in one process.
+"""Replay buffers: insert eight rows, draw a batch, update its priorities.
 
-Rows are CartPole's, or frames of 84 × 84 × 4 bytes. Peers are optional, and the table says which were not there: cpprb,
-flashbax, and the uniform buffer of Stable-Baselines3, whose rows are drawn without priorities.
+Our buffer and its peers alternate in one process. Rows are CartPole's, or frames of 84 × 84 × 4
+bytes. The peers are
+optional, and the table lists missing ones: cpprb, flashbax, and the uniform buffer of
+Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ SMALL = {
 FRAMES = {"obs": ((84, 84, 4), "u8"), "action": ((), "i32"), "reward": ((), "f32")}
 NEW = 8
 WARM = 20
-# entries, batch, and what a row has
+# entries, batch size, and fields of a row
 SIZES: list[tuple[int, int, Mapping[str, Any]]] = [
     (10_000, 32, SMALL),
     (100_000, 32, SMALL),
@@ -118,7 +120,7 @@ class Flashbax:
 
 
 class Sb3:
-    """Its uniform buffer: nothing is updated."""
+    """Uniform buffer of Stable-Baselines3: it has no priorities to update."""
 
     def __init__(self, entries: int, batch: int, fields: Mapping[str, Any]) -> None:
         if fields is not SMALL:
@@ -172,7 +174,7 @@ def main() -> None:
         rounds = ROUNDS if batch < 4096 else ROUNDS // 5
         order = np.random.default_rng(2)
         for k in range(WARM + rounds):
-            # whoever comes behind XLA finds cold caches: each as often
+            # A buffer that runs after XLA finds cold caches; the random order spreads this evenly.
             for name in order.permutation(list(systems)):
                 took = _round(systems[name], new, errors)
                 if k >= WARM:
@@ -185,7 +187,7 @@ def main() -> None:
 
 
 def _fill(systems: Mapping[str, Any], entries: int, fields: Mapping[str, Any]) -> None:
-    """Fill buffers: what adds more than eight rows at once does."""
+    """Fill the buffers with blocks of more than eight rows."""
     many = rows(fields, 1000)
     for name, system in systems.items():
         if name.startswith(("ours", "cpprb")):

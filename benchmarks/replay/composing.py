@@ -1,6 +1,6 @@
-"""Iterations as `trl.compose` predicts them, against those of training runs, for all mappings that are there.
+"""Predictions of `trl.compose` against measured iterations, for every mapping available here.
 
-Each mapping is measured by a run of its own, in which an actor brings at most one block of 64 steps a turn.
+Each mapping has a training run. The actor adds at most one block of 64 steps per iteration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timerl_nb.replay import Dqn, train
 WORKS = ((32, (64, 64)), (64, (256, 256)), (512, (256, 256)))
 MODELLED = ("A100", "Agilex")
 INSERTED, TURNS, ROUNDS = 64, 100, 5
-WARM = 3  # rounds that do not count: actors compile beside them
+WARM = 3  # warm-up rounds: actors compile meanwhile
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _measured(algorithm: Dqn, batch: int, mappings: list[Iteration]) -> dict[str, float]:
-    """Seconds of a turn of a run of each mapping, in turn."""
+    """Measure the seconds per iteration of one run per mapping, interleaved."""
     runs = {}
     for one in mappings:
         run = train(

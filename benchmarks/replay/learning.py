@@ -1,8 +1,10 @@
-"""DQN on CartPole: steps of learning and of environments a second, ours in both forms and others', in turn, in one process.
+"""DQN on CartPole: learning and environment steps per second of our two forms and of peers, interleaved.
 
-All have eight environments, a network of two layers of 64, batches of 64 from 16,000 rows, a target network, one step of
-learning for a step of all environments. Stable-Baselines3 draws uniformly, so do ours; the others may be with priorities.
-What is not installed is said.
+All use eight environments, a network of two layers of 64, batches of 64 from 16,000 rows, a
+target network, and one
+learning step per step of all environments. Ours and Stable-Baselines3 draw uniformly. The table
+lists packages that
+are not installed.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from timerl_nb.replay import Dqn, Proportional, Replay, train
 
 ENVS, BATCH, ROWS, ROUNDS = 8, 64, 16_000, 3
 HIDDEN = (64, 64)
-WINDOW, BESIDE, OTHERS = 2_000, 200, 200  # steps of learning in a round
+WINDOW, BESIDE, OTHERS = 2_000, 200, 200  # learning steps of a round
 
 
 def window(alpha: float | None) -> Callable[[], float]:
-    """The window form: a whole run each, of which what comes ahead of learning is part."""
+    """Window form: each measurement is a whole run, including the steps before learning starts."""
     how: dict[str, Any] = {"hidden": HIDDEN, "length": ROWS // ENVS, "batch": BATCH // ENVS}
     context = trl.algorithms.dqn(**how, steps=1, alpha=alpha, after=0)
     program = context.compile({"B": ENVS, "T": WINDOW}, trl.Options(executor="xla"))
@@ -32,7 +34,7 @@ def window(alpha: float | None) -> Callable[[], float]:
 
 
 def beside(priority: Proportional | None) -> Callable[[], float]:
-    """`trl.replay.train`, in mode "exact": a block of a step of each environment for each step of learning."""
+    """`trl.replay.train` in mode "exact": a block of one step per environment for each learning step."""
     algorithm = Dqn("CartPole-v1", HIDDEN)
     run = train(
         algorithm,
@@ -56,7 +58,7 @@ def beside(priority: Proportional | None) -> Callable[[], float]:
 
 
 def sb3() -> Callable[[], float]:
-    """Stable-Baselines3, which acts and learns by turns."""
+    """Stable-Baselines3, which alternates acting and learning."""
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
     of: Any = importlib.import_module("stable_baselines3")
@@ -78,14 +80,14 @@ def sb3() -> Callable[[], float]:
 
 
 def by_script() -> Callable[[], float]:
-    """Plain PyTorch, as CleanRL writes it."""
+    """Plain PyTorch in the style of CleanRL."""
     more = script(ENVS, HIDDEN, ROWS, BATCH, 8 * BATCH)
     more(50)
     return _rate(OTHERS, lambda: more(OTHERS))
 
 
 def _rate(steps: int, take: Callable[[], object]) -> Callable[[], float]:
-    """Takes steps of learning, and returns how many a second."""
+    """Run learning steps, and return their number per second."""
 
     def run() -> float:
         begun = perf_counter()

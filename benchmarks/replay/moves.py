@@ -1,6 +1,7 @@
-"""Threads that move from acting to training (Algorithm 1): both policies on a run whose learner is slow, and what they say.
+"""Threads that move from acting to training (Algorithm 1): both policies on a run with a slow learner.
 
-The table has the seconds of a turn ahead of the first move and after the last, in one run each.
+The table has the policies' decisions, and the seconds per iteration before the first move and
+after the last.
 """
 
 from __future__ import annotations

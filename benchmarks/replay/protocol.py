@@ -1,7 +1,9 @@
-"""Training beside acting, against one after the other: the same blocks and steps of learning a second, in turn.
+"""Concurrent training against sequential training: equal blocks and learning steps per second, interleaved.
 
-`serial` does all on one thread: a block is acted, inserted, a batch drawn, learnt from and updated. `free` and `exact` are
-`trl.replay.train`. Networks are chosen so that a block takes about as long as a step of learning; what each takes alone is said.
+`serial` does all on one thread: act a block, insert it, draw a batch, learn, update priorities.
+`free` and `exact` are
+modes of `trl.replay.train`. The networks make a block about as long as a learning step; the table
+shows both times.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import timerl_nb as trl
 from timerl_nb.replay import Dqn, Proportional, Replay, train
 
 TURNS, ROUNDS = 100, 3
-# how environments are stepped, and in what sizes: layers, batch, environments of a block, and steps
+# strategy, then sizes: layers, batch, environments, and steps of a block
 WORKS: Mapping[str, tuple[str, tuple[int, ...], int, int, int]] = {
     "scan": ("CartPole-v1", (256, 256), 256, 64, 24),
     "loop": ("gym.CartPole-v1", (256, 256), 256, 8, 5),
@@ -23,7 +25,7 @@ WORKS: Mapping[str, tuple[str, tuple[int, ...], int, int, int]] = {
 
 
 def serial(name: str) -> tuple[Callable[[], float], dict[str, list[float]]]:
-    """What runs so many turns one after the other, and returns seconds of one; and what each part took."""
+    """Return a function that runs sequential iterations and returns seconds per iteration and per part."""
     env, hidden, batch, envs, steps = WORKS[name]
     algorithm = Dqn(env, hidden)
     buffer = Replay(100_000, algorithm.fields, priority=Proportional())
@@ -57,7 +59,7 @@ def serial(name: str) -> tuple[Callable[[], float], dict[str, list[float]]]:
 
 
 class Beside:
-    """A training run that goes on by so many turns at a time."""
+    """Training run that advances by a given number of iterations."""
 
     def __init__(self, name: str, mode: Any) -> None:
         env, hidden, batch, envs, steps = WORKS[name]
@@ -76,7 +78,7 @@ class Beside:
         self.run.wait()
 
     def __call__(self) -> float:
-        """Seconds of a block or of a step of learning, of which there were fewer."""
+        """Return the seconds per block or per learning step, of the rarer one."""
         before, begun = self.run.experience, perf_counter()
         self.run.step(TURNS)
         self.run.wait()

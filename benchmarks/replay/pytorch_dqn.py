@@ -1,6 +1,8 @@
-"""DQN as a single script in PyTorch has it, as CleanRL's are: Gymnasium's environments, arrays of NumPy for a buffer, autograd.
+"""DQN as a single PyTorch script in the style of CleanRL:
 
-Written for this comparison, with nothing around the equations: no logging, no callbacks, no classes of policies.
+Gymnasium environments, NumPy buffer, autograd.
+
+Written for this comparison without logging, callbacks or policy classes.
 """
 
 from __future__ import annotations
@@ -16,14 +18,13 @@ import numpy as np
 def script(
     envs: int, hidden: Sequence[int], rows: int, batch: int, least: int
 ) -> Callable[[int], None]:
-    """
-    Args:
-        envs: environments, stepped one after the other.
-        rows: of the buffer; a step of all environments writes `envs`.
-        batch: rows of a step of learning, drawn uniformly; there is one for each step of all environments.
-        least: rows that are written by drawn actions first.
+    """Return a function that runs environment steps, each with one learning step.
 
-    Returns what takes so many more steps of all environments, each with one of learning.
+    Args:
+        envs: Number of environments, stepped one after the other.
+        rows: Rows of the buffer; a step of all environments writes `envs`.
+        batch: Rows per learning step, drawn uniformly.
+        least: Rows written by random actions before learning starts.
     """
     gym, torch = importlib.import_module("gymnasium"), importlib.import_module("torch")
     torch.set_num_threads(1)

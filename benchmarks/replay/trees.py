@@ -1,4 +1,4 @@
-"""The sum tree alone, by fan-out: a batch drawn and updated, all fan-outs in turn; on the host, and in a program."""
+"""The sum tree by fan-out: draw and update a batch, on the host and in a program; all fan-outs interleaved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from timerl_nb.replay.prioritization.sum_tree import FANOUTS
 ENTRIES = (10_000, 1_000_000)
 BATCHES = (32, 256, 4096)
 ROUNDS, WARM = 60, 5
-# in a program: leaves, fan-outs, how many are drawn and put back at each step beside a new one, and steps
+# in a program: leaves, fan-outs, number of leaves drawn and updated per step besides a new one, and
+# steps
 LEAVES = (10_000, 100_000, 1_000_000)
 FEW = (4, 8, 16)
 DRAWN, STEPS, RUNS = 256, 3000, 9
@@ -62,7 +63,7 @@ def in_a_program() -> None:
             for fanout, program in programs.items():
                 begun = perf_counter()
                 program.execute(seed=k)
-                if k:  # XLA has compiled it by then
+                if k:  # warm-up: XLA compiles here
                     times[fanout].append(1e6 * (perf_counter() - begun) / STEPS)
         for fanout, each in times.items():
             print(

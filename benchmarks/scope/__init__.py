@@ -1,4 +1,4 @@
-"""What RL-Scope (paper 002) found, found again; and what recording costs and sees."""
+"""Reproduction of the findings of RL-Scope (paper 002); cost and coverage of recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.finding import Finding, table
 from benchmarks.scope import devices, inside, on_gpu, overhead
 from benchmarks.scope.findings import FINDINGS
 
-# By name, what prints a table, and the packages that it needs.
+# For each name, the function that prints a table, and its required packages.
 TABLES: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
     "devices": (devices.main, ()),
     "gpu": (on_gpu.main, ("torch", "stable_baselines3")),
@@ -21,7 +21,7 @@ PARTS: Final = (*FINDINGS, *TABLES)
 
 
 def main(*names: str) -> None:
-    """Print the findings and tables of some names, or all; of what cannot be shown, why."""
+    """Print the findings and tables of some names, or of all; print the reason for unavailable ones."""
     chosen = names or PARTS
     found = list[Finding]()
     for name in chosen:
@@ -44,6 +44,6 @@ def main(*names: str) -> None:
 
 
 def _missing(needed: Sequence[str]) -> str:
-    """What is not installed, of what is needed."""
+    """Return the required packages that are not installed."""
     missing = [package for package in needed if find_spec(package) is None]
     return f"{', '.join(missing)} is not installed (make torch-env)" if missing else ""

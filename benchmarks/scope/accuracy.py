@@ -1,10 +1,17 @@
-"""Corrected against uninstrumented time: what `rec.corrected()` says a program would have taken, beside what it takes.
+"""Accuracy of overhead correction:
 
-CPU time of processes that take turns: twice not recording (the second says what the machine's noise is), and under
-each recorder: in C, in Python, and one as dear as the paper's, which makes objects and tuples for every call. They take
-turns `TURNS` times a round, each with the same steps: a machine whose speed changes by half within seconds does so for
-all. Each process calibrates itself, by its own silent blocks. Rounds go on until what is not recorded is known against
-itself to 3 %, or 40 have run; they are kept in a file, and go on there. RL-Scope (paper 002, appendix C.3) is within 16 %.
+CPU time predicted by `rec.corrected()` against uninstrumented CPU time.
+
+Processes alternate: two without recording (their difference is the noise of the machine), and one
+per recorder. The
+recorders are in C, in Python, and one as expensive as the paper's, which makes objects and tuples
+for every call.
+Processes alternate `TURNS` times per round with the same steps, so speed changes of the machine
+affect all. Each process
+calibrates itself by disabled blocks. Rounds continue until the uninstrumented time is known to 3
+%, at most 40. A file
+stores the rounds, and later runs continue from it. RL-Scope (paper 002, appendix C.3) is within
+16 %.
 
     python -m benchmarks accuracy [--rounds N] [--works a,b] [--file runs/accuracy.jsonl]
 """
@@ -37,7 +44,7 @@ from timerl_nb.scope.wrappers import c_or_python_recorder, function_wrappers, py
 BARE: Final = ("bare", "bare again")
 ROUNDS: Final = 40
 TURNS: Final = 40
-FLOOR: Final = 0.03  # uninstrumented against itself
+FLOOR: Final = 0.03  # required half-width for the uninstrumented time
 WORST: Final = 0.05
 FAR: Final = 0.08  # the interval's end
 _BUILT: Final = c_or_python_recorder.module
@@ -45,10 +52,11 @@ _DEAR: Final = ModuleType("dear")
 
 
 class _Entry:
-    """What RL-Scope's style does for each call, beside what ours does.
+    """Extra work per call in RL-Scope's style, in addition to ours.
 
-    As many are kept all the time: where they grow, Python's collector takes long once in a while, which blocks do not
-    tell from noise (a fifth of `sums`).
+    The number of live objects is constant. A growing number would cause rare, long garbage
+    collections, which calibration
+    cannot separate from noise (a fifth of the time of `sums`).
     """
 
     frames: Final = [("", 0)]
@@ -87,7 +95,7 @@ def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 class _DearTap(python_recorder.Tap):
-    """A tap of the Python recorder that costs what one of RL-Scope does."""
+    """Wrapper of the Python recorder with the cost of RL-Scope's wrapper."""
 
     __slots__ = ()
 
@@ -118,7 +126,7 @@ class _DearMethodTap(_DearTap, python_recorder.MethodTap):
 
 
 def recorders() -> dict[str, Any]:
-    """What writes lanes and taps functions, by name."""
+    """Return the recorder and wrapper classes by name."""
     function_wrappers._TAPS.update((_DearTap, _DearMethodTap))
     vars(_DEAR).update({**vars(python_recorder), "Tap": _DearTap, "MethodTap": _DearMethodTap})
     found = {"Python": python_recorder, "dear": _DEAR}
@@ -126,7 +134,7 @@ def recorders() -> dict[str, Any]:
 
 
 def main(*words: str) -> None:
-    """Run rounds, and print a table of all that the file holds."""
+    """Run rounds, and print a table of all rounds in the file."""
     parser = argparse.ArgumentParser("benchmarks accuracy")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--works", default=",".join(works.there()))
@@ -140,7 +148,7 @@ def main(*words: str) -> None:
 
 
 def _rows(file: Path, work: str) -> list[dict[str, Any]]:
-    """The rounds of a work that a file holds."""
+    """Read the rounds of one program from a file."""
     if not file.exists():
         return []
     found = [json.loads(line) for line in file.read_text().splitlines()]
@@ -152,18 +160,18 @@ def _enough(rows: Sequence[dict[str, Any]], rounds: int) -> bool:
 
 
 def _round(work: str, number: int, file: Path) -> None:
-    """Every way once, in processes of their own, which take turns in random order."""
+    """Run every variant once, in separate processes that alternate in random order."""
     ways = [*BARE, *recorders()]
     draw = random.Random(number)
     row: dict[str, Any] = {"work": work, "load": os.getloadavg()[0]}
     context = multiprocessing.get_context("fork")
     pipes = dict[str, Any]()
-    draw.shuffle(ways)  # who is forked first finds other memory
+    draw.shuffle(ways)  # random, because the first forked process finds other memory
     for way in ways:
         pipes[way], theirs = context.Pipe()
         context.Process(target=_measure, args=(work, way, theirs), daemon=True).start()
         theirs.close()
-        pipes[way].recv()  # it is warm
+        pipes[way].recv()  # warm-up is complete
     for _ in range(TURNS):
         draw.shuffle(ways)
         for way in ways:
@@ -174,14 +182,14 @@ def _round(work: str, number: int, file: Path) -> None:
 
 
 class _Turns:
-    """Called at each step, waits for its process's turn where one begins.
+    """Step callback that waits for the turn of its process.
 
     Args:
-        steps: of all of them.
+        steps: Total number of steps.
     """
 
     def __init__(self, pipe: Any, steps: int) -> None:
-        # bound ahead of a recording, which taps them
+        # bind these before recording wraps them
         self._wait, self._done = pipe.recv, pipe.send
         self._each = self._left = -(-steps // TURNS)
         self._more = TURNS - 1
@@ -196,7 +204,7 @@ class _Turns:
 
 
 def _measure(work: str, way: str, pipe: Any) -> None:
-    """CPU seconds of a work; as corrected, too, where it is recorded."""
+    """Return the CPU seconds of a program, and the corrected figure if it is recorded."""
     given = works.WORKS[work]
     tick = _Turns(pipe, given.steps)
     with contextlib.redirect_stdout(None):
@@ -212,7 +220,8 @@ def _measure(work: str, way: str, pipe: Any) -> None:
                 for module, category in given.taps:
                     stack.enter_context(trl.scope.tap(module, category))
                 rec = stack.enter_context(trl.scope.record())
-            # To collect all that was there before takes 100 ms, once, in those processes whose counts come to it.
+            # Collect old garbage before measuring: it takes 100 ms in the processes that reach the
+            # threshold.
             gc.collect()
             gc.freeze()
             begun = time.process_time()
@@ -236,13 +245,13 @@ def _corrected(rec: Any, cpu: float) -> dict[str, Any]:
 
 
 def floor(rows: Sequence[dict[str, Any]]) -> float:
-    """The far end of the interval of uninstrumented against itself."""
+    """Return the wider end of the confidence interval of two uninstrumented runs' ratio."""
     _, low, high = _median([row[BARE[1]]["cpu"] / row[BARE[0]]["cpu"] for row in rows])
     return max(abs(low - 1), abs(high - 1))
 
 
 def _median(values: Sequence[float]) -> tuple[float, float, float]:
-    """A median, and its interval of 95 % by resampling."""
+    """Return a median and its bootstrap interval of 95 %."""
     x = np.array(values)
     drawn = np.median(x[np.random.default_rng(0).integers(len(x), size=(2_000, len(x)))], axis=1)
     low, high = np.quantile(drawn, (0.025, 0.975))
@@ -250,7 +259,7 @@ def _median(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def table(file: Path) -> str:
-    """All works of a file."""
+    """Format all programs of a file."""
     lines = [
         "| work | rounds | load | bare again | recorder | raw | corrected [95 %] | |",
         "|---|--:|--:|--:|---|--:|--:|---|",

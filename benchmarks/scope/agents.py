@@ -1,4 +1,4 @@
-"""What is trained: agents of Stable-Baselines3, as small as they can be to show where time goes."""
+"""Small Stable-Baselines3 agents for profiling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-# Of each algorithm, what makes a few hundred steps hold some updates.
+# By algorithm: hyper-parameters that give some updates within a few hundred steps.
 OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "A2C": {},
     "PPO": {"n_steps": 256, "batch_size": 64, "n_epochs": 4},
@@ -19,7 +19,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def agent(algorithm: str, env: Any, **options: Any) -> Any:
-    """One that has not learnt yet, of one thread."""
+    """Return an untrained agent, limited to one thread."""
     warnings.filterwarnings("ignore")
     importlib.import_module("torch").set_num_threads(1)
     sb3 = importlib.import_module("stable_baselines3")
@@ -28,7 +28,7 @@ def agent(algorithm: str, env: Any, **options: Any) -> Any:
 
 
 def learning(algorithm: str, env: str, steps: int, **options: Any) -> Callable[[], None]:
-    """What learns anew each time it is called."""
+    """Return a function that restarts learning at each call."""
 
     def learn() -> None:
         agent(algorithm, env, **options).learn(steps)

@@ -1,8 +1,10 @@
-"""What RL-Scope found of GPUs (F.7 to F.9, F.11, C.4), of a simulated one, whose truth is known (`on_gpu` is of a real one).
+"""RL-Scope's GPU findings (F.7 to F.9, F.11, C.4) on a simulated GPU with known truth; `on_gpu` uses a real one.
 
-How long things take there is made up: kernels 2 to 4 µs, launches 9 (of workers 4 and 6), some 12 to 20 µs of a backend
-around each. So what is shown is that the figures of a recording are the truth; that they are like the paper's is
-what was put in. What looks for a finding takes breakdowns, and says so of those of any recording.
+The durations are invented: kernels 2 to 4 µs, launches 9 (workers: 4 and 6), and 12 to 20 µs of a
+backend around
+each. The benchmark therefore checks that recorded figures equal the truth; agreement with the
+paper is by
+construction. The functions for findings accept breakdowns of any recording.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ def main() -> None:
 
 
 def algorithms(traced: int = 0, steps: int = 128) -> dict[str, Process]:
-    """Two that learn often, and two that do every few hundred steps: RL-Scope's Figure 5, made up.
+    """Return two algorithms that learn often, and two that learn every few hundred steps, after RL-Scope's Figure 5.
 
     Args:
-        traced: nanoseconds by which each call of CUDA is longer than it would be unobserved.
+        traced: Extra nanoseconds of each CUDA call under observation.
     """
     made: dict[str, Process] = {}
     for number, (name, every, kernels) in enumerate(
@@ -61,7 +63,7 @@ def algorithms(traced: int = 0, steps: int = 128) -> dict[str, Process]:
 
 
 def workers(count: int = 16, moves: int = 60) -> list[Process]:
-    """Workers that play against themselves: a tree search in Python, then an evaluation of a few kernels."""
+    """Return self-play workers: a tree search in Python, then an evaluation of a few kernels."""
     made: list[Process] = []
     for number in range(1, count + 1):
         draw, one = Random(number), Process(number, launch=6_000, drift=-900)
@@ -78,10 +80,10 @@ def workers(count: int = 16, moves: int = 60) -> list[Process]:
 def f7(
     trained: Mapping[str, Breakdown], made: Mapping[str, Process], source: str = SOURCE
 ) -> Finding:
-    """The share of training in which the GPU is busy is low, whatever trains: at most 14.1 %.
+    """Finding: the GPU is busy in at most 14.1 % of training, for all algorithms.
 
     Args:
-        made: what is known to be true; nothing of a real device.
+        made: The simulated truth; None for a real device.
     """
     found = {name: _share(one) for name, one in trained.items()}
     truth = {name: one.busy() / one.took() for name, one in made.items()}
@@ -99,7 +101,7 @@ def f7(
 def f8(
     trained: Mapping[str, Breakdown], made: Mapping[str, Process], source: str = SOURCE
 ) -> Finding:
-    """Calls of CUDA take longer than kernels do: 3.6 times as long on average."""
+    """Finding: CUDA calls take longer than kernels, 3.6 times on average."""
     found = {name: _api_over_kernels(one) for name, one in trained.items()}
     truth = {name: one.took(library="api") / one.busy() for name, one in made.items()}
     mean = sum(found.values()) / len(found)
@@ -120,10 +122,10 @@ def f9(
     source: str = SOURCE,
     learning: Sequence[str] = LEARNING,
 ) -> Finding:
-    """Also inference and backpropagation run kernels in at most 12.9 % of their time.
+    """Finding: even inference and backpropagation run kernels in at most 12.9 % of their time.
 
     Args:
-        learning: what these operations are called.
+        learning: Names of these operations.
     """
     found, truth = dict[str, float](), dict[str, float]()
     for name, breakdown in trained.items():
@@ -146,7 +148,7 @@ def f9(
 
 
 def f11(playing: list[Process]) -> Finding:
-    """`nvidia-smi` says 100 % where a worker runs kernels in 20 of 5,080 seconds."""
+    """Finding: `nvidia-smi` reports 100 % for a worker that runs kernels in 20 of 5,080 seconds."""
     said = recording(playing).utilization()[0]
     span = max(one.now for one in playing) - min(one.lane().edges["ts"][0] for one in playing)
     intervals = sorted((begin, end) for one in playing for begin, end, _ in one.kernels)
@@ -167,7 +169,7 @@ def f11(playing: list[Process]) -> Finding:
 
 
 def c4() -> Finding:
-    """What tracing adds to CUDA's calls, left in, makes them look dearer: 5.7 instead of 3.6 times kernels."""
+    """Finding: without correction, tracing inflates CUDA calls from 3.6 to 5.7 times the kernels' time."""
     left, without = (
         [_api_over_kernels(_table(one)) for one in algorithms(traced).values()]
         for traced in (5_000, 0)
@@ -190,7 +192,7 @@ def _table(one: Process) -> Breakdown:
 
 
 def _share(breakdown: Breakdown, operation: str | None = None) -> float:
-    """Of an operation's time that in which a device was busy."""
+    """Return the fraction of an operation's time with a busy device."""
     cells = [
         (c, ns)
         for c, ns in breakdown.cells.items()

@@ -1,7 +1,8 @@
-"""The findings of RL-Scope (paper 002) that a CPU can show, made again with what is used now.
+"""RL-Scope's CPU findings (paper 002), reproduced with current libraries.
 
-Nothing is annotated: operations are those that recordings guess. What the paper finds of TensorFlow's ways to execute is
-looked for in PyTorch's and JAX's, eager and compiled. When a finding holds is said where it is looked for.
+Operations are inferred, without annotations. PyTorch and JAX, eager and compiled, replace the
+paper's execution
+modes of TensorFlow. Each function states its criterion.
 """
 
 from __future__ import annotations
@@ -24,14 +25,22 @@ ON_POLICY: Final = ("A2C", "PPO")
 OFF_POLICY: Final = ("DDPG", "TD3", "SAC")
 STEPS: Final = {"A2C": 800, "PPO": 1024, "DDPG": 400, "TD3": 400, "SAC": 300}
 SIMULATORS: Final = ("CartPole-v1", "Pendulum-v1", "Walker2d-v5", "ALE/Pong-v5")
-OBSERVED, ACTIONS, HIDDEN, BATCH = 17, 6, 64, 100  # of Walker2d, and of its learners
+OBSERVED, ACTIONS, HIDDEN, BATCH = (
+    17,
+    6,
+    64,
+    100,
+)  # hidden layers for Walker2d, and for its learners
 
 
 MEASURED: Final = "measured"
 
 
 def recorded(make: Callable[[], Callable[[], object]], count: int) -> Recording:
-    """Record a step so many times, without disabled blocks; it is made in the recording, which wraps its jitted functions."""
+    """Record repeated steps without disabled blocks.
+
+    The step is built during recording, so its jitted functions are wrapped.
+    """
     with trl.scope.record(exact=True) as rec:
         step = make()
         repeated(step, 3)()
@@ -41,23 +50,23 @@ def recorded(make: Callable[[], Callable[[], object]], count: int) -> Recording:
 
 
 def share(recording: Recording, operation: str) -> float:
-    """Of all time, what an operation takes that was guessed."""
+    """Return the share of an inferred operation in the total time."""
     table = recording.table()
     return table.by("operation").get((f"{operation} (guessed)",), 0) / table.total
 
 
 def crossed(recording: Recording) -> int:
-    """How often Python was left for a backend."""
+    """Return the number of transitions from Python to a backend."""
     return recording.transitions().get((MEASURED, "python", "backend"), 0)
 
 
 def spent(recording: Recording, library: str) -> int:
-    """Nanoseconds of a library."""
+    """Return the nanoseconds of a library."""
     return recording.table().by("operation", "library").get((MEASURED, library), 0)
 
 
 def repeated(step: Callable[[], object], count: int) -> Callable[[], None]:
-    """What does a step so many times."""
+    """Return a function that repeats a step."""
 
     def work() -> None:
         for _ in range(count):
@@ -66,11 +75,11 @@ def repeated(step: Callable[[], object], count: int) -> Callable[[], None]:
     return work
 
 
-# --- one update of a critic, in four ways ----------------------------------------------------------
+# --- one update of a critic, in four execution modes ----------------------------------------------
 
 
 def torch_update(*, compiled: bool) -> Callable[[], object]:
-    """PyTorch's, eager or compiled: forward, backward, Adam."""
+    """Return a PyTorch update, eager or compiled: forward, backward, Adam."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -102,9 +111,9 @@ def torch_update(*, compiled: bool) -> Callable[[], object]:
 
 
 def jax_update(*, jitted: bool) -> Callable[[], object]:
-    """JAX's, operation by operation or jitted."""
+    """Return a JAX update, eager or jitted."""
     jax = importlib.import_module("jax")
-    jax.clear_caches()  # what it keeps for operations was not tapped when it was made
+    jax.clear_caches()  # cached operations were created without wrappers
     jnp = jax.numpy
     rng = np.random.default_rng(0)
     sizes = (OBSERVED + ACTIONS, HIDDEN, HIDDEN, 1)
@@ -145,7 +154,7 @@ def jax_update(*, jitted: bool) -> Callable[[], object]:
 
 
 def cpu(step: Callable[[], object], count: int) -> float:
-    """Seconds of CPU that a step takes: the least of five rounds."""
+    """Return the CPU seconds of a step: the minimum of five rounds."""
     repeated(step, 3)()
     found = list[float]()
     for _ in range(5):
@@ -156,7 +165,7 @@ def cpu(step: Callable[[], object], count: int) -> float:
 
 
 def f1() -> Finding:
-    """It holds where eager takes at least 1.9 times the CPU time in both."""
+    """Holds if eager code takes at least 1.9 times the CPU time in both libraries."""
     torches = cpu(torch_update(compiled=False), 100) / cpu(torch_update(compiled=True), 100)
     jaxes = cpu(jax_update(jitted=False), 20) / cpu(jax_update(jitted=True), 100)
     what, found = "eager over compiled, an update", f"PyTorch {torches:.2f} x, JAX {jaxes:.1f} x"
@@ -164,7 +173,7 @@ def f1() -> Finding:
 
 
 def f2() -> Finding:
-    """It holds where compiled code has fewer transitions and at most 1 / 1.8 of Python's time, in both."""
+    """Holds if compiled code has fewer transitions and at most 1 / 1.8 of Python's time, in both libraries."""
     makers = {
         "PyTorch": lambda how: torch_update(compiled=how),
         "JAX": lambda how: jax_update(jitted=how),
@@ -181,7 +190,7 @@ def f2() -> Finding:
 
 
 def f3() -> Finding:
-    """It holds where one is at least 2.3 times slower, and has more transitions."""
+    """Holds if one library is at least 2.3 times slower, and has more transitions."""
     makers = partial(torch_update, compiled=False), partial(jax_update, jitted=False)
     counts = [crossed(recorded(make, 30)) / 30 for make in makers]
     times = [cpu(make(), 30) for make in makers]
@@ -194,7 +203,7 @@ def f3() -> Finding:
 
 
 def f4() -> Finding:
-    """It holds where it takes 1.2 times as long: the paper's 3.7 are of copies to and from a GPU."""
+    """Holds if it takes 1.2 times as long. The paper's 3.7 includes copies to and from a GPU."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
 
@@ -243,7 +252,7 @@ def f4() -> Finding:
 
 
 def f5() -> Finding:
-    """It holds where Python's time of a step is 2.4 times as long."""
+    """Holds if Python's time per step is 2.4 times as long."""
     jax = importlib.import_module("jax")
     jnp, steps = jax.numpy, 20_000
 
@@ -270,7 +279,7 @@ def f5() -> Finding:
 
 
 def f6() -> Finding:
-    """It holds where a backend takes 1.5 times as long with as many transitions: here, of too many threads."""
+    """Holds if a backend takes 1.5 times as long with as many transitions; the cause here is too many threads."""
     torch = importlib.import_module("torch")
     net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256))
     x, found = torch.randn(256, 256), dict[int, Recording]()
@@ -292,7 +301,7 @@ def f6() -> Finding:
 
 
 def f10() -> Finding:
-    """It holds where the least of on-policy ones has 3.5 times the most of off-policy ones."""
+    """Holds if the smallest on-policy share is 3.5 times the largest off-policy share."""
     shares = dict[str, float]()
     for algorithm in (*ON_POLICY, *OFF_POLICY):
         learner = agent(algorithm, "Walker2d-v5")
@@ -307,7 +316,7 @@ def f10() -> Finding:
 
 
 def f12() -> Finding:
-    """It holds where it is 38.1 % everywhere; the paper's learn on a GPU."""
+    """Holds if the share is 38.1 % everywhere; the paper trains on a GPU."""
     gym = importlib.import_module("gymnasium")
     gym.register_envs(importlib.import_module("ale_py"))
     shares = dict[str, float]()

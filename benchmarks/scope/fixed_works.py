@@ -1,4 +1,4 @@
-"""Fixed work that recordings are corrected on: the same steps each time, in operations as their user would name them."""
+"""Deterministic workloads for overhead correction, with annotated operations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 
 Annotate = Callable[[str], AbstractContextManager[Any]]
-Tick = Callable[[], None]  # called behind each step
+Tick = Callable[[], None]  # called after each step
 Run = Callable[[int, Tick], None]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done.
+    """One workload.
 
     Attributes:
-        prepare: makes what does so many steps, in operations that are annotated so.
-        steps, warm: of a measured run, and ahead of it.
-        taps: modules whose native functions are told apart, beside what always is.
-        needs: a package.
+        prepare: Returns a function that runs steps in annotated operations.
+        steps, warm: Steps of the measured run, and warm-up steps.
+        taps: Modules with wrapped native functions, in addition to the default ones.
+        needs: Required package.
     """
 
     prepare: Callable[[Annotate], Run]
@@ -40,14 +40,14 @@ class Work:
 
 
 def there() -> list[str]:
-    """Names of works that can run here."""
+    """Return the names of workloads that can run here."""
     return [
         name for name, one in WORKS.items() if not one.needs or importlib.util.find_spec(one.needs)
     ]
 
 
 def pendulum(annotate: Annotate) -> Run:
-    """A pendulum in Python, swung up by energy; its physics are calls of `math`."""
+    """Swing up a pendulum by energy control in Python; the physics call `math`."""
 
     def run(steps: int, tick: Tick) -> None:
         angle, speed, gain = 0.1, 0.0, np.array([1.0, -0.5, 0.2])
@@ -67,7 +67,7 @@ def pendulum(annotate: Annotate) -> Run:
 
 
 def tiles(annotate: Annotate) -> Run:
-    """Sarsa with hashed tiles on a car in a valley, in Python; a checksum tells each step's tiles apart."""
+    """Sarsa with hashed tiles on the mountain car, in Python; tiles are hashed by a checksum."""
 
     def run(steps: int, tick: Tick) -> None:
         weights, draw = [0.0] * 4096, np.random.default_rng(0)
@@ -98,7 +98,7 @@ def tiles(annotate: Annotate) -> Run:
 
 
 def sums(annotate: Annotate) -> Run:
-    """Checksums of some kilobytes, and a little Python: few calls, each of some length."""
+    """Checksums of some kilobytes: few calls of some length, and a little Python."""
 
     def run(steps: int, tick: Tick) -> None:
         content, total = bytes(range(256)) * 32, 0
@@ -113,7 +113,7 @@ def sums(annotate: Annotate) -> Run:
 
 
 def gym(name: str) -> Callable[[Annotate], Run]:
-    """Steps of an environment, not annotated, under a linear policy."""
+    """Environment steps under a linear policy, not annotated."""
 
     def prepare(annotate: Annotate) -> Run:
         env = gymnasium.make(name)
@@ -170,7 +170,7 @@ def replay(annotate: Annotate) -> Run:
 
 
 def jax_dqn(annotate: Annotate) -> Run:
-    """As CleanRL has it: an inference a step, an update every fourth, both jitted."""
+    """DQN after CleanRL: an inference per step, an update every fourth step, both jitted."""
 
     def net(p: Any, x: Any) -> Any:
         return jax.nn.relu(jax.nn.relu(x @ p[0]) @ p[1]) @ p[2]
@@ -220,7 +220,7 @@ def jax_dqn(annotate: Annotate) -> Run:
 
 
 def jax_policy(annotate: Annotate) -> Run:
-    """REINFORCE on Acrobot, not annotated: jitted functions and steps are operations by themselves."""
+    """REINFORCE on Acrobot, not annotated: operations are inferred from jitted functions and steps."""
 
     @jax.jit
     def act(p: Any, seen: Any, key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How much of the time of PyTorch's operations is inside of taps, by PyTorch's own profiler."""
+"""Coverage of wrappers: share of PyTorch operations inside wrapped calls, by PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKS: Final = {
 
 
 def main() -> None:
-    """Print a row for each work."""
+    """Print a row for each workload."""
     print(
         "| work | operations | share of their time inside of taps | not inside |\n|---|--:|--:|---|"
     )
@@ -33,12 +33,12 @@ def main() -> None:
 
 
 def inside(work: Callable[[], None]) -> tuple[int, float, list[tuple[str, float]]]:
-    """How many outermost operations there are, the share of their time that is inside of taps, and what is not."""
+    """Return the number of outermost operations, the share of their time inside wrappers, and the names of uncovered ones."""
     work()
     profiler = importlib.import_module("torch.profiler")
     anchors = list[tuple[int, int]]()
 
-    def anchored() -> None:  # moments of our clock around events of PyTorch's
+    def anchored() -> None:  # our timestamps around marker events of PyTorch's profiler
         for _ in range(100):
             begun = time.monotonic_ns()
             with profiler.record_function("anchor"):
@@ -73,7 +73,7 @@ def inside(work: Callable[[], None]) -> tuple[int, float, list[tuple[str, float]
 def _clock(
     anchors: Sequence[tuple[int, int]], events: Sequence[Any]
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Moments of PyTorch's clock by ours, from the closest anchors at both ends."""
+    """Map our clock to PyTorch's, by the tightest anchors at both ends."""
     events = sorted(events, key=lambda one: one.start_ns())
     pairs = list[tuple[int, int]]()
     for part in (slice(0, 100), slice(100, 200)):
@@ -87,7 +87,7 @@ def _clock(
 
 
 def _outermost(events: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Operations of the thread that has most, that are not inside of others; annotations are none."""
+    """Return the outermost operations of the busiest thread, without annotations."""
     by_thread: dict[int, list[tuple[int, int, str]]] = {}
     for event in events:
         if "#" not in event.name() and event.name() != "anchor":
@@ -103,7 +103,7 @@ def _outermost(events: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, list[str]
 
 
 def _within(lane: Any, moments: np.ndarray) -> np.ndarray:
-    """The nanoseconds before each of some moments at which a backend is on top."""
+    """Return the nanoseconds with a backend on top of the stack before each moment."""
     edges = lane.edges[lane.edges["kind"] <= Kind.CALL_EXIT]
     ts = edges["ts"].astype(np.int64)
     on = edges["top"] >> NAME_BITS == Library.BACKEND

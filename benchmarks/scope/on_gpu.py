@@ -1,4 +1,7 @@
-"""What RL-Scope found of GPUs (F.7 to F.9, F.11, C.4), where PyTorch finds one: `python -m benchmarks scope gpu`."""
+"""RL-Scope's GPU findings (F.7 to F.9, F.11, C.4) on a real GPU, by PyTorch:
+
+`python -m benchmarks scope gpu`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from benchmarks.scope.agents import agent
 from benchmarks.scope.devices import f7, f8, f9
 from timerl_nb.scope.analysis.time_breakdown import Breakdown
 
-# By algorithm, its environment, and how many steps are looked at.
+# By algorithm: environment, and number of recorded steps.
 WORKS: Final = {
     "DDPG": ("Pendulum-v1", 100),
     "SAC": ("Pendulum-v1", 60),
@@ -22,12 +25,12 @@ WORKS: Final = {
     "A2C": ("CartPole-v1", 400),
     "PPO": ("CartPole-v1", 256),
 }
-PLAIN: Final = 2  # rounds ahead of the traced one, and behind it
+PLAIN: Final = 2  # rounds before the traced one, and after it
 LEARNING: Final = [f"{name} (guessed)" for name in ("inference", "learn", "backward", "update")]
 
 
 def main() -> None:
-    """Print a row for each finding, and what each work took; or that there is no GPU."""
+    """Print a row for each finding and the time of each workload, or the absence of a GPU."""
     torch: Any = importlib.import_module("torch")
     if not torch.cuda.is_available():
         print("gpu is not shown: PyTorch finds none")
@@ -78,7 +81,7 @@ def main() -> None:
 
 
 def _learning(one: Any, steps: int, torch: Any) -> Callable[[], float]:
-    """Learns for so many more steps; how many seconds that took."""
+    """Learn for a number of steps, and return the seconds."""
 
     def learn() -> float:
         begun = perf_counter()

@@ -1,7 +1,8 @@
-"""What recording adds to the CPU time of whole works, before anything is corrected.
+"""Overhead of recording on the CPU time of whole workloads, without correction.
 
-Several processes for each work, in turn, each of which does it in pairs: recorded and not, in random order. The interval is
-of the median over pairs, by resampling; beside it, what differs between two runs of which neither is recorded.
+Several processes per workload alternate. Each runs pairs, recorded and not, in random order. The
+interval is a
+bootstrap of the median over pairs. For comparison: the difference between two unrecorded runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks.scope.fixed_works import jax_dqn
 from benchmarks.works import WORKS as compiled
 
 PROCESSES: Final = 3
-PAIRS: Final = 8  # of each process
+PAIRS: Final = 8  # pairs of each process
 _AGENTS: Final = {
     "A2C CartPole-v1": ("A2C", "CartPole-v1", 800),
     "PPO CartPole-v1": ("PPO", "CartPole-v1", 768),
@@ -36,7 +37,7 @@ _AGENTS: Final = {
 
 
 def main() -> None:
-    """Print a row for each work."""
+    """Print a row for each workload."""
     print("| work | recorded, % more CPU [95 %] | neither recorded |\n|---|--:|--:|")
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in WORKS}
     for _ in range(PROCESSES):
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 def measure(name: str) -> None:
-    """Print the seconds of CPU of a work: of each pair once recorded, and twice not."""
+    """Print the CPU seconds of each pair: once recorded, twice unrecorded."""
     work, taps = WORKS[name]()
     work()
     triples = list[list[float]]()
@@ -68,11 +69,11 @@ def measure(name: str) -> None:
 
 
 def _recorded(taps: bool) -> Any:
-    return trl.scope.record(taps=taps, calibrated=False)  # whole: no block is silent
+    return trl.scope.record(taps=taps, calibrated=False)  # whole: no disabled blocks
 
 
 def _text(ratios: list[float]) -> str:
-    """The median in %, and the interval of it."""
+    """Format the median in % and its interval."""
     rng = np.random.default_rng(0)
     drawn = np.median(rng.choice(ratios, (4000, len(ratios))), axis=1) * 100
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -84,14 +85,14 @@ def _agent(name: str) -> tuple[Callable[[], None], bool]:
 
 
 def _jax_loop() -> tuple[Callable[[], None], bool]:
-    """A DQN in one file, whose jitted functions are made, as a script's are, while something records: they are tapped."""
+    """Single-file DQN that creates its jitted functions during recording, as scripts do, so that they are wrapped."""
     with trl.scope.record(calibrated=False):
         run = jax_dqn(lambda _: contextlib.nullcontext())
     return partial(run, 2_000, lambda: None), True
 
 
 def _launches() -> tuple[Callable[[], None], bool]:
-    """A program of ours, whose launches are recorded."""
+    """A TimeRL program with recorded launches."""
     program = compiled["R-8"].compile(2)
 
     def work() -> None:

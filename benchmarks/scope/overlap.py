@@ -1,7 +1,8 @@
-"""What it takes to say where the time of long recordings went: CPU seconds, and the most memory of a process.
+"""Cost of the overlap analysis of long recordings: CPU seconds, and peak memory of a process.
 
-The lane is made up: operations of four calls each, as many nanoseconds apart as tapped calls are, and kernels
-at random. The memory is all that the process held at once, what is made up among it.
+The track is synthetic: operations of four calls each, spaced like wrapped calls, and random
+kernels. The peak memory
+includes the synthetic data.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from timerl_nb.scope.device_activity.device_operations import Devices, TracedWin
 from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind
 
 EDGES: Final = (2_500_000, 5_000_000, 10_000_000)
-KERNELS: Final = 5  # edges for each
+KERNELS: Final = 5  # events of each track
 _NAMES: Final = 100
 
 
 def main() -> None:
-    """Print a table: for each length, in a process of its own."""
+    """Print a table with one process per length."""
     print(
         "| edges | kernels | overlap, s CPU | by launch | transitions, s CPU | memory |\n"
         "|--:|--:|--:|--:|--:|--:|"
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 def measure(count: str) -> None:
-    """Print what a lane of so many edges takes."""
+    """Print the cost of a track with `edges` events."""
     recording = made(int(count))
     moments = [process_time()]
     for said in (
@@ -57,7 +58,7 @@ def measure(count: str) -> None:
 
 
 def made(count: int) -> Recording:
-    """A lane, and kernels that it launched a microsecond before they began."""
+    """Return a track, and kernels launched a microsecond before their start."""
     rng = np.random.default_rng(0)
     edges = np.zeros(count, EDGE)
     edges["ts"] = np.cumsum(rng.integers(50, 900, count))

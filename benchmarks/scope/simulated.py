@@ -1,7 +1,8 @@
-"""A machine with GPUs that is not there: its clock goes by what it is told, and all that happens on it is known.
+"""Simulated machine with GPUs and a controlled clock: a recording with known truth.
 
-It writes what a recorder and a tracer would have written of it, the latter by a clock of its own; and it knows the
-truth, which it adds up from its own list of intervals, one by one.
+It writes the recordings of a recorder and of a tracer; the tracer has a separate clock. It
+computes the truth from
+its own list of intervals, one by one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ NAMES = {one.name.lower(): one for one in Library}
 
 @dataclass
 class Process:
-    """One thread, which has operations, calls libraries, and launches kernels on one stream of a device.
+    """One thread that has operations, calls libraries, and launches kernels on one stream of a device.
 
     Args:
-        number: its id.
-        launch: nanoseconds of a launch.
-        traced: nanoseconds by which tracing makes calls of a name longer.
-        tapped: nanoseconds by which a tap makes each call longer, inside of its edges and outside; both even.
-        drift: nanoseconds by which the tracer's clock goes ahead in all.
+        number: Process id.
+        launch: Nanoseconds of a launch.
+        traced: Extra nanoseconds of a traced call, by name.
+        tapped: Extra nanoseconds of a wrapped call, inside and outside of its begin/end events;
+        both even.
+        drift: Total drift of the tracer's clock, in nanoseconds.
     """
 
     number: int = 1
@@ -43,13 +45,13 @@ class Process:
     tapped: tuple[int, int] = (0, 0)
     drift: int = 0
     now: int = START
-    device: int = START  # until when the device is busy
+    device: int = START  # end of the device's queued work
     names: list[str] = field(default_factory=lambda: [""])
     edges: list[tuple[int, int, int, int]] = field(default_factory=list)
     spent: list[tuple[int, int, str, str]] = field(
         default_factory=list
     )  # begin, end, operation, library
-    kernels: list[tuple[int, int, int]] = field(default_factory=list)  # begin, end, of which launch
+    kernels: list[tuple[int, int, int]] = field(default_factory=list)  # begin, end, launch
     launches: list[tuple[int, int, str]] = field(default_factory=list)  # begin, end, name
     operation: str = ""
 
@@ -60,7 +62,7 @@ class Process:
 
     @contextmanager
     def within(self, operation: str) -> Iterator[None]:
-        """An operation, which is inside of no other."""
+        """Enter an outermost operation."""
         self.edges.append((self.now, self._top(0, operation), Kind.OPERATION_ENTER, 1))
         self.operation = operation
         yield
@@ -70,7 +72,7 @@ class Process:
     def runs(
         self, library: str, ns: int, kernels: Sequence[int] = (), name: str = "", copies: int = 0
     ) -> None:
-        """A library runs so long, in parts between which it launches kernels of so many nanoseconds; and copies then."""
+        """Run a library for some time that includes launches of kernels; then copy."""
         with self.calls(library, name or f"{library}.call"):
             each = ns // (len(kernels) + 1)
             for kernel in kernels:
@@ -82,7 +84,7 @@ class Process:
 
     @contextmanager
     def calls(self, library: str, name: str) -> Iterator[None]:
-        """A tapped function of a library, unless that is Python's."""
+        """Call a wrapped function of a library; Python itself has no wrapper."""
         if library == "python":
             yield
             return
@@ -96,7 +98,7 @@ class Process:
         self._spend(outside, "python")
 
     def waits(self) -> None:
-        """Until the device has done all."""
+        """Wait until the device is idle."""
         until = max(self.now, self.device)
         self.launches.append((self.now, until, "cudaStreamSynchronize"))
         self._spend(until - self.now, "waiting")
@@ -113,10 +115,11 @@ class Process:
         self.spent.append((self.now, self.now + ns, self.operation, library))
         self.now += ns
 
-    # --- what was recorded of it -----------------------------------------------------------------
+    # --- recording
+    # -----------------------------------------------------------------------------------
 
     def _theirs(self, moment: int) -> int:
-        """A moment by the tracer's clock."""
+        """Convert a moment to the tracer's clock."""
         return moment + AHEAD + self.drift * (moment - START) // max(1, self.now - START)
 
     def lane(self) -> Lane:
@@ -124,7 +127,7 @@ class Process:
         return Lane(self.number, self.number, "", edges, self.now)
 
     def trace(self) -> Trace:
-        """What a tracer saw, by our clock."""
+        """Return the tracer's intervals, in our clock."""
         rows = Rows()
         for number, (begin, end, name) in enumerate(self.launches, 1):
             rows.call(name, self._theirs(begin), self._theirs(end), self.number, number)
@@ -136,10 +139,11 @@ class Process:
         ends = (Anchor(self._theirs(t), t, 0) for t in (START, self.now))
         return seen.to_our_clock(Joint(*ends))
 
-    # --- the truth -------------------------------------------------------------------------------
+    # --- the truth
+    # -----------------------------------------------------------------------------------
 
     def busy(self, operation: str | None = None) -> int:
-        """Nanoseconds in which a kernel ran, in all or during an operation; kernels follow each other."""
+        """Return the busy nanoseconds of the device, in total or during an operation; kernels do not overlap."""
         total, k = 0, 0
         for begin, end, of, _ in self.spent:
             while k < len(self.kernels) and self.kernels[k][1] <= begin:
@@ -152,7 +156,7 @@ class Process:
         return total
 
     def took(self, operation: str | None = None, library: str | None = None) -> int:
-        """Nanoseconds of an operation, in a library, or of all."""
+        """Return the nanoseconds of an operation, in a library or in total."""
         return sum(
             end - begin
             for begin, end, of, on in self.spent
@@ -161,7 +165,7 @@ class Process:
 
 
 def recording(processes: Sequence[Process], *, traced: bool = True) -> Recording:
-    """What was recorded of some processes, by a tracer of devices, too, or not."""
+    """Return the recording of some processes, with or without device tracing."""
     table: dict[str, int] = {"": 0}
     lanes: list[Lane] = []
     for process in processes:

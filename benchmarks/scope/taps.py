@@ -1,7 +1,9 @@
-"""What recording costs: nanoseconds that a call takes longer where it is tapped, by recorder.
+"""Cost of recording: extra nanoseconds per wrapped call, by recorder.
 
-The function does next to nothing, so that a call is the tap; an annotation is around nothing. *Cold* calls come behind 4 MiB that were read, which
-leaves none of it in the nearer caches. Medians of many rounds, in which all ways take turns, and their quartiles.
+The wrapped function is almost empty, and so is the body of the annotation. Before each *cold*
+call, 4 MiB are read to
+evict the nearer caches. The figures are medians and quartiles of many rounds; all variants
+alternate.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def main() -> None:
 
 
 def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float]]]:
-    """By way, what a call took longer than an untapped one in each round: in a tight loop, and cold."""
+    """Return the extra time of a wrapped call per round, by variant: in a tight loop, and cold."""
     built = c_or_python_recorder.module
     ways = dict[str, tuple[Any, Callable[..., Any], bool]]()
     for name, module in (("C", built), ("Python", python_recorder)):
@@ -73,7 +75,7 @@ _BARE: Final = (operator.index, _nothing)
 
 
 def _tight(function: Callable[[int], int], calls: int) -> float:
-    """Nanoseconds of a call."""
+    """Return the nanoseconds per call."""
     begun = thread_time_ns()
     for _ in range(calls):
         function(1)
@@ -81,7 +83,7 @@ def _tight(function: Callable[[int], int], calls: int) -> float:
 
 
 def _cold(function: Callable[[int], int], calls: int) -> float:
-    """Nanoseconds of the middle one of some calls."""
+    """Return the median nanoseconds of some calls."""
     spent = []
     for _ in range(calls):
         _FAR.sum()

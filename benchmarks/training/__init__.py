@@ -1,1 +1,1 @@
-"""Speed of training: programs of ours against hand-written JAX, and until they have learnt."""
+"""Speed of training: our programs against hand-written JAX, and time until solved."""

@@ -1,6 +1,7 @@
-"""Stock PPO on CartPole to its end: steps per second, what is learnt, and seconds until then.
+"""Stock PPO on CartPole, full runs: steps per second, final returns, and seconds until solved.
 
-Systems run in turn, seed by seed. The first run of each, which compiles, counts as the time to start.
+Systems alternate, seed by seed. The first run of each system includes compilation and counts as
+start-up time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import timerl_nb as trl
 from benchmarks.training.peers import stock
 from benchmarks.works import Stock
 
-GOAL: Final = 475.0  # where CartPole-v1 counts as solved
-EPISODES: Final = 100  # whose mean is compared with it
+GOAL: Final = 475.0  # CartPole-v1 counts as solved at this return
+EPISODES: Final = 100  # episodes of the mean that is compared with it
 WORK: Final = Stock()
 
 Run = Callable[[int], tuple[np.ndarray, np.ndarray]]  # seed to returns and episodes by iteration
@@ -27,9 +28,9 @@ Run = Callable[[int], tuple[np.ndarray, np.ndarray]]  # seed to returns and epis
 
 @dataclass(frozen=True)
 class Learnt:
-    """One run: seconds, the mean return of the last episodes, and when it first was the goal.
+    """One run: seconds, final mean return, and time until the goal.
 
-    `solved` is the number of iterations until then; None if it never was.
+    `solved` is the number of iterations until the goal; None if it was not reached.
     """
 
     seconds: float
@@ -73,10 +74,7 @@ def systems(work: Stock) -> Mapping[str, Callable[[], Run]]:
 
 
 def recent(returns: np.ndarray, episodes: np.ndarray, until: int) -> float:
-    """The mean return of the last episodes before iteration `until`: at least EPISODES, if there are.
-
-    NaN where there are none.
-    """
+    """Return the mean return of the last EPISODES or more episodes before iteration `until`; NaN without episodes."""
     counts = episodes[:until][::-1]
     taken = 1 + int(np.searchsorted(np.cumsum(counts), EPISODES))
     counts = counts[:taken]
@@ -93,7 +91,7 @@ def learnt(run: Run, seed: int) -> Learnt:
 
 
 def main(seeds: int = 5, work: Stock = WORK) -> None:
-    """Print a row per system: medians over seeds, the least and the greatest in brackets."""
+    """Print a row per system: medians over seeds, with minimum and maximum in brackets."""
     runs: dict[str, Run] = {}
     starts: dict[str, float] = {}
     found: dict[str, list[Learnt]] = {}

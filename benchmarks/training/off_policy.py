@@ -1,7 +1,8 @@
-"""DQN and DDPG, as windows of a program's past, until they have learnt: returns by tenths of the run, and seconds.
+"""DQN and DDPG in window form, full runs: returns by tenths of the run, and seconds.
 
-What a run comes to is the mean return of the episodes that ended in its last tenth, with the exploration
-that is left then. The first run, which compiles, is not among those that are timed.
+The final result is the mean return of episodes that end in the last tenth, with the exploration
+at that time. The
+first run includes compilation and is not timed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PARTS: Final = 10
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt, by which algorithm, in how many steps of how many environments, and what counts as learnt."""
+    """Environment, algorithm, sizes, and the return that counts as solved."""
 
     env: str
     algorithm: str
@@ -34,7 +35,7 @@ class Task:
 TASKS: Final[Mapping[str, Task]] = {
     "cartpole": Task("CartPole-v1", "dqn", 8, 15_000, 475),
     "cartpole-priorities": Task("CartPole-v1", "dqn", 8, 15_000, 475, {"alpha": 0.6}),
-    # Velocities are below 0.07: a network that sees them as they are gets there by two seeds of three.
+    # Velocities are below 0.07: without scaling, only two seeds of three succeed.
     "mountain-car": Task(
         "MountainCar-v0",
         "dqn",
@@ -59,13 +60,13 @@ TASKS: Final[Mapping[str, Task]] = {
 
 
 def tenths(returns: np.ndarray, episodes: np.ndarray) -> list[float]:
-    """The mean return of the episodes that ended in each part of a run; NaN where none did."""
+    """Return the mean return of the episodes that ended in each tenth of a run; NaN without episodes."""
     parts = zip(np.array_split(returns, PARTS), np.array_split(episodes, PARTS), strict=True)
     return [float((r * n).sum() / n.sum()) if n.sum() else float("nan") for r, n in parts]
 
 
 def main(*names: str, seeds: int = 3) -> None:
-    """Print a row per seed, and whether the median of what they came to is what counts as learnt."""
+    """Print a row per seed, and whether the median result counts as solved."""
     print("| task | seed | s | steps/s | return by tenths |")
     print("|---|---|---|---|---|")
     for name in names or TASKS:

@@ -1,8 +1,9 @@
-"""The same work by several systems in one run, in turn: medians and ratios.
+"""Race of several systems on one program: medians and ratios of interleaved rounds.
 
-Each system advances in each round, so that whatever else the machine does falls on all of them.
-Resident memory is measured in a process of its own per system. Another checkout's system is called
-`ours @ ../before`, and runs in a process of its own, with that checkout's compiler and benchmarks.
+Each system advances in each round, so disturbances affect all. Resident memory is measured in a
+separate process per
+system. A system of another checkout is written `ours @ ../before`; it runs in a process with that
+checkout's code.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from time import perf_counter
 from benchmarks.training.systems import SYSTEMS, Elsewhere, Runner, first
 from benchmarks.works import WORKS, Work
 
-WARM = 3  # rounds that do not count
+WARM = 3  # warm-up rounds
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system's figures at a work: seconds per iteration, bytes (see `Runner`)."""
+    """Figures of one system on one program: seconds per iteration, bytes (see `Runner`)."""
 
     work: str
     system: str
@@ -34,7 +35,7 @@ class Row:
     predicted: int | None
     temp: int | None
     arguments: int | None
-    resident: tuple[int, int] | None  # at its greatest, and before there was a program
+    resident: tuple[int, int] | None  # peak, and level before the program exists
 
     @property
     def median(self) -> float:
@@ -42,10 +43,10 @@ class Row:
 
 
 def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool) -> list[Row]:
-    """One row per system, in the order given.
+    """Return one row per system, in the order of the arguments.
 
     Raises:
-        KeyError: there is no such work or system.
+        KeyError: No such program or system exists.
     """
     started: dict[str, tuple[Runner, float]] = {}
     for name in systems:
@@ -74,13 +75,13 @@ def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool)
 
 
 def parted(name: str) -> tuple[str, str]:
-    """The system that a name is of, and the folder of its checkout; none for this one."""
+    """Split the name of a system into system and checkout; no checkout means this one."""
     system, _, folder = name.partition(" @ ")
     return system, folder
 
 
 def compared(rows: Sequence[Row]) -> Iterator[str]:
-    """Each of our systems over the same one of another checkout, round by round."""
+    """Return the ratio of each of our systems to the same one of another checkout, round by round."""
     for row in rows:
         system, folder = parted(row.system)
         here = next((r for r in rows if (r.work, r.system) == (row.work, system)), None)
@@ -97,7 +98,7 @@ def compared(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def resident_of(work: str, system: str) -> tuple[int, int]:
-    """The most resident memory of a process that runs the system, and what it had before."""
+    """Return the peak resident memory of a process that runs the system, and its level before."""
     name, folder = parted(system)
     command = [sys.executable, "-m", "benchmarks", "resident", work, name]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder or None)
@@ -106,33 +107,33 @@ def resident_of(work: str, system: str) -> tuple[int, int]:
 
 
 def measure_resident(work: str, system: str, turns: int = 3) -> None:
-    """Print what `resident_of` reads."""
+    """Print the figures read by `resident_of`."""
     before = resident_bytes()
     runner = first(system, WORKS[work], turns)[0]
     for _ in range(turns - 1):
         runner.advance()
     runner.close()
-    # Linux forgets a peak of pages that it took back before anybody asked
+    # Linux may miss a short peak whose pages it reclaims before the next sample.
     print(json.dumps([max(before, resident_bytes()), before]))
 
 
 def resident_bytes(what: str = "VmHWM") -> int:
-    """The most resident memory so far, or, of `VmRSS`, what there is now, in bytes."""
+    """Return the peak resident memory, or with `VmRSS` the current one, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # what `resource` says there includes the process that started this one
+    if status.exists():  # `resource` would include the parent process
         (line,) = (x for x in status.read_text().splitlines() if x.startswith(what))
         return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-# --- what is raced -------------------------------------------------------------------------------
+# --- selection -------------------------------------------------------------------------------
 
 BATCH = ("kept", "kept, blocks", "recomputed, blocks")
 ONLINE = ("online", "rings")
 
 
 def entrants(work: str, *, full: bool) -> Iterator[str]:
-    """The systems for a work: the short run leaves out the hand-made limits."""
+    """Return the systems for a program; the short run excludes the hand-optimised limits."""
     yield from ("jitted", "ours", "jitted, whole", "ours, whole")
     if full:
         yield "ours, interpreted"
@@ -145,7 +146,7 @@ SHORT = ("s", "S", "R-8")
 
 
 def main(*, full: bool = False) -> list[Row]:
-    """Race at all works, or some."""
+    """Race on all programs, or on some."""
     works = tuple(WORKS) if full else SHORT
     rows: list[Row] = []
     for work in works:

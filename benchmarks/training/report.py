@@ -1,4 +1,4 @@
-"""Races at all works, at some, or at one: a table in Markdown, and lines of CSV."""
+"""Races on all programs, on some, or on one: a Markdown table, and lines of CSV."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 def machine() -> Mapping[str, str | int]:
-    """What the figures were measured on, in general terms."""
+    """Describe the machine in general terms."""
     device = jax.devices()[0]
     return {
         "processor": platform.machine(),
@@ -34,14 +34,14 @@ def machine() -> Mapping[str, str | int]:
 
 
 def ratios(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
-    """Each row with its median over that of the fully jitted program at the same work."""
+    """Return each row with the ratio of its median to the fully jitted program's."""
     of = {row.work: row.median for row in rows if row.system == REFERENCE}
     for row in rows:
         yield row, row.median / of.get(row.work, float("nan"))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The figures in Markdown."""
+    """Format the figures as Markdown."""
     lines = [
         "| work | system | s per iteration, median [min to max] | ratio | predicted peak, MiB "
         "| XLA: temporaries + arguments, MiB | resident, MiB (above start) | s to first step |",
@@ -66,7 +66,7 @@ def _mib(count: int | None) -> str:
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """The figures as CSV, with the machine in each line."""
+    """Write the figures as CSV, with the machine in each line."""
     about = machine()
     with path.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
@@ -100,10 +100,12 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def raced(work: str = "", *names: str) -> None:
-    """Race at one work: so many rounds, if the first name is a number, of the named systems.
+    """Race on one program.
+
+    An optional first number sets the rounds; the other names select systems.
 
     Raises:
-        SystemExit: there is no such work or system.
+        SystemExit: No such program or system exists.
     """
     rounds, names = (int(names[0]), names[1:]) if names[:1] and names[0].isdigit() else (10, names)
     systems = {race.parted(name)[0] for name in names}
@@ -115,13 +117,13 @@ def raced(work: str = "", *names: str) -> None:
 
 
 def short() -> None:
-    """Race at three works, and measure the stages of compilations."""
+    """Race on three programs, and measure the stages of compilation."""
     _print(race.main())
     compiling.main()
 
 
 def full() -> None:
-    """Race at all works; measure stages, launches, and stock PPO until it has learnt."""
+    """Race on all programs; measure stages, launches, and full runs of stock PPO."""
     _print(race.main(full=True))
     for run in (compiling.main, grain.main, learning.main):
         run()

@@ -1,4 +1,4 @@
-"""One program of eight seeds against eight runs one after the other, in turn, in one process."""
+"""One program with eight seeds against eight sequential runs, interleaved, in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKS: dict[str, Callable[..., trl.Context]] = {
 
 
 def main(rounds: int = 5, bounds: dict[str, int] | None = None) -> list[str]:
-    """Print a row for each work: the ratio of times, with the least and greatest, and of peaks."""
+    """Print a row per program: ratios of times, with minimum and maximum, and of peaks."""
     lines = [
         "| work | one program / eight runs | from, to | peak / one run's |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""The systems that are measured: ours and the hand-written programs, an iteration at a time."""
+"""The raced systems: ours and the hand-written programs, advanced by iterations."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from timerl_nb.compiler.loops.loop_nodes import Loop, Sequence, children
 from timerl_nb.runtime.interpreter.interpreter import Run
 from timerl_nb.runtime.xla.execution.lowered_run import LoweredRun
 
-TOGETHER: Final = 5  # iterations in one call of what is named 'whole'
+TOGETHER: Final = 5  # iterations per call of systems called 'whole'
 BLOCK: Final = 5  # steps
 
 
 class Runner(ABC):
-    """A system at work.
+    """A running system.
 
     Attributes:
-        iterations: how many of them one `advance` is.
-        predicted: the peak that we predict, in bytes; None for others.
-        arguments, temp: what XLA says that an iteration's function takes, and needs beside, in bytes.
+        iterations: Iterations per `advance`.
+        predicted: Peak predicted by our compiler, in bytes; None for other systems.
+        arguments, temp: Bytes of arguments and temporaries of an iteration's function, as stated
+        by XLA.
     """
 
     iterations = 1
@@ -42,11 +43,11 @@ class Runner(ABC):
 
     @abstractmethod
     def advance(self) -> float | None:
-        """Run on, and wait for the end of it; returns the seconds, where it has counted them."""
+        """Advance, wait for completion, and return the seconds if the system measures them itself."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop, and let go of what is held."""
+        """Stop, and release all resources."""
 
     def _sized(self, compiled: Any) -> None:
         found = compiled.memory_analysis()
@@ -54,7 +55,7 @@ class Runner(ABC):
 
 
 class Compiled(Runner):
-    """A hand-written program, one call per iteration or several iterations in one call."""
+    """Hand-written program, with one or several iterations per call."""
 
     def __init__(self, iteration: Iteration, carry: Carry, iterations: int = 1) -> None:
         def several(carry: Carry) -> Any:
@@ -75,7 +76,7 @@ class Compiled(Runner):
 
 
 class Ours(Runner):
-    """Our program, whose run waits in its thread for each turn of the loop over iterations."""
+    """Our program; its run waits in a thread before each iteration of the outermost loop."""
 
     def __init__(self, work: Work | Stock, most: int, iterations: int = 1, **options: Any) -> None:
         self.iterations = iterations
@@ -129,7 +130,7 @@ class Ours(Runner):
             self._sized(self._lowered.xla_executable(last))
 
 
-# What another checkout's process does: its own benchmarks, an iteration for each line that it is sent.
+# Program of another checkout's process: its own benchmarks, one iteration per input line.
 _SERVED: Final = """
 import json, sys, time
 try:
@@ -150,10 +151,10 @@ print(json.dumps([runner.predicted, runner.temp, runner.arguments]), flush=True)
 
 
 class Elsewhere(Runner):
-    """A system of another checkout, in a process of its own.
+    """System of another checkout, in a separate process.
 
     Attributes:
-        to_first: the seconds until its first step.
+        to_first: Seconds until its first step.
     """
 
     def __init__(self, folder: str, system: str, work: str, most: int) -> None:
@@ -184,7 +185,7 @@ class Elsewhere(Runner):
 
 
 def _turns_before(program: trl.Program) -> int:
-    """The turns of outermost loops ahead of the one that learns, iteration by iteration."""
+    """Return the outer-loop iterations before the learning one, for each training iteration."""
     lowered = program.executable.xla_program
     if lowered is not None:
         loops = [call.loop for call in lowered.calls if call.loop]
@@ -195,7 +196,7 @@ def _turns_before(program: trl.Program) -> int:
     return sum((x.last.const - x.first.const) // x.step + 1 for x in loops[:-1])
 
 
-Make = Callable[[Any, int], Runner]  # given the work and how often it will advance at most
+Make = Callable[[Any, int], Runner]  # arguments: program, and maximal number of advances
 
 
 def _peer(write: Callable[[Work], Iteration], iterations: int = 1) -> Make:
@@ -231,7 +232,7 @@ SYSTEMS: Final[Mapping[str, Make]] = {
 
 
 def first(name: str, work: Work | Stock, most: int) -> tuple[Runner, float]:
-    """A system after its first step, and the seconds until then, compilation included."""
+    """Return a system after its first step, and the seconds until then, compilation included."""
     began = time.perf_counter()
     runner = SYSTEMS[name](work, most)
     runner.advance()

@@ -1,5 +1,5 @@
-"""The works written by hand in JAX, as one would without this project. Frozen once checked.
+"""Hand-written JAX versions of the benchmark programs. Frozen after verification.
 
-Every program is an iteration(carry) -> (carry, (loss, mean return)), where the carry is
+Every program is a function iteration(carry) -> (carry, (loss, mean return)). The carry is
 (parameters, Adam's state, key).
 """

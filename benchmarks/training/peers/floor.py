@@ -1,4 +1,4 @@
-"""The arithmetic floor: the products and tanh of learning, once, over the whole batch."""
+"""Lower bound on time: only the matrix products and tanh of learning, once over the whole batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.works import Work
 
 
 def iteration(work: Work) -> Iteration:
-    """No program of the work: what it computes has no meaning."""
+    """Run the operations; the results have no meaning."""
 
     def run(carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
         params, state, key = carry

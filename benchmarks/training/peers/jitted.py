@@ -1,4 +1,4 @@
-"""The fully jitted style: act in a scan, then compute the forward pass again and differentiate."""
+"""Fully jitted style: act in a scan, then repeat the forward pass and differentiate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rollout(work: Work, params: Params, key: Array) -> Episode:
 
 
 def learn(work: Work, params: Params, episode: Episode) -> tuple[Array, Params]:
-    """The loss and its gradients."""
+    """Return the loss and its gradients."""
 
     def flat(x: Array) -> Array:
         return x.reshape(work.points, *x.shape[2:])

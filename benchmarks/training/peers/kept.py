@@ -1,7 +1,8 @@
-"""The hand-made limit: acting keeps what learning needs, and gradients are written out.
+"""Hand-optimised limit: acting stores the activations for learning, and gradients are explicit.
 
-Learning runs over the whole batch or in blocks of steps; `recompute` keeps observations alone, and
-computes a block's activations again while learning from it.
+Learning runs over the whole batch or in tiles of steps. With `recompute`, only observations are
+stored, and each
+tile's activations are recomputed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from benchmarks.works import CRITIC, ENTROPY, Work
 
 
 def forward(params: Params, x: Array, work: Work) -> tuple[list[Array], Array]:
-    """All hidden layers, and the heads' results side by side."""
+    """Return all hidden layers, and the concatenated results of the heads."""
     hidden: list[Array] = []
     for k in range(work.layers + 1):
         x = jnp.tanh(x @ params[f"layer.{k}.weight"] + params[f"layer.{k}.bias"])
@@ -48,7 +49,7 @@ def heads(params: Params) -> tuple[Array, Array]:
 def head_gradients(
     work: Work, params: Params, noise: Array, r: Array, made: Array
 ) -> tuple[Array, Array, Array]:
-    """The loss, and its gradients by the heads' results [T, N, heads] and by log_std."""
+    """Return the loss, and its gradients by the heads' results [T, N, heads] and by log_std."""
     log_std, z = params["log_std"][0], noise[..., 0]
     log_probs = -0.5 * z * z - log_std - 0.5 * log(2 * pi)
     if work.algorithm == "ppo":
@@ -70,7 +71,7 @@ def head_gradients(
 def backward(
     params: Params, x: Array, hidden: list[Array], d: Array, work: Work, before: Params
 ) -> Params:
-    """The gradients of trunk and heads, added to those before; d is that of the heads' results."""
+    """Accumulate the gradients of trunk and heads; `d` is the gradient of the heads' results."""
     grads = dict(before)
 
     def add(name: str, weight: Array, bias: Array) -> None:
@@ -90,7 +91,7 @@ def backward(
 
 
 def iteration(work: Work, block: int | None = None, *, recompute: bool = False) -> Iteration:
-    """Learning by blocks of `block` steps, a divisor of the work's; None for all at once."""
+    """Return the iteration with learning tiles of `block` steps, a divisor of T; None for one tile."""
 
     def run(carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
         params, state, key = carry

@@ -1,8 +1,9 @@
-"""n-step REINFORCE while acting, by hand: what is n steps old is learnt from, and forgotten.
+"""n-step REINFORCE during acting, by hand: learns from steps n iterations old, then discards them.
 
-`iteration` is what one writes: a scan that keeps n steps, differentiates the oldest and masks the
-ends. `rings` is what our schedule says: activations kept in rings, loops peeled, gradients written
-out; the hand-made limit.
+`iteration` is the usual code: a scan that stores n steps, differentiates the oldest and masks the
+ends. `rings`
+follows our schedule, the hand-optimised limit: ring buffers of activations, peeled loops,
+explicit gradients.
 """
 
 from __future__ import annotations

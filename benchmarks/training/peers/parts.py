@@ -1,4 +1,4 @@
-"""What all hand-written programs share: environment, network, losses, Adam, in plain JAX."""
+"""Shared parts of the hand-written programs: environment, network, losses, Adam, in plain JAX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Iteration = Callable[[Carry], tuple[Carry, tuple[Array, Array]]]
 
 
 def start(work: Work, seed: int = 0) -> Carry:
-    """First parameters, as those of `trl.DNNBuilder`: orthogonal, without biases."""
+    """Return initial parameters like those of `trl.DNNBuilder`: orthogonal, without biases."""
     key = jax.random.PRNGKey(seed)
     sizes = [observation_size(work), *work.hidden]
     shapes = {f"layer.{k}": (a, b, 2**0.5) for k, (a, b) in enumerate(pairwise(sizes))}
@@ -35,10 +35,10 @@ def start(work: Work, seed: int = 0) -> Carry:
 
 
 def of_ours(params: Mapping[str, Array]) -> Params:
-    """Our program's parameters (or gradients) under the names that they have here.
+    """Rename our program's parameters (or gradients) to the names used here.
 
-    JAX returns them in the order of their names. Where the heads came before the layers XLA planned a
-    fifth more memory for S.
+    JAX orders dictionaries by key. With the heads before the layers, XLA plans a fifth more
+    memory for S.
     """
     names = {"trunk": "layer", "actor": "mean", "critic": "value"}
     parts = {name: name.split(".", 1) for name in params}
@@ -59,14 +59,14 @@ def observation_size(work: Work) -> int:
 
 
 def observe(work: Work, state: Array) -> Array:
-    """The state repeated; a barrier keeps XLA from seeing that, as it would with a real one."""
+    """Repeat the state. A barrier hides the repetition from XLA, like a real environment."""
     shape = (*state.shape, *work.obs_shape)
     whole = jnp.broadcast_to(state.reshape(*state.shape, *(1,) * len(work.obs_shape)), shape)
     return jax.lax.optimization_barrier(whole)
 
 
 def drawn_keys(work: Work, key: Array) -> tuple[Array, Array]:
-    """The key of an episode's reset, and those of its steps."""
+    """Return the key of an episode's reset, and those of its steps."""
     keys = jax.random.split(key, 1 + work.steps)
     return keys[0], keys[1:]
 
@@ -81,7 +81,7 @@ def reset(work: Work, key: Array) -> tuple[Array, Array]:
 
 
 def step(work: Work, state: Array, action: Array) -> tuple[Array, Array, Array]:
-    """The next state, what is seen of it, and the reward."""
+    """Return the next state, its observation, and the reward."""
     state = jnp.clip(state + 0.05 * jnp.clip(action[:, 0], -1, 1), -1, 1)
     return state, observe(work, state), -jnp.abs(state)
 
@@ -90,7 +90,7 @@ def step(work: Work, state: Array, action: Array) -> tuple[Array, Array, Array]:
 
 
 def features(params: Params, o: Array, work: Work) -> Array:
-    """The last hidden layer, for observations with any leading axes."""
+    """Return the last hidden layer for observations with any leading axes."""
     x = o.reshape(*o.shape[: o.ndim - len(work.obs_shape)], -1)
     for k in range(work.layers + 1):
         x = jnp.tanh(x @ params[f"layer.{k}.weight"] + params[f"layer.{k}.bias"])
@@ -119,7 +119,7 @@ def entropy(params: Params) -> Array:
 
 
 def advantages(r: Array, v: Array) -> Array:
-    """Generalised advantages of rewards and values [T, N], without a value after the end."""
+    """Return generalised advantages of rewards and values [T, N]; the value after the end is 0."""
 
     def back(later: tuple[Array, Array], now: tuple[Array, Array]) -> Any:
         (advantage, value), (reward, own) = later, now
@@ -131,7 +131,7 @@ def advantages(r: Array, v: Array) -> Array:
 
 
 def returns(r: Array, window: int | None) -> Array:
-    """Discounted sums of the rewards [T, N] from each time on, of all or of `window`."""
+    """Return discounted sums of the rewards [T, N] from each time on, over all steps or over `window`."""
 
     def back(later: Array, reward: Array) -> tuple[Array, Array]:
         total = reward + GAMMA * later
@@ -147,7 +147,7 @@ def returns(r: Array, window: int | None) -> Array:
 def ppo_loss(
     params: Params, o: Array, a: Array, advantage: Array, target: Array, work: Work
 ) -> Array:
-    """Over any number of leading axes of all operands."""
+    """Return PPO's loss for operands with any common leading axes."""
     h = features(params, o, work)
     scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     actor = (-log_prob(params, mean_of(params, h), a) * scaled).mean()
@@ -166,7 +166,7 @@ def adam_state(params: Params) -> Any:
 
 
 def adam(params: Params, state: Any, grads: Params) -> tuple[Params, Any]:
-    """One step of Adam (Kingma and Ba 2015)."""
+    """Return one step of Adam (Kingma and Ba 2015)."""
     m, v, count = state
     count = count + 1
     m = {k: 0.9 * m[k] + 0.1 * g for k, g in grads.items()}

@@ -1,6 +1,6 @@
-"""PPO on CartPole as one writes it in JAX: rollouts, epochs and minibatches as scans inside one jit.
+"""PPO on CartPole in idiomatic JAX: rollouts, epochs and minibatches as scans inside one jit.
 
-Environments are vectorised, and reset themselves; the batch is shuffled once per epoch.
+Environments are vectorised and reset themselves; the batch is shuffled once per epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.works import CRITIC, ENTROPY, GAMMA, Stock
 
 
 class Steps(NamedTuple):
-    """What acting leaves: [T, N, …] after a rollout, [rows, …] in a minibatch."""
+    """Recorded steps: [T, N, …] after a rollout, [rows, …] in a minibatch."""
 
     o: Array
     a: Array
@@ -29,7 +29,7 @@ class Steps(NamedTuple):
 
 
 def start(work: Stock, seed: int = 0) -> Carry:
-    """First parameters and environments: actor and critic apart, orthogonal, without biases."""
+    """Return initial parameters and environments: separate actor and critic, orthogonal, without biases."""
     key, own = jax.random.split(jax.random.PRNGKey(seed))
     params: Params = {}
     for net, outputs, gain in (("actor", 2, 0.01), ("critic", 1, 1.0)):
@@ -54,7 +54,7 @@ def first_states(key: Array, count: int) -> Array:
 
 
 def moved(state: Array, action: Array) -> tuple[Array, Array]:
-    """CartPole's next state, and whether the pole has fallen or the cart gone; for one state."""
+    """Return the next state of one CartPole, and whether the episode has terminated."""
     x, velocity, angle, spin = state
     force = jnp.where(action == 1, 10.0, -10.0)
     sin, cos = jnp.sin(angle), jnp.cos(angle)
@@ -93,10 +93,11 @@ def chosen(logs: Array, a: Array) -> Array:
 
 
 def rollout(work: Stock, params: Params, world: Any, key: Array) -> tuple[Any, Steps, Array]:
-    """The environments after T steps, the steps, and returns of episodes, where they ended.
+    """Return the environments after T steps, the steps, and the returns at the ends of episodes.
 
-    What is random is drawn ahead, and values are computed at once: in the scan, as is more common,
-    both together made an iteration a fifth longer.
+    Random numbers are drawn before the scan, and values are computed after it. Both inside the
+    scan, as is more common,
+    make an iteration a fifth slower.
     """
 
     def act(now: Any, drawn: tuple[Array, Array]) -> tuple[Any, Any]:
@@ -121,7 +122,7 @@ def rollout(work: Stock, params: Params, world: Any, key: Array) -> tuple[Any, S
 
 
 def advantages(work: Stock, steps: Steps) -> Array:
-    """Generalised advantages [T, N]; an episode that was cut off has a value after its end."""
+    """Return generalised advantages [T, N]; truncated episodes bootstrap from the value after their end."""
 
     def back(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         surprise, done = now
@@ -138,7 +139,7 @@ def advantages(work: Stock, steps: Steps) -> Array:
 
 
 def loss_of(params: Params, steps: Steps, advantage: Array, work: Stock) -> Array:
-    """The loss of a minibatch, whose fields have one leading axis."""
+    """Return the loss of a minibatch; its fields have one leading axis."""
     logs, v = log_probs(params, steps.o, work), value_of(params, steps.o, work)
     ratio = jnp.exp(chosen(logs, steps.a) - steps.log_prob)
     scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -154,7 +155,7 @@ def loss_of(params: Params, steps: Steps, advantage: Array, work: Stock) -> Arra
 def updated(
     work: Stock, params: Params, state: Any, grads: Params, rate: Array
 ) -> tuple[Params, Any]:
-    """One step of Adam with gradients that together measure `work.max_norm` at most."""
+    """Return one step of Adam, with the gradients' global norm clipped to `work.max_norm`."""
     norm = jnp.sqrt(sum((g * g).sum() for g in grads.values()))
     scale = jnp.where(norm > work.max_norm, work.max_norm / norm, 1.0)
     m, v, count = state
@@ -169,10 +170,10 @@ def updated(
 
 
 def learn(work: Stock, params: Params, state: Any, steps: Steps, orders: Array) -> Any:
-    """The epochs, given the rows [epochs, minibatches, rows] of the batch [T * N]: T in steps of N.
+    """Run the epochs, given the rows [epochs, minibatches, rows] of the batch [T * N] in time-major order.
 
     Returns:
-        parameters and Adam's state afterwards, and the mean loss.
+        Parameters and Adam's state afterwards, and the mean loss.
     """
     advantage = advantages(work, steps)
     batch = jax.tree.map(lambda x: x.reshape(work.points, *x.shape[2:]), (steps, advantage))
