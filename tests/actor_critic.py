@@ -1,4 +1,4 @@
-"""An actor-critic in the manner of PPO, one epoch per iteration: what compile times are taken of."""
+"""Actor-critic in the style of PPO, one epoch per iteration: the program for compile-time measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def actor_critic(
     clip: float = 0.2,
     lr: float = 1e-3,
 ) -> trl.Context:
-    """Advantages by a recurrence backwards in time, clipped ratios, value loss, entropy, Adam."""
+    """Advantages by a backward recurrence, clipped ratios, value loss, entropy, Adam."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         with ctx.region("acting"):

@@ -1,4 +1,4 @@
-"""A graph whatever the order in which it was written: its operations numbered from the sinks down."""
+"""Canonical form of a graph: operations are numbered from the sinks, whatever the order of the source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timerl_nb.compiler.ir.operation_attributes import MergeAttrs
 
 
 def canonical(pdg: Pdg) -> Pdg:
-    """The graph without lines and with new ids, which depend on what reads an operation."""
+    """Return the graph without source lines and with ids that depend on the readers of each operation."""
     numbers: dict[int, int] = {}
     sinks = sorted(pdg.sinks, key=lambda op: (op.kind, str(op.attrs)))
     stack = [op.id for op in reversed(sinks)]
@@ -33,7 +33,7 @@ def canonical(pdg: Pdg) -> Pdg:
 
 
 def meaning(pdg: Pdg) -> str:
-    """A number that two graphs share if they are the same up to ids and what nobody needs."""
+    """Return a hash that two graphs share if they are equal up to ids and dead code."""
     found = digest(canonical(pdg))
     assert found is not None
     return found.text

@@ -15,28 +15,30 @@ import pytest
 
 from tests.workers import GIVEN, dealt, devices_of, keep_calls, keep_contexts, settings, tried
 
-SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
+SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, created by the first one
 OWNER = SHARED not in os.environ
 if OWNER:
     os.environ[SHARED] = tempfile.mkdtemp(prefix="timerl-tests-")
 
-# What XLA and MLIR allocate is small, and freed by thousands: glibc keeps seven of a size at hand, and to look for
-# others takes a tenth of a session. It is asked as a process begins: by workers, and by what tests begin.
+# XLA and MLIR allocate thousands of small blocks. glibc caches seven blocks per size; the other
+# requests take a tenth of a session. The setting is read at process start, so workers and child
+# processes inherit it.
 os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.tcache_count=4096")
 
-# Where a shell runs tests in the background it has them ignore interrupts, of which some tests are.
+# Shells start background jobs with interrupts ignored, but some tests send interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# ahead of the first import of JAX, which asks for them once
+# before the first import of JAX, which reads these variables once
 XLA_FLAGS = settings(devices_of(os.environ.get("PYTEST_XDIST_WORKER", "")))
 os.environ["XLA_FLAGS"] = XLA_FLAGS
 os.environ["TIMERL_PROGRESS"] = "0"
 os.environ["TIMERL_CACHE"] = os.environ[SHARED]
-os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
+os.environ["TIMERL_EXECUTOR"] = "interpret"  # for compilations at the import of a module
 
 GOLDEN = Path(__file__).parent / "golden"
-# Folders of long tests, the longest first; those for a browser together, which share a server and a kernel.
+# Folders of long tests, the longest first. Browser tests stay together: they share a server and a
+# kernel.
 LONG = ("browser", "property", "notebooks")
 
 
@@ -50,7 +52,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Random programs read as nobody would; of many cases some are enough; and what takes long is begun with."""
+    """Mark generated programs as exempt from lint warnings, select cases, and put long tests first."""
     if config.getoption("--some"):
         kept = some(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -69,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def some(items: list[Any]) -> set[Any]:
-    """All tests, but of those marked `some_of` a few of the cases that differ in that parameter alone."""
+    """Return all tests except cases beyond the limits of `some_of` marks."""
     kept, alike = set[Any](), dict[Any, dict[Any, list[Any]]]()
     for item in items:
         mark = item.get_closest_marker("some_of")
@@ -87,12 +89,13 @@ def some(items: list[Any]) -> set[Any]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests of values, memory and order ask the interpreter, which shows them; others name XLA.
+    """Configure the default executor and the cache of a test.
 
-    What a test that patches something compiles is neither kept for others nor taken from them, and so
-    it is where a test is marked as `cold`: it looks at what compiling does.
-
-    Notebooks, which lie elsewhere, run as they do for a user.
+    Tests of values, memory and order use the interpreter, which can report them; other tests name
+    XLA. Programs compiled by
+    a test with monkeypatches are not shared with other tests, nor those of tests marked as
+    `cold`. Notebooks are in
+    another folder, and run as for a user.
     """
     os.environ["XLA_FLAGS"] = XLA_FLAGS
     os.environ["TIMERL_EXECUTOR"] = "interpret"
@@ -109,7 +112,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    # millions of objects stay for the tests that follow: to look through them takes seconds each time
+    # millions of objects stay alive for later tests; without `freeze`, each collection scans them
+    # for seconds
     if nextitem is None or nextitem.path != item.path:
         gc.collect(1)
         gc.freeze()
@@ -141,7 +145,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def no_cache_yet() -> Iterator[None]:
-    """A process that has not asked for a cache yet: what is compiled before may have asked for one."""
+    """Run as a process that has not configured a cache yet; earlier compilations may have done so."""
     import jax
 
     from timerl_nb.runtime.jax_backend import xla_compilation_cache as jax_cache

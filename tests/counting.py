@@ -1,4 +1,4 @@
-"""Environments that count, so that it is known what any way of stepping them has to bring."""
+"""Counting environments: deterministic outputs that every collecting strategy must reproduce."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ def length(offset: int, episode: int) -> int:
 
 
 def ends(episode: int) -> tuple[bool, bool]:
-    """How an episode ends: terminated, truncated, or both at once."""
+    """Return the end of an episode: terminated, truncated, or both."""
     return ((True, False), (False, True), (True, True))[episode % 3]
 
 
 class Counting(gymnasium.Env[Any, Any]):
-    """Observes its offset, the episode and the step within; the reward is ten times the episode and the action.
+    """Observes its offset, the episode and the step; the reward is ten times the episode plus the action.
 
     Args:
-        raises, dies: the step of its life at which the environments of an odd offset do so.
-        image: how many times the observation is repeated, as an image.
-        once: whether all episodes have one step.
+        raises, dies: Step of its life at which an environment of odd offset raises, or ends its
+        process.
+        image: Number of repetitions of the observation, as an image.
+        once: Whether all episodes have one step.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Counting(gymnasium.Env[Any, Any]):
 
 
 class CountingVector(VectorEnv[Any, Any, Any]):
-    """As many of them, in one, the ends of which are told at the next step."""
+    """Vector environment of several counting environments; ends are reported one step later."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 

@@ -1,6 +1,6 @@
-"""Draws of many domains, shapes, streams and kinds in one program; `golden/draws.json` holds their values.
+"""Random draws of many domains, shapes, streams and kinds in one program; `golden/draws.json` has their values.
 
-That table was made once and is never made again: seeded results stay the same for ever.
+The file must never be regenerated: results of a seed are stable across versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS: Final[dict[str, Callable[..., trl.RecurrentTensor]]] = {
     "normal": trl.random.normal,
     "gumbel": trl.random.gumbel,
 }
-# kind, domain, shape, stream; the order of those without a stream is their number
+# Kind, domain, shape, stream; draws without a stream are numbered by their order.
 DRAWS: Final[tuple[tuple[str, str, tuple[int, ...], int | str | None], ...]] = (
     ("bits", "", (), None),
     ("bits", "", (7,), "noise"),
@@ -38,11 +38,14 @@ DRAWS: Final[tuple[tuple[str, str, tuple[int, ...], int | str | None], ...]] = (
     ("normal", "bit", (2, 2), None),
     ("gumbel", "it", (), "g"),
 )
-EXACT: Final = ("bits", "uniform")  # the others are functions of them, rounded as the machine does
+EXACT: Final = (
+    "bits",
+    "uniform",
+)  # other kinds are functions of these, with the rounding of the machine
 
 
 def written() -> tuple[trl.Context, list[str]]:
-    """A program that returns every draw, and the outputs' names."""
+    """Return a program that returns every draw, and the outputs' names."""
     names: list[str] = []
     with trl.Context("b", "i", "t") as ctx:
         of = dict(zip("bit", (var for var, _ in ctx.dims), strict=True))
@@ -54,14 +57,14 @@ def written() -> tuple[trl.Context, list[str]]:
 
 
 def summary(kind: str, x: np.ndarray[Any, Any]) -> list[Any]:
-    """What the table keeps of a draw: a checksum and some elements, or some elements alone."""
+    """Summarise a draw: a checksum and some elements, or only some elements."""
     some = np.ravel(x)[:: max(1, x.size // 4)][:5]
     if kind in EXACT:
         return [crc32(np.ascontiguousarray(x).tobytes()), *map(float, some)]
     return [round(float(v), 4) for v in some]
 
 
-# coordinates, element and count of single draws, with counters up to the last of 32 bits
+# Coordinates, element and count of single draws; counters up to the last 32-bit value.
 NEAR: Final[tuple[tuple[tuple[int, ...], int, int], ...]] = (
     ((2**20 - 1,), 4095, 4096),
     ((2**20 - 1, 5, 2**31 - 1), 0, 4096),

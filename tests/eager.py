@@ -1,4 +1,4 @@
-"""Kernels whose contents run operation by operation, without a compilation for each program."""
+"""Execution of kernels operation by operation, without compiling each program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from timerl_nb.runtime.jax_backend import random_rules as jax_random
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """`jax.disable_jit()`, but for the rounds of random bits.
+    """Disable jit, except for the rounds of random bits.
 
-    These are a hundred operations, the same in all programs, and would take longer than all others.
+    The rounds are a hundred operations, equal in all programs, and would dominate the time
+    without jit.
     """
     encrypt = jax_random.threefry
 

@@ -1,4 +1,4 @@
-"""Programs whose iterations end early (semantics.md §2)."""
+"""Programs with early ends of iterations (semantics.md §2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import timerl_nb as trl
 def cartpole(
     window: int | None, hidden: Sequence[int] = (4,)
 ) -> tuple[trl.Context, trl.RecurrentTensor]:
-    """REINFORCE on CartPole, and what ends an iteration: the poles of all environments have fallen."""
+    """Return REINFORCE on CartPole, and the condition that ends an iteration: all poles have fallen."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, bound) = ctx.dims
         env = trl.env.make("CartPole-v1")

@@ -1,4 +1,4 @@
-"""Runs that fail inside a call, on purpose: ahead of it, or when it has taken over what it was given."""
+"""Runs with injected failures inside a call: before the call, or after it consumed donated arguments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from timerl_nb.runtime.fused_kernel import Kernel
 def failing(
     program: trl.Program, *, at: int, within: bool, error: BaseException
 ) -> Iterator[Callable[[], int]]:
-    """Make what is called once a turn, and takes over parameters, fail when it is called again.
+    """Make the function that runs once per iteration and consumes parameters fail after `at` calls.
 
     Args:
-        at: the calls that it makes before.
-        within: whether it really makes the one that fails, too.
+        at: Number of successful calls.
+        within: Whether the failing call really runs first.
 
     Yields:
-        What says how many arrays that one had taken over when it failed.
+        A function that returns the number of arrays consumed by the failing call.
     """
     counted, taken_over = count(), [0]
 
@@ -37,7 +37,7 @@ def failing(
             if within:
                 jax.block_until_ready(function(*args))
             taken_over[0] = sum(array.is_deleted() for array in jax.tree.leaves(taken(args)))
-            del args  # this frame is kept with the error
+            del args  # the error's traceback retains this frame
             raise error
 
         return call
@@ -64,7 +64,7 @@ def failing(
 
 
 def stopped(program: trl.Program, turns: int, seed: int) -> trl.Result:
-    """What a run has that is stopped after so many turns."""
+    """Return the results of a run stopped after some iterations."""
     with program.start(seed, paused=True) as run:
         run.wait()
         run.step(turns)
@@ -74,7 +74,7 @@ def stopped(program: trl.Program, turns: int, seed: int) -> trl.Result:
 
 
 def are_same(one: trl.Result, other: trl.Result) -> bool:
-    """Whether two results have the same names and values, to the bit."""
+    """Return whether two results have the same names and bitwise equal values."""
     pairs = [(dict(one), dict(other)), (dict(one.parameters), dict(other.parameters))]
     return all(
         set(a) == set(b) and all(np.array_equal(a[name], b[name]) for name in a) for a, b in pairs

@@ -1,5 +1,6 @@
-"""An imitation of `torch.cuda`'s streams, events and graphs: a device that runs what was launched as late, and in as random an
-order, as streams and events allow.
+"""Fake of `torch.cuda` streams, events and graphs.
+
+The device runs launched work as late, and in as random an order, as streams and events allow.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Event:
 
 
 class CUDAGraph:
-    """What was launched while it was captured, with the streams' and events' order."""
+    """Captured launches, with the order imposed by streams and events."""
 
     def __init__(self) -> None:
         self.captured: list[tuple[Stream, list[tuple[str, Any]]]] = []
@@ -81,7 +82,7 @@ class Cuda:
         del self.current[get_ident()]
 
     def launch(self, work: Callable[[], object]) -> None:
-        """What a kernel's `run` does."""
+        """Launch a kernel's work, as its `run` does."""
         from threading import get_ident
 
         with LOCK:
@@ -104,7 +105,7 @@ class Cuda:
             one.queue.clear()
 
     def run(self, enough: Callable[[], bool]) -> None:
-        """Run in a random order until it is enough, or nothing is left that could run."""
+        """Run work in random order until `enough` holds or nothing is runnable."""
         assert not self.is_capturing
         with LOCK:
             while not enough():

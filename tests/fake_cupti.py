@@ -1,4 +1,4 @@
-"""An imitation of `cupti.cupti`, as far as it is used: what cupti-python 13.4 declares (`cupti.pyi`), with a clock of its own."""
+"""Fake of `cupti.cupti` with the declarations of cupti-python 13.4 (`cupti.pyi`) and a separate clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SubscriberParams:
 
 
 class Fake:
-    """The module, and what a test tells it to be: who subscribed before, which kind cannot be enabled, what ran."""
+    """The module, configured by a test: earlier subscribers, unavailable activity kinds, and activities."""
 
     def __init__(self, holder: str | None = None, refuses: int | None = None) -> None:
         self.holder, self.refuses = holder, refuses
@@ -108,13 +108,13 @@ class Fake:
         assert self._handed is not None
         self._handed(self.activities)
         for one in self.activities:
-            vars(one).clear()  # a record is CUPTI's again
+            vars(one).clear()  # CUPTI owns the record again
 
     def get_callback_name(self, domain: int, cbid: int) -> str:
         return NAMES[domain, cbid]
 
     def ran(self, kind: int, **fields: Any) -> None:
-        """Something happened, at moments of our clock."""
+        """Record an activity with times of our clock."""
         for name in ("start", "end"):
             if name in fields:
                 fields[name] += AHEAD

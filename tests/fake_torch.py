@@ -1,4 +1,4 @@
-"""An imitation of PyTorch, as far as collecting uses it, with a GPU that is main memory under another name."""
+"""Fake of the parts of PyTorch used by collecting; its GPU is main memory under another name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 inference: list[bool] = [False]
-copies: list[str] = []  # devices that something was copied to
+copies: list[str] = []  # target devices of copies
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def inference_mode() -> Any:
 
 
 class Module:
-    """A linear map, and what it is called with."""
+    """Linear map that records its arguments."""
 
     def __init__(self, on: str = "cpu") -> None:
         self.weight = Tensor(np.zeros((3, 1), np.float32), device(on))

@@ -1,7 +1,8 @@
-"""Forty programs whose results, memory and refusals are held in `golden/frozen.json`.
+"""Forty programs with golden results, memory and refusals in `golden/frozen.json`.
 
-They stand guard while the compiler is rebuilt: outputs, parameters and draws stay what they were, and
-peaks and refusals change only where a commit says why.
+They protect refactorings of the compiler. Outputs, parameters and draws never change. Peaks and
+refusals change only
+with a reason in the commit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EXECUTORS: Final = ("interpret", "xla")
 
 @dataclass(frozen=True)
 class Frozen:
-    """A program to be held to what it did."""
+    """One program of the golden file."""
 
     write: Callable[[], trl.Context]
     bounds: Mapping[str, Any] = field(default_factory=lambda: SMALL)
@@ -48,7 +49,7 @@ def _pattern(name: str) -> Frozen:
     return Frozen(PATTERNS[name].context, PATTERNS[name].bounds)
 
 
-# --- programs of their own -----------------------------------------------------------------------
+# --- programs of this file -----------------------------------------------------------------------
 
 
 def series(t: Any, n: int = 12) -> trl.RecurrentTensor:
@@ -56,7 +57,7 @@ def series(t: Any, n: int = 12) -> trl.RecurrentTensor:
 
 
 def hosted() -> trl.Context:
-    """Host functions with a resource, between what the device runs."""
+    """Host functions with a resource, between parts on the device."""
 
     def add(total: list[float], at: tuple[int, ...], x: np.ndarray[Any, Any]) -> np.float32:
         total.append(float(x.sum()))
@@ -85,7 +86,7 @@ def halves() -> trl.Context:
 
 
 def past() -> trl.Context:
-    """Frames of the past, and positions drawn among them."""
+    """Past frames, read at random positions."""
     with trl.Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
         x = trl.random.normal((2,), domain=(b, t), stream="x")
@@ -99,7 +100,7 @@ def past() -> trl.Context:
 
 
 def targets() -> trl.Context:
-    """A network and its slowly following copy, with a loss of both."""
+    """A network and its slowly updated target network, with a loss of both."""
     with trl.Context("b", "i") as ctx:
         (b, _), (i, _) = ctx.dims
         x = trl.random.normal((4,), domain=(b, i), stream="x")
@@ -167,7 +168,7 @@ def empty() -> trl.Context:
 
 
 def ended(window: int | None, **options: Any) -> Frozen:
-    """Episodes that end where the program says."""
+    """Episodes that end at a condition of the program."""
 
     class _Ended(Frozen):
         def compile(self, executor: str) -> trl.Program:
@@ -243,12 +244,16 @@ PROGRAMS: Final[Mapping[str, Frozen]] = {
 }
 
 
-# --- what is held of them ------------------------------------------------------------------------
+# --- golden values -------------------------------------------------------------------------------
 
 
 def held(x: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """What the file keeps of an array: all of it where it is discrete, as a checksum, else some
-    elements and a sum with weights, by which no two may change places."""
+    """Return the golden form of an array.
+
+    Discrete arrays are stored in full or as a checksum. Other arrays are stored as some elements
+    and a weighted sum, which
+    detects exchanged elements.
+    """
     kind: dict[str, Any] = {"dtype": str(x.dtype), "shape": list(x.shape)}
     if x.dtype.kind in "biu":
         return {**kind, "crc": crc32(np.ascontiguousarray(x).tobytes())}
@@ -263,7 +268,7 @@ def _short(value: float) -> float:
 
 
 def observed(name: str) -> dict[str, Any]:
-    """What a program does now, by both executors."""
+    """Return the results of a program by both executors."""
     found: dict[str, Any] = {}
     for executor in EXECUTORS:
         try:

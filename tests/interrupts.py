@@ -1,7 +1,8 @@
-"""Interrupts at every line of the package in a call's own thread.
+"""Interrupts at every line of the package in the calling thread.
 
-`lines` notes the visited lines of a call below a folder, and `interrupted` raises KeyboardInterrupt as the call first comes to
-one of them. A resource's owner has to close it then, or to stay usable.
+`lines` records the visited lines of a call below a folder. `interrupted` raises KeyboardInterrupt
+at the first visit of
+one of them. Afterwards the owner of a resource must have closed it, or it must be usable.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _ROOT = Path(timerl_nb.__file__).parent
 
 
 class Hangs(AssertionError):
-    """A call without end."""
+    """A call did not return in time."""
 
 
 @contextmanager
 def traced(parts: tuple[str, ...], visit: Callable[[Line], None]) -> Iterator[None]:
-    """Call `visit` with each line below some files or folders of the package, before it runs."""
+    """Call `visit` before each line below some files or folders of the package."""
     below = tuple(str(_ROOT / part) for part in parts)
 
     def each(frame: FrameType, event: str, arg: Any) -> Any:
@@ -47,7 +48,7 @@ def traced(parts: tuple[str, ...], visit: Callable[[Line], None]) -> Iterator[No
 
 
 def lines(call: Callable[[], object], *parts: str) -> list[Line]:
-    """The visited lines of a call, each once, in the order of the first visits."""
+    """Return the visited lines of a call, each once, in the order of first visits."""
     found: dict[Line, None] = {}
     with traced(parts, lambda line: found.setdefault(line)):
         call()
@@ -57,13 +58,14 @@ def lines(call: Callable[[], object], *parts: str) -> list[Line]:
 def interrupted(
     call: Callable[[], object], line: Line, *parts: str, seconds: float = 10
 ) -> KeyboardInterrupt | None:
-    """Run a call, and interrupt it as it first comes to a line. Return the interrupt if the call raised it.
+    """Interrupt a call at its first visit of a line; return the interrupt if the call raised it.
 
-    A notebook holds the traceback of its last error, and so the local variables of our functions. The
-    returned interrupt holds them, too. The variables of the caller's functions are released.
+    A notebook retains the traceback of its last error with all local variables of our functions.
+    The returned interrupt
+    does the same. The variables of the caller's functions are released.
 
     Raises:
-        Hangs: it has not returned after so many seconds.
+        Hangs: The call does not return in time.
     """
     is_due = True
 

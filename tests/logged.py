@@ -1,4 +1,7 @@
-"""A program with outputs of all kinds, and a run of it that is killed. Run as a script: folder, way."""
+"""Program with outputs of all kinds, and a run of it that kills itself.
+
+As a script: folder, strategy.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ WAYS = {
     "fused": {"executor": "xla", "fuse_iterations": 5},
     "interpret": {"executor": "interpret"},
 }
-# what varies over turns alone, and what does not
+# Outputs that vary only over iterations, and others.
 COLUMNS = ["loss", "count", "small", "odd", "some", "half", "late"]
 
 
 def telling(way: str, *, live: bool = True) -> trl.Program:
-    """Something that learns, with outputs of all kinds.
+    """Return a learning program with outputs of all kinds.
 
     Args:
-        live: what turns output is made in its turn; otherwise some of it is a batch of all turns.
+        live: Compute the outputs of iterations immediately; otherwise some of them are a batch
+        over all iterations.
     """
     with trl.Context("i", "t") as ctx:
         (i, _), (t, T) = ctx.dims
@@ -36,7 +40,7 @@ def telling(way: str, *, live: bool = True) -> trl.Program:
         s[i, 0] = x[i, 0]
         s[i, t + 1] = (s * 0.5 + x[i, t + 1] * w).tanh()
         loss = ((s - 0.3) ** 2).mean(axis=0)[i, 0:T].mean(axis=0)
-        loss.square().backward()  # which needs the loss in its turn
+        loss.square().backward()  # it needs the loss of the same iteration
         trl.optim.Adam([w], lr=1e-2).step()
         ctx.output("loss", loss)
         ctx.output("count", (loss > 0).cast("i32") * trl.value(i))
@@ -54,7 +58,7 @@ def telling(way: str, *, live: bool = True) -> trl.Program:
 
 
 def killing(row: Row) -> None:
-    """Die on the spot."""
+    """Kill this process."""
     if row["i"] == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 

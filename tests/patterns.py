@@ -1,7 +1,8 @@
 """Hand-written programs, one per access pattern of the language.
 
-Each is a function that writes a program into an open context and names its outputs; `PATTERNS` maps
-its name to it, to its dimensions and to bounds that are small but not degenerate.
+Each function writes a program into an open context and names its outputs. `PATTERNS` maps its
+name to the function,
+the dimensions, and bounds that are small but not degenerate.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ Symbols = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A program: its dimensions, its bounds, and what writes it."""
+    """A program with its dimensions, bounds and writer function."""
 
     dims: tuple[str, ...]
     bounds: dict[str, int]
     write: Callable[..., None]
 
     def context(self) -> trl.Context:
-        """The program, written into a context of its own; tables of readings have improbable ones."""
+        """Return the program in a new context.
+
+        Lint warnings are off: some index tables look like mistakes on purpose.
+        """
         with trl.Context(*self.dims) as ctx, warnings.catch_warnings():
             warnings.simplefilter("ignore", trl.errors.TimeRLWarning)
             self.write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
@@ -262,7 +266,7 @@ def adam_with_schedule(ctx, b, B, i, I):
 
 @pattern("it", I=3, T=4)
 def average_over_time_first(ctx, i, I, t, T):
-    """A mean over all steps inside every step's value: learning must wait for acting."""
+    """Read a mean over all steps in every step's value: learning must wait for acting."""
     x = trl.data(values(3, 4), domain=(i, t))
     s = trl.like(x)
     s[i, 0] = x[i, 0]
@@ -272,7 +276,7 @@ def average_over_time_first(ctx, i, I, t, T):
 
 @pattern("it", I=3, T=5)
 def constant_factor_in_a_sum(ctx, i, I, t, T):
-    """A factor that does not vary over the summed dimension, but waits for all of it."""
+    """Sum with a factor that is constant over the summed dimension but depends on all of it."""
     x = trl.data(values(3, 5), domain=(i, t))
     scale = 1.0 / (x * x).sum(over=t)
     ctx.output("y", ((x * scale).tanh() * scale).sum(over=t))

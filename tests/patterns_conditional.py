@@ -1,4 +1,4 @@
-"""Programs over conditional tensors (semantics.md §6), entered among the patterns."""
+"""Patterns with conditional tensors (semantics.md §6)."""
 
 from __future__ import annotations
 

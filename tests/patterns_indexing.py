@@ -1,4 +1,4 @@
-"""Every row of the indexing table (semantics.md §3), entered among the patterns."""
+"""Patterns for every row of the indexing table (semantics.md §3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REINFORCE on observations that fill the device: pictures that drift, flicker, and are rewarded."""
+"""REINFORCE on images, whose observations dominate the memory of the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timerl_nb.env.spaces import Box, Discrete
 
 
 class Pixels(Environment):
-    """A picture whose three colours fade by action; the reward is its mean."""
+    """Environment: an image whose colours fade depending on the action; the reward is its mean."""
 
     act_space = Discrete(3)
 
@@ -26,7 +26,7 @@ class Pixels(Environment):
 
 
 def pixels(window: int | None = None, *, side: int = 4, hidden: int = 8) -> trl.Context:
-    """Monte Carlo returns, or those of `window` steps."""
+    """Return a program with Monte Carlo returns, or with returns over `window` steps."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):

@@ -1,4 +1,4 @@
-"""What a program did: its episodes, losses and gradients, for comparison with other programs."""
+"""Episodes, losses and gradients of one iteration, for comparison with other programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def probed(
     seed: int = 0,
     options: trl.Options | None = None,
 ) -> Probe:
-    """The first iteration of a program of `trl.algorithms`, with tensors of it by their names."""
+    """Return the first iteration of a program of `trl.algorithms`, with the named tensors."""
     found = {op.label: op for op in ctx.pdg() if op.label in names}
     with ctx:
         for name, op in found.items():
@@ -51,6 +51,6 @@ def probed(
 
 
 def probe(work: Work, seed: int = 0, options: trl.Options | None = None) -> Probe:
-    """Our program's first iteration; the tensors are observations, actions, rewards [T, N, …]."""
+    """Return our program's first iteration; the tensors are observations, actions, rewards [T, N, …]."""
     bounds = {"B": work.envs, "T": work.steps}
     return probed(work.context(), ("o", "a", "r"), bounds, seed, options)

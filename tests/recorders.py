@@ -1,4 +1,4 @@
-"""The two recorders of `trl.scope`, which pass the same tests."""
+"""The two recorders of `trl.scope`; both must pass the same tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHON_ALONE: Final = "from timerl_nb.scope.wrappers import c_or_python_recorder
 
 @pytest.fixture(params=["c", "python"], autouse=True)
 def recorder_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """In which language what is recorded is written."""
+    """Select the language of the recorder: C or Python."""
     if request.param == "python":
         monkeypatch.setattr(native, "module", pure)
     elif native.module is pure:
@@ -31,7 +31,7 @@ def recorder_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def own_lane(recording: Recording) -> Lane:
-    """The lane of this thread: others may go on, as the one of a progress bar, which waits in a tap."""
+    """Return the track of this thread. Other threads may record too, such as a progress bar's."""
     here = os.getpid(), threading.get_native_id()
     (lane,) = (one for one in recording.lanes if (one.process, one.thread) == here)
     return lane

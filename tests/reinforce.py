@@ -1,4 +1,4 @@
-"""REINFORCE on CartPole, as in the README and the first notebook, with what tests vary."""
+"""REINFORCE on CartPole, as in the README and the first notebook, with options for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reinforce(
     average_over_time: bool = False,
     checkpoint: str | None = None,
 ) -> trl.Context:
-    """Monte Carlo returns, or those of `window` steps."""
+    """Return a program with Monte Carlo returns, or with returns over `window` steps."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):

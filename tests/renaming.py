@@ -1,4 +1,4 @@
-"""Programs with other names of dimensions, tensors and outputs than in their source."""
+"""Programs with renamed dimensions, tensors and outputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Renaming:
     """New names for the dimensions, tensors and outputs of a program.
 
     Attributes:
-        dims: for its dimensions.
-        word: for its tensors, outputs and parameters.
+        dims: Names of dimensions.
+        word: Function for names of tensors, outputs and parameters.
     """
 
     dims: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -28,7 +28,7 @@ class Renaming:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Rename in every context made inside."""
+        """Rename in every context created inside."""
         init, label, merge, output = (
             Context.__init__,
             Context.set_label,
@@ -57,12 +57,12 @@ class Renaming:
             yield
 
     def bounds(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Bounds by their other names."""
+        """Return bounds under their new names."""
         to = {name.upper(): bound_of(new) for name, new in self.dims.items()}
         return {to.get(name, name): value for name, value in given.items()}
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options with renamed dimensions."""
+        """Return options with renamed dimensions."""
 
         def other(value: Any) -> Any:
             if isinstance(value, Mapping):

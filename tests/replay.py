@@ -1,8 +1,9 @@
-"""A plan's layout, replayed: what stands in each place, statement by statement, and what is looked for there.
+"""Symbolic replay of a memory plan: checks every read of a layout, statement by statement.
 
-Places hold names of values instead of values. Which value a read is of is found here by itself, from the
-graph alone, so that a layout that lets a value be written over, or looks for it elsewhere, is caught
-whatever made it. Dynamic bounds and values that wait on the host are not followed.
+Slots hold names of values instead of values. The replay derives the value of a read from the
+graph alone. It therefore
+detects layouts that overwrite a live value or read the wrong slot. Dynamic bounds and swapped
+values are not covered.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Value = tuple[int, int, tuple[int, ...]]  # an operation, an output, and a point
 
 
 class Replay:
-    """Runs a plan on places that hold names."""
+    """Run a plan on slots that hold names."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._plan, self._pdg = layout, layout.plan, layout.plan.pdg
@@ -29,7 +30,7 @@ class Replay:
         self._held: dict[tuple[str, tuple[int, ...]], Value] = {}
 
     def wrong(self) -> Iterator[str]:
-        """Every read that does not find its value, in words."""
+        """Return a description of every read that finds a wrong value."""
         clock = self._plan.clock
         order = sorted(
             (rank, name, tuple(row))
@@ -62,7 +63,7 @@ class Replay:
                     yield f"{name}{point} finds {found} in {home.buffer.name}, not {want}"
 
     def _value(self, read: Read, index: tuple[int, ...]) -> Value:
-        """What a read is of, at an index."""
+        """Return the value that a read refers to at an index."""
         source = self._pdg[read.source]
         if source.kind != "merge":
             return source.id, read.out, index
@@ -75,7 +76,7 @@ class Replay:
         return next((b for b in merge.inputs[:-1] if evaluate(b.cond, env)), merge.inputs[-1])
 
     def _place(self, read: Read, index: tuple[int, ...]) -> tuple[Home, dict[str, int]]:
-        """Where the layout has it."""
+        """Return the slot assigned by the layout."""
         source = self._pdg[read.source]
         env = self._env(source.outputs[read.out].domain, index)
         if source.kind != "merge":
@@ -102,7 +103,7 @@ class Replay:
 
 
 def _inside(buffer: Buffer, coordinates: list[int]) -> tuple[int, ...] | None:
-    """A place of a buffer, if there is such a place."""
+    """Return a slot of a buffer, or None outside the buffer."""
     found = buffer.place(coordinates)
     return (
         found if all(0 <= k < n for k, n in zip(found, buffer.slot_counts, strict=True)) else None
@@ -110,7 +111,7 @@ def _inside(buffer: Buffer, coordinates: list[int]) -> tuple[int, ...] | None:
 
 
 def _points(read: Read, env: dict[str, int]) -> Iterator[tuple[int, ...]]:
-    """The indices that a read asks for at a point."""
+    """Return the indices of a read at a point."""
     ranges: list[Any] = [
         range(evaluate(e.lo, env), evaluate(e.hi, env))
         if isinstance(e, Slice)

@@ -1,4 +1,4 @@
-"""What a run leaves that the process has no memory for, as JSON: run by a process of its own."""
+"""Behaviour of a run when memory is exhausted, as JSON; runs in a separate process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import timerl_nb as trl
 from tests.failing import are_same, stopped
 from timerl_nb.base.errors import TimeRLError
 
-WIDTH, SPARE = 5_000, 32 << 20  # a turn takes 100 MB, none of which lives on
+WIDTH, SPARE = 5_000, 32 << 20  # an iteration takes 100 MB, and none of it outlives the iteration
 
 
 def hungry() -> trl.Context:
@@ -33,8 +33,8 @@ def held(_: int) -> int:
 
 
 def allow(nbytes: int | None) -> None:
-    """Let the process take so many bytes more; None for all there are."""
-    pages = min(map(held, range(20)))  # another thread may be letting go of some
+    """Limit the process to some more bytes; None removes the limit."""
+    pages = min(map(held, range(20)))  # another thread may still be releasing memory
     limit = resource.RLIM_INFINITY if nbytes is None else pages * resource.getpagesize() + nbytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 

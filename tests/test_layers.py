@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md: no import upwards, no cycle, no deferred import of our own."""
+"""The layers of ARCHITECTURE.md: no upward imports, no cycles, no deferred imports of our packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE = ROOT / "timerl_nb"
 
 
 def layers() -> dict[str, tuple[int, int]]:
-    """Package or module -> (layer, place within it), read from the table."""
+    """Return package or module -> (layer, position in the layer) from the table."""
     found: dict[str, tuple[int, int]] = {}
     for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines():
         row = re.match(r"\| (\d+) \w+ \| (.*) \|$", line)
@@ -35,7 +35,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def import_nodes(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """What a file imports, and whether at its top."""
+    """Yield the imports of a file, and whether each is at the top level."""
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
     found = (one for one in ast.walk(tree) if isinstance(one, ast.Import | ast.ImportFrom))
@@ -49,7 +49,7 @@ def is_module(path: Path) -> bool:
 
 @cache
 def imports(path: Path) -> list[tuple[str, bool]]:
-    """The modules of ours that a file imports, and whether inside a function or class."""
+    """Yield our modules imported by a file, and whether the import is inside a function or class."""
     found: list[tuple[str, bool]] = []
     for node, is_top in import_nodes(path):
         names: list[str] = []
@@ -66,7 +66,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
 
 
 def unit(module: str) -> str:
-    """The package of the table that a module belongs to, or its first folder."""
+    """Return the package of the table that contains a module, or its first folder."""
     parts = module.split(".")[1:] or ["__init__"]
     names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
     return next((name for name in names if name in LAYERS), parts[0])
@@ -76,7 +76,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def test_every_package_has_a_layer() -> None:
-    pages = {PACKAGE / "compiler/__init__.py"}  # the docstring of a folder of packages
+    pages = {PACKAGE / "compiler/__init__.py"}  # a package of packages with only a docstring
     assert {unit(module_name(path)) for path in FILES if path not in pages} == set(LAYERS)
 
 
@@ -102,7 +102,7 @@ def test_no_import_of_ours_is_deferred() -> None:
 
 
 def test_no_module_imports_more_than_25_others() -> None:
-    """Only the public names are collected from more."""
+    """Only the module of public names may import more."""
     counts = {module_name(path): len({name for name, _ in imports(path)}) for path in FILES}
     del counts["timerl_nb"]
     assert {name: n for name, n in counts.items() if n > 25} == {}
@@ -128,7 +128,7 @@ def test_no_cycle_among_modules() -> None:
 
 
 def test_widgets_use_view_models_only() -> None:
-    """What they need of the parts below is listed where view-models are."""
+    """View models list their needs from the lower layers."""
     for path in sorted((ROOT / "widgets/timerl_widgets").glob("*.py")):
         for name, _ in imports(path):
             assert unit(name) == "show", f"{path.name} imports {name}"
@@ -149,11 +149,11 @@ def test_isl_and_jax_have_one_door_each() -> None:
         "jax": (
             "timerl_nb.runtime.jax_backend",
             "timerl_nb.runtime.xla",
-            # what a JAX function returns, and whether it is one, is found as it is written, at its line
+            # JAX functions are analysed when they are written, to report errors at the user's line
             "timerl_nb.compiler.language.inputs.jax_functions",
-            # others' environments are JAX functions of keys and trees of arrays
+            # environments of other libraries are JAX functions of keys and trees of arrays
             "timerl_nb.env.jax_environment",
-            # an algorithm as `trl.replay.train` takes it, written as users write theirs
+            # users write the algorithms of `trl.replay.train` as JAX functions
             "timerl_nb.replay.training.dqn_algorithm",
         ),
     }
@@ -168,7 +168,7 @@ def test_isl_and_jax_have_one_door_each() -> None:
 
 
 def test_the_reference_resolves_accesses_itself() -> None:
-    """What all else is compared with would else make the same mistakes."""
+    """The reference must not share the compiler's mistakes."""
     edges = {module_name(path): {name for name, _ in imports(path)} for path in FILES}
     reached, pending = set[str](), ["timerl_nb.compiler.ir.reference.evaluator"]
     while pending:
@@ -182,7 +182,7 @@ def test_the_reference_resolves_accesses_itself() -> None:
 
 
 def test_the_independent_programs_share_nothing() -> None:
-    """They see the public face alone, and none of the other tests: their mistakes are their own."""
+    """They import only public names and no other tests, so that they cannot share a mistake."""
     for path in sorted((ROOT / "tests/independent").glob("*.py")):
         for node, _ in import_nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,4 @@
-"""Every table of rules covers every operation kind, or says why it does not."""
+"""Every table of rules covers every operation kind, or lists the reason for a gap."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_padding_rules_name_kinds() -> None:
 
 
 def test_each_kind_that_combines_elements_says_what_it_does_with_padding() -> None:
-    """Element by element, what lies beyond the valid length stays there, and needs no rule."""
+    """Elementwise operations need no rule: padding stays beyond the valid length."""
     combine = {
         k for k in backend.RULES if KINDS[k].arity != 0 and "elementwise" not in KINDS[k].tags
     }

@@ -1,4 +1,4 @@
-"""A recording made by hand of a process whose clocks are known, to put traces into; and traces as text."""
+"""Hand-made recording of a process with known clocks, to merge traces into; traces as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ END = 400
 
 
 def recorded(folder: Path, drift: int = 0, end: bool = True) -> Path:
-    """The recording; the wall clock went ahead by so many nanoseconds until its end."""
+    """Return the recording; its wall clock gains `nanoseconds` until the end."""
     folder.mkdir()
     edges = np.array([(MONOTONIC + 1000 * ts, *rest) for ts, *rest in ROWS], EDGE)
     (folder / f"{PROCESS}-{THREAD}-0.edges").write_bytes(edges.tobytes().ljust(SEGMENT, b"\0"))
@@ -54,7 +54,7 @@ def recorded(folder: Path, drift: int = 0, end: bool = True) -> Path:
 
 
 def described(trace: Trace) -> str:
-    """What was read of a trace, times since its window began."""
+    """Describe the contents of a trace, with times since its window began."""
     window = trace.window
     lines = [
         f"{window.tracer}, process {window.process}, {window.end - window.begin:,} ns",

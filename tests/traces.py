@@ -1,6 +1,8 @@
-"""Makes the recordings of `datasets`: `python tests/traces.py ours|torch|jax FILE`, the latter where PyTorch or JAX is.
+"""Create the recordings of `datasets`: `python tests/traces.py ours|torch|jax FILE`.
 
-Nothing of the project is imported but for ours, so that PyTorch's can be made in an environment that has PyTorch alone.
+`torch` and `jax` need the package of that name. Only `ours` imports this project, so that
+PyTorch's file can be made in
+an environment with PyTorch alone.
 """
 
 import shutil
@@ -10,7 +12,7 @@ from pathlib import Path
 
 
 def ours(path: str) -> None:
-    """Two phases of some steps, in calls that are tapped, with a thread and a child process that are waited for."""
+    """Two phases of some steps, in wrapped calls, with a thread and a child process that are joined."""
     import multiprocessing
     import threading
     import time
@@ -57,7 +59,7 @@ def torch(path: str) -> None:
 
 
 def jax(path: str) -> None:
-    """JAX on a CPU: a jitted function, called three times, between two marks of the thread that calls it."""
+    """JAX on a CPU: a jitted function, called three times between two marks of the calling thread."""
     import threading
 
     import jax

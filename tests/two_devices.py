@@ -1,4 +1,4 @@
-"""What two devices make of programs, beside what one makes, as JSON: run by a process that has two."""
+"""Programs on two devices compared with one device, as JSON; runs in a process with two devices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def programs() -> dict[str, trl.Program]:
 
 
 def distance(have: trl.Result, want: trl.Result) -> float:
-    """How far two results are apart, in tolerances; at most 1 where they agree."""
+    """Return the difference of two results in units of tolerance; at most 1 if they agree."""
     return max(apart(have, want), apart(have.parameters, want.parameters))
 
 
@@ -89,7 +89,7 @@ def compared(two: trl.Program) -> dict[str, Any]:
 
 
 def least_and_greatest() -> dict[str, Any]:
-    """What there is of numbers that lie in parts, where one of either part is none."""
+    """Sharded minima and maxima where one part has no elements."""
     found = dict[str, Any]()
     for odd in (1, 6):
         numbers = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -109,7 +109,7 @@ def least_and_greatest() -> dict[str, Any]:
 
 
 def told(text: str) -> list[str]:
-    """How devices tell each other of arrays."""
+    """Communication of arrays between devices."""
     return sorted(set(re.findall(r" (all-[a-z-]+|collective-[a-z-]+)\(", text)))
 
 
@@ -127,7 +127,7 @@ def refusal(make: Callable[[], object]) -> str:
 
 
 def failures(two: trl.Program) -> dict[str, Any]:
-    """What is left by a run that fails ahead of a call, and within it, and whether the next works."""
+    """Failures before a call and inside it: released resources, and whether the next run works."""
     whole, found = two.execute(SEED), dict[str, Any]()
     for within in (False, True):
         with failing(two, at=1, within=within, error=ValueError("no")):
@@ -144,7 +144,7 @@ def failures(two: trl.Program) -> dict[str, Any]:
 
 
 def least(two: trl.Program) -> dict[str, Any]:
-    """What a refusal names, and what comes of asking for that, and for a byte less."""
+    """The budget named by a refusal suffices, and a byte less does not."""
     named: list[int | None] = []
     said = refusal(lambda: two.with_options(device_memory=1))
     for budget in (1, 0):
@@ -169,7 +169,7 @@ def least(two: trl.Program) -> dict[str, Any]:
 
 
 def resumed(two: trl.Program) -> dict[str, Any]:
-    """How far a run is from the whole that was cut on so many devices and goes on on so many."""
+    """Return the distance between an interrupted run resumed on other devices and an uninterrupted one."""
     one, found = two.with_options(devices=1), dict[str, Any]()
     for name, before, after in (("2 to 2", two, two), ("1 to 2", one, two), ("2 to 1", two, one)):
         with tempfile.TemporaryDirectory() as folder:
@@ -182,11 +182,11 @@ def resumed(two: trl.Program) -> dict[str, Any]:
 
 
 def tiled() -> dict[str, Any]:
-    """Loops that each device runs in blocks of its points, the last of which is shorter."""
+    """Tiled loops on each device; the last tile is shorter."""
     found, how = dict[str, Any](), {"devices": 2, "tile": {"b": 3}}
     simulated = compiled(noisy, False).with_bounds({"B": 14, "T": 6})
     for name, whole in (("noisy", simulated), ("iterations", iterations(14))):
-        # a loop whose iterations are divided among calls does not run in blocks
+        # a loop split across calls cannot be tiled
         two = whole.with_options(**how, fuse_iterations=2 if name == "iterations" else 1)
         lowered, want = two.executable.xla_program, whole.execute(SEED)
         assert lowered is not None
@@ -216,7 +216,7 @@ def tiled() -> dict[str, Any]:
 
 
 def collected() -> dict[str, Any]:
-    """What is collected on both devices, beside what one collects."""
+    """Collected steps on both devices, compared with one."""
     sharded, scan = (
         trl.collect("CartPole-v1", trl.policies.random, envs=6, steps=4, how=how)
         for how in ("sharded", "scan")
@@ -238,7 +238,7 @@ def collected() -> dict[str, Any]:
 
 
 def hosted() -> list[Any]:
-    """A function on the host that is given what lies in parts, and whose result every device takes."""
+    """A host function with sharded arguments; every device receives its result."""
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, _), (t, T) = ctx.dims
         x = trl.tensor((3,), domain=(b, i, t))
@@ -255,13 +255,13 @@ def hosted() -> list[Any]:
 
 
 def few(program: trl.Program) -> list[dict[str, Any]]:
-    """Turns that are given weights, and hand out what they make."""
+    """Iterations that receive weights and return outputs."""
     with program.turns(SEED, given=weights(3)) as turns:
         return list(turns)
 
 
 def held_in_blocks() -> list[int]:
-    """What XLA states for one device, and for each of two that have as many points, and the plans' shares."""
+    """XLA's memory for one device, for each of two with as many points, and the shares planned for them."""
     one = compiled(lambda b, t, T: plain(b, t, T).sum(over=t), {"b": 1500}).with_bounds({"B": 2000})
     two = one.with_bounds({"B": 4000}).with_options(devices=2)
     stated = []
@@ -285,7 +285,7 @@ def main() -> None:
     compare = {name: compared(program) for name, program in two.items()}
     fused = plain.with_options(fuse_iterations=2)
     failed = {"one by one": failures(plain), "two at once": failures(fused)}
-    small = least(two["convolutions"].with_options(incrementalize=False))  # blocks would do alone
+    small = least(two["convolutions"].with_options(incrementalize=False))  # tiles would suffice
     found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
     found["resumed"] = resumed(plain)
     found["tiled"], found["held"] = tiled(), held_in_blocks()

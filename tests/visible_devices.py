@@ -1,4 +1,4 @@
-"""What a program gives on every visible device, as JSON: run by processes with one, and with more."""
+"""Results of a program on every visible device, as JSON; runs in processes with one or more devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def learning() -> trl.Context:
-    """A state that a weight and draws move, and the weight after it."""
+    """A state updated by a weight and by random draws, and the final weight."""
     with trl.Context("i", "t") as ctx:
         (i, _), (t, _) = ctx.dims
         weight, state = trl.tensor((), domain=(i,)), trl.tensor((4,), domain=(i, t))
@@ -36,12 +36,12 @@ def learning() -> trl.Context:
 
 
 def values(result: trl.Result) -> list[str]:
-    """All that a run returned, to the bit."""
+    """Return all results, bitwise."""
     return [f"{name} {result[name].tobytes().hex()}" for name in sorted(result)]
 
 
 def on(device: Any, seen: Counter[str]) -> dict[str, Any]:
-    """What is found on a device that is the default one of this thread, or of the process."""
+    """Return results on a device that is the default of this thread, or of the process."""
     found: dict[str, list[str]] = {}
     before = seen["jaxpr_trace_duration"]
     with jax.default_device(device) if device.id else nullcontext():

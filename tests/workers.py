@@ -1,4 +1,4 @@
-"""How XLA is set in the processes of a session of tests."""
+"""XLA's settings and the order of tests in the processes of a test session."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 COUNT = "--xla_force_host_platform_device_count"
-# Thousands of small programs that run once or twice: what XLA does to make machine code fast is more
-# than half of a session. Whoever gives one of these keeps it.
+# Thousands of small programs run once or twice. XLA's optimisations would take more than half of a
+# session. A user's own setting of a flag wins.
 QUICK = {
     "--xla_backend_optimization_level": "0",
     "--xla_llvm_disable_expensive_passes": "true",
-    # XLA ends a process that gives it one it does not know, as it does this from JAX 0.11 on
+    # XLA ends the process on an unknown flag; JAX 0.11 removes this one.
     **({"--xla_cpu_use_fusion_emitters": "false"} if version("jaxlib") < "0.11" else {}),
     "--xla_cpu_parallel_codegen_split_count": "1",
 }
-# What the user gave: those that a process of tests begins inherit what it has made of it.
+# The user's flags, before a parent test process extended them for its children.
 HANDED_ON = "TIMERL_TESTS_XLA"
-SEED = "TIMERL_TEST_SEED"  # of which devices workers see, and which cases are tried
+SEED = "TIMERL_TEST_SEED"  # swaps the devices of workers, and selects the cases
 GIVEN = os.environ.setdefault(HANDED_ON, os.environ.get("XLA_FLAGS", ""))
 
 
 def devices_of(worker: str) -> int:
-    """The devices of a worker of pytest-xdist such as `gw3`; without workers there is one.
+    """Return the number of devices of a worker of pytest-xdist such as `gw3`; one without workers.
 
-    One in three has two, the one that begins with random programs: with two, tests take half as long again.
-    `TIMERL_TEST_SEED` = 1 gives one device to those that had two, and the other way round.
+    One in three workers has two devices, the one that starts with random programs: two devices
+    make tests half as slow
+    again. `TIMERL_TEST_SEED` = 1 exchanges the workers.
     """
     number = int(worker.removeprefix("gw")) if worker else 0
     seed = int(os.environ.get(SEED, "0"))
@@ -37,7 +38,7 @@ def devices_of(worker: str) -> int:
 
 
 def settings(devices: int) -> str:
-    """XLA's settings in a process of tests: so many devices, and quick to compile for."""
+    """Return XLA's flags for tests: number of devices, and fast compilation."""
     wanted = {COUNT: str(devices), **QUICK}
     more = [f"{flag}={value}" for flag, value in wanted.items() if flag not in GIVEN]
     return " ".join([GIVEN, *more]).strip()
@@ -47,10 +48,11 @@ _Item = TypeVar("_Item")
 
 
 def dealt(groups: Sequence[Sequence[_Item]], others: Sequence[_Item], count: int) -> list[_Item]:
-    """An order in which each of so many workers begins with groups of its own.
+    """Return an order in which each worker starts with different groups.
 
-    pytest-xdist gives every worker an equal share, one behind the other, and whoever is done takes from
-    the end of another's: what takes minutes must not come last, when nobody is left to share it.
+    pytest-xdist gives each worker a contiguous part, and idle workers steal from the end of
+    another's part. Long tests
+    must not come last.
     """
     left, rest, found = sum(map(len, groups)) + len(others), list(others), list[_Item]()
     for worker in range(count):
@@ -63,23 +65,24 @@ def dealt(groups: Sequence[Sequence[_Item]], others: Sequence[_Item], count: int
 
 
 def tried(cases: Sequence[_Item], count: int, turn: int) -> list[_Item]:
-    """Of the ways in which something is tested, so many, apart: the next ones at the next turn.
+    """Return `count` well-separated variants of a test; the next call returns the next ones.
 
-    With another `TIMERL_TEST_SEED` it is others for each.
+    `TIMERL_TEST_SEED` selects other ones.
     """
     first = turn + int(os.environ.get(SEED, "0"))
     at = {(first + k * len(cases) // count) % len(cases) for k in range(count)}
     return [case for k, case in enumerate(cases) if k in at]
 
 
-LOWERINGS = 100  # since a context keeps what it has seen
+LOWERINGS = 100  # contexts cache earlier programs
 
 
 def keep_contexts() -> None:
-    """Let each thread lower many programs in one MLIR context, where JAX would make one for each.
+    """Let each thread lower many programs in one MLIR context.
 
-    To make and to drop one takes longer than all else that lowering an operation does, and dropped
-    ones stay in memory until they are collected as garbage.
+    JAX would create a context per program. Creation and destruction take longer than the rest of
+    lowering one operation,
+    and dropped contexts stay in memory until garbage collection.
     """
     lowering = sys.modules.get("jax._src.interpreters.mlir")
     make = getattr(lowering, "make_ir_context", None)
@@ -97,14 +100,14 @@ def keep_contexts() -> None:
     lowering.make_ir_context = make_ir_context  # type: ignore[union-attr]
 
 
-CALLS = 1 << 20  # of functions that are compiled; JAX has room for 8,192
+CALLS = 1 << 20  # of compiled functions; JAX has room for 8,192
 
 
 def keep_calls() -> None:
-    """Let JAX remember how each function that is compiled is called.
+    """Enlarge JAX's cache of fast call paths.
 
-    Where there is no more room it forgets the newest ones, which then pass through Python at each call, and count as
-    never compiled.
+    A full cache drops the newest functions. Their calls then pass through Python, and count as
+    not compiled.
     """
     calling: Any = sys.modules.get("jax._src.pjit")
     if calling is not None:

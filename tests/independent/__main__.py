@@ -1,8 +1,10 @@
-"""`make fuzz`: many random programs, from where the last call stopped.
+"""`make fuzz`: try many random programs, starting after the last call's.
 
-`python -m tests.independent COUNT [--seed SEED] [--minutes MINUTES]` tries the seeds SEED to
-SEED + COUNT - 1 that have not been tried; what it knows is in `runs/independent.json`. It says
-nothing of programs that agree, prints those that do not (made small), and ends with the counts.
+`python -m tests.independent COUNT [--seed SEED] [--minutes MINUTES]` tries the untried seeds from
+SEED to
+SEED + COUNT - 1. `runs/independent.json` stores the progress. The command prints minimised
+disagreements, and the
+counts at the end.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from tests.independent.shrink import shrunk
 from tests.independent.verdict import Verdict, tried
 
 STATE = Path("runs/independent.json")
-AT_ONCE = 20  # programs of one process, which ends with what it holds
-SECONDS = 300  # for one program: longer, and it hangs
+AT_ONCE = 20  # programs per process; its end frees the memory
+SECONDS = 300  # time limit of one program
 
 
 def main() -> int:
@@ -53,7 +55,7 @@ def main() -> int:
 
 
 def _apart(seed: int, count: int, counts: Counter[str], wrong: list[int]) -> int:
-    """Try some programs in a process of their own, which may hang or die; how many were tried."""
+    """Try programs in a separate process, which may hang or crash; return the number of tried ones."""
     command = [sys.executable, "-m", "tests.independent", str(count), "--seed", str(seed), "--here"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, env={**os.environ, "TIMERL_CACHE": "0"}
@@ -101,7 +103,7 @@ def _here(seed: int, count: int) -> int:
 
 
 def described(seed: int, verdict: Verdict) -> str:
-    """A disagreement, made small, in both writings."""
+    """Return a minimised disagreement in both forms."""
     program = make(seed)
     if verdict.kind != "crash" or "the loops" not in verdict.what:
         program = shrunk(program, verdict.kind)

@@ -1,9 +1,10 @@
-"""A random program from a seed: `make(seed)`.
+"""Random program generator: `make(seed)`.
 
-What is excluded for now, and why: clamps within clamps, and several clamps, quotients and remainders
-in one read (isl may take hours); from `small` programs, gradients through recurrences that read
-slices of themselves (minutes); parameters that are read at other points than their own before their
-update; values that are not finite.
+Excluded: nested clamps; several clamps, quotients and remainders in one read (isl may take
+hours); in `small`
+programs, gradients through recurrences with slices of themselves (minutes); parameters read at
+other points before
+their update; non-finite values.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.independent.reads import Signature
 
 DIMS = ("b", "i", "t", "u")
 SHAPES: tuple[tuple[int, ...], ...] = ((), (), (), (2,), (3,), (2, 3))
-POINTS = 240  # of a tensor over all dimensions
+POINTS = 240  # size of a tensor over all dimensions
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"simplify": False},
@@ -54,11 +55,11 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 def make(seed: int, *, small: bool = False) -> Program:
-    """The program of a seed; `small` ones are quickly compiled."""
+    """Return the program of a seed; `small` ones compile quickly."""
     return _Writer(Random(seed), small).program()
 
 
-# How often something is written that must be refused.
+# Probability of a statement that must be refused.
 WRONG_BRANCH, WRONG_READ = 0.04, 0.004
 
 
@@ -86,7 +87,7 @@ class _Writer:
             if total <= (60 if self.small else POINTS):
                 return found
 
-    # --- pieces ----------------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
     def name(self, letter: str) -> str:
         self.count += 1
@@ -126,7 +127,7 @@ class _Writer:
         self.add(Draw(self.name("r"), self.some(), shape, "f", call))
 
     def let(self, dims: tuple[str, ...] | None = None, kind: str = "", shape: Any = None) -> Let:
-        """A tensor that is an expression of others."""
+        """Add a tensor that is an expression of others."""
         kind = kind or self.rng.choice("ffffffib")
         shape = self.rng.choice(SHAPES) if shape is None else shape
         node = self.words.expression(self.dims if dims is None else dims, shape, kind, 3)
@@ -158,7 +159,7 @@ class _Writer:
             self._recurrence()
 
     def _by_conditions(self) -> None:
-        """Branches by conditions or constants, which need nothing of each other."""
+        """Return branches by conditions or constants, independent of each other."""
         dims, shape = self.some(1), self.rng.choice(SHAPES)
         kind = self.rng.choice("fffib")
         d = self.rng.choice(dims)
@@ -205,13 +206,13 @@ class _Writer:
             self.add(Merge(name, dims, shape, kind, tuple(branches)))
 
     def _defined(self, branch: Branch) -> Node:
-        """A value that is defined everywhere; sometimes not, which leaves points uncovered."""
+        """Return a value defined everywhere; sometimes a partial one, which leaves points uncovered."""
         if branch.node.where and self.rng.random() > WRONG_BRANCH:
             return self.words.plain_value(branch.bound, branch.node.shape, branch.node.dtype)
         return branch.node
 
     def _recurrence(self) -> None:
-        """One tensor or two that go along a dimension, forwards or backwards."""
+        """Add one or two tensors with a recurrence along a dimension, forwards or backwards."""
         rng = self.rng
         dims = self.some(1)
         d = rng.choice(dims)
@@ -244,7 +245,7 @@ class _Writer:
         self.words.close()
 
     def _along_two(self) -> None:
-        """A tensor that goes along one dimension, and starts again where it ended along another."""
+        """Add a recurrence along one dimension that continues along another one."""
         dims = self.some(2)
         outer, inner = sorted(self.rng.sample(dims, 2), key=self.dims.index)
         rest = tuple(e for e in dims if e not in (outer, inner))
@@ -272,7 +273,7 @@ class _Writer:
     # --- learning --------------------------------------------------------------------------------
 
     def learning(self) -> list[str]:
-        """A parameter, a loss, its gradient, an optimiser's step; the outputs that tell of them."""
+        """Add a parameter, a loss, its gradient and an optimiser step; return the outputs that show them."""
         rng = self.rng
         d = rng.choice(self.dims)
         dims = tuple(e for e in self.dims if e == d or (e < d and rng.random() < 0.15))
@@ -310,7 +311,7 @@ class _Writer:
         return [p.name, g.name, f"{g.name}_next", loss.name]
 
     def _through_time(self, dims: tuple[str, ...], about: list[str]) -> str:
-        """A recurrence along another dimension that the parameter takes part in."""
+        """Add a recurrence along another dimension, with the parameter in it."""
         others = [d for d in self.dims if d not in dims]
         if not others:
             return ""
@@ -334,7 +335,7 @@ class _Writer:
         return name
 
     def reached(self, name: str) -> set[str]:
-        """The tensors that derivatives of a tensor reach."""
+        """Return the tensors reached by derivatives of a tensor."""
         names = {s.name: s for s in self.statements}
         found: set[str] = set()
         pending = [name]
@@ -347,7 +348,7 @@ class _Writer:
         return found
 
     def through_slices(self, name: str) -> bool:
-        """Whether derivatives go through a recurrence that reads slices of itself."""
+        """Return whether derivatives pass through a recurrence with slices of itself."""
         names = {s.name: s for s in self.statements}
         for one in self.reached(name):
             around = {x for x in self.reached(one) if one in self.reached(x)}
@@ -366,7 +367,7 @@ class _Writer:
         names = {s.name: s for s in self.statements}
         leaves = sorted(self.reached(loss.name) - {loss.name})
         leaves = [x for x in leaves if isinstance(names[x], Data | Draw | Let | Merge)]
-        # another name of a tensor is that tensor, whose other readers count too
+        # a second name is the same tensor, so reads by either name count
         aliases = {s.name for s in names.values() if isinstance(s, Let) and s.node.code in names}
         leaves = [x for x in leaves if x not in aliases]
         found = []
@@ -381,10 +382,10 @@ class _Writer:
             return []
         return [*found, loss.name] if found else []
 
-    # --- the whole -------------------------------------------------------------------------------
+    # --- the program -----------------------------------------------------------------------------
 
     def ending(self) -> str:
-        """A condition that ends the last dimension, made before anything else."""
+        """Add a condition that ends the last dimension, before all other statements."""
         d = self.dims[-1]
         x = self.data("f", (d,), ())
         level = self.rng.choice((0.2, 0.6, 1.2))
@@ -413,7 +414,7 @@ class _Writer:
         if rng.random() < 0.65:
             outputs += self.gradients()
         named = [s.name for s in self.statements if isinstance(s, Let | Merge)]
-        named = named or [self.let().name]  # what was begun may have been left out
+        named = named or [self.let().name]  # an unfinished statement may have been dropped
         outputs += rng.sample(named, min(len(named), rng.randint(1, 3)))
         outputs += named[-1:]
         options: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Random expressions of all types over the tensors that there are."""
+"""Random expressions of all types over the available tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.independent.programs import Node, Shape
 
 
 class Expressions(Floats):
-    """Integers and booleans beside floating-point numbers."""
+    """Integer and boolean expressions, in addition to floating-point ones."""
 
     def _integer(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]

@@ -10,7 +10,7 @@ from tests.independent.programs import Node, Shape
 
 
 class Floats(Layouts):
-    """The kinds of floating-point expressions."""
+    """Floating-point expressions by kind."""
 
     def _float(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]
@@ -128,7 +128,7 @@ class Floats(Layouts):
         return self._layout(symbols, shape, depth, about)
 
     def _otherwise(self, symbols: tuple[str, ...], shape: Shape) -> Node | None:
-        """A conditional tensor with a value elsewhere."""
+        """Return a conditional tensor with a default value elsewhere."""
         found = [
             x
             for x in self.candidates(symbols, shape, "f", ())

@@ -1,8 +1,8 @@
-"""Forms of expressions, in either writing; {x} stands for the operand, {a} for an axis."""
+"""Text templates of expressions in both forms; {x} is the operand, {a} an axis."""
 
 from __future__ import annotations
 
-# Of one operand: the forms, and whether derivatives flow through.
+# Unary: the templates, and whether derivatives pass.
 FUNCTIONS: tuple[tuple[str, str, bool], ...] = (
     ("(-{x})", "(-{x})", True),
     ("{x}.abs()", "np.abs({x})", True),
@@ -54,7 +54,7 @@ INTEGERS: tuple[tuple[str, str], ...] = (
     ("({x}.abs() % 5 + {y})", "(np.abs({x}) % 5 + {y})"),
 )
 COMPARED = ("<", "<=", ">", ">=", "==", "!=")
-# Of an axis: the forms, and whether an empty one has a value.
+# Over an axis: the templates, and whether an empty axis has a value.
 REDUCED: tuple[tuple[str, str, bool], ...] = (
     ("{x}.sum(axis={a})", "np.sum({x}, axis={a})", True),
     ("{x}.sum(axis={a})", "np.sum({x}, axis={a})", True),
@@ -77,7 +77,7 @@ REDUCED: tuple[tuple[str, str, bool], ...] = (
         False,
     ),
 )
-# Of one concrete axis, for tensors that keep it.
+# Over a concrete axis that is preserved.
 ALONG: tuple[tuple[str, str], ...] = (
     ("{x}.softmax(axis={a})", "softmax({x}, {a})"),
     ("{x}.log_softmax(axis={a})", "np.log(softmax({x}, {a}))"),

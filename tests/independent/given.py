@@ -1,4 +1,4 @@
-"""What both writings of a program start from: arrays by seed, and functions of the host."""
+"""Common inputs of both forms of a program: arrays by seed, and host functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def uniform(seed: int, *shape: int) -> Array:
-    """Numbers of about one, none of them twice, as float32."""
+    """Return distinct float32 numbers of magnitude about one."""
     return np.random.default_rng(seed).uniform(-1.5, 1.5, shape).astype(np.float32)
 
 
@@ -23,10 +23,10 @@ def booleans(seed: int, *shape: int) -> Array:
 
 
 def wave(x: Any) -> Any:
-    """A user's function of the host: element by element."""
+    """Elementwise host function of a user."""
     return np.asarray(np.sin(3 * np.asarray(x)) + 0.25, np.asarray(x).dtype)
 
 
 def twin(x: Any, y: Any) -> Any:
-    """A user's function of two arrays of one shape."""
+    """Host function of two arrays of one shape."""
     return np.asarray(np.asarray(x) * 0.5 - np.cos(y), np.asarray(x).dtype)

@@ -8,7 +8,7 @@ from tests.independent.reductions import Reductions
 
 
 class Layouts(Reductions):
-    """What joins, cuts, sorts and selects along axes."""
+    """Concatenation, slicing, sorting and selection along axes."""
 
     def _layout(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""Programs as plain loops: a dictionary per tensor, filled point by point as points are asked for.
+"""Programs as plain loops: one dictionary per tensor, filled on demand, point by point.
 
-A point outside a tensor, one that no branch or several define, and one that needs itself are
-`Problem`s: the compiler must refuse what has one.
+A `Problem` is a point outside a tensor, a point with no branch or several, or a point that
+depends on itself. The
+compiler must refuse every program with a problem.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Rule = Callable[..., Any]
 
 
 class Problem(Exception):
-    """Why a point has no value; `refusal` names the error that the compiler answers with."""
+    """Reason for a missing value; `refusal` is the name of the compiler's error."""
 
     refusal = ""
 
@@ -40,7 +41,7 @@ class Circle(Problem):
 
 
 class Table(ABC):
-    """The values of one tensor by their points."""
+    """Values of one tensor by point."""
 
     def __init__(self, loops: Loops, name: str, sizes: Callable[[], Point]) -> None:
         self.loops, self.name, self.sizes = loops, name, sizes
@@ -52,7 +53,7 @@ class Table(ABC):
 
     @abstractmethod
     def rule(self, point: Point) -> Any:
-        """The value at a point."""
+        """Compute the value at a point."""
 
     def points(self) -> Iterator[Point]:
         for point in product(*(range(size) for size in self.sizes())):
@@ -83,7 +84,7 @@ class Table(ABC):
         return value
 
     def cut(self, *entries: int | range) -> Any:
-        """The values at ranges of points: a leading axis for each range."""
+        """Return the values in ranges of points, with a leading axis per range."""
         lengths = [len(e) for e in entries if isinstance(e, range)]
         cells = [
             np.asarray(self[point])
@@ -94,7 +95,7 @@ class Table(ABC):
 
 
 class Equation(Table):
-    """A tensor that is one function of its point."""
+    """Tensor that is one function of its point."""
 
     function: Rule
 
@@ -103,7 +104,7 @@ class Equation(Table):
 
 
 class Given(Table):
-    """A tensor whose values are there: data, or what the compiled program drew."""
+    """Tensor with fixed values: data, or draws of the compiled program."""
 
     array: Any
 
@@ -112,7 +113,7 @@ class Given(Table):
 
 
 class Merge(Table):
-    """A tensor that branches define."""
+    """Tensor defined by branches."""
 
     def __init__(self, loops: Loops, name: str, sizes: Callable[[], Point]) -> None:
         super().__init__(loops, name, sizes)
@@ -120,7 +121,7 @@ class Merge(Table):
         self.owners: dict[Point, list[tuple[Point, Rule]]] | None = None
 
     def at(self, left: Rule, sizes: Callable[[], Point], where: Rule | None = None) -> Any:
-        """A branch `x[left(point)] = rule(point)` for the points of a value."""
+        """Add a branch `x[left(point)] = rule(point)` for the points of a value."""
 
         def entered(rule: Rule) -> Rule:
             def pairs() -> Iterator[tuple[Point, Point, Rule]]:
@@ -138,7 +139,7 @@ class Merge(Table):
             self.owners = {point: [] for point in self.points()}
             for pairs in self.branches:
                 for target, point, rule in pairs():
-                    if target in self.owners:  # what falls outside is dropped
+                    if target in self.owners:  # points outside are dropped
                         self.owners[target].append((point, rule))
         return self.owners
 
@@ -156,12 +157,12 @@ class Loops:
     """One run of a program.
 
     Args:
-        given: values by name that the compiled program chose: draws, parameters.
-        noise: each value is multiplied by about 1 ± this, to see what roundings can do.
-        moved: names whose floating-point values are moved along `direction`, and how far.
-        way: which direction.
-        held: what `detach` held in the run that this one is a variation of.
-        seed: of the noise.
+        given: Values chosen by the compiled program, by name: draws, parameters.
+        noise: Multiply each value by about 1 ± this, to estimate rounding errors.
+        moved: Names whose floating-point values move along `direction`, and the step length.
+        way: Index of the direction.
+        held: Values of `detach` in the unperturbed run.
+        seed: Seed of the noise.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Loops:
         self.kept: dict[Any, Any] = {}
         self._held = held
 
-    # --- what a program is written with ----------------------------------------------------------
+    # --- program interface -----------------------------------------------------------------------
 
     def data(self, name: str, shape: Sequence[int], sizes: Any, array: Any) -> Table:
         self.shapes[name] = tuple(shape)
@@ -193,7 +194,7 @@ class Loops:
         return table
 
     def found(self, name: str, shape: Sequence[int], sizes: Any) -> Table:
-        """Values that the compiled program returned; zeros before it has."""
+        """Return values from the compiled program; zeros before its run."""
         found = self._given.get(name)
         return self.data(
             name, shape, sizes, np.zeros((*sizes(), *shape)) if found is None else found
@@ -213,19 +214,19 @@ class Loops:
         return Merge(self, name, sizes)
 
     def detached(self, site: str, point: Point, value: Any) -> Any:
-        """The value of the run that this one varies: no derivative flows through."""
+        """Return the value of the unperturbed run: no derivative passes."""
         self.kept[site, point] = value
         return value if self._held is None else self._held[site, point]
 
     def near(self, value: Any) -> Any:
-        """The operand of what jumps, such as a comparison: a little more, or less, in a variation."""
+        """Return the operand of a discontinuous operation, such as a comparison, slightly shifted in a perturbed run."""
         value = np.asarray(value)
         if not self._noise or value.dtype.kind != "f":
             return value
         off = self._noise * self._random.uniform(0.5, 1, value.shape) * (1 + np.abs(value))
         return value + off * self._side
 
-    # --- variations ------------------------------------------------------------------------------
+    # --- perturbations ---------------------------------------------------------------------------
 
     def settled(self, name: str, point: Point, value: Any) -> Any:
         value = np.asarray(value)
@@ -240,12 +241,13 @@ class Loops:
 
 
 def direction(name: str, point: Point, shape: Sequence[int], seed: int) -> Any:
-    """The direction in which a tensor's values are moved at a point."""
+    """Return the direction of a tensor's perturbation at a point."""
     entropy = [seed, *name.encode(), *point]
     return np.random.default_rng(entropy).choice([-1.0, -0.5, 0.5, 1.0], tuple(shape))
 
 
-# --- what NumPy has no word for --------------------------------------------------------------------
+# --- functions that NumPy lacks
+# --------------------------------------------------------------------
 
 
 def discounted(x: Any, gamma: float, axis: int = 0) -> Any:
@@ -258,7 +260,7 @@ def discounted(x: Any, gamma: float, axis: int = 0) -> Any:
 
 
 def scan(x: Any, factor: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """y[k] = factor[k] * y[k - 1] + x[k], from the far end where `reverse`."""
+    """y[k] = factor[k] * y[k - 1] + x[k], from the far end if `reverse`."""
     x, factor = np.broadcast_arrays(np.asarray(x, float), np.asarray(factor, float))
     rows, by = np.moveaxis(x, axis, 0), np.moveaxis(factor, axis, 0)
     out = np.zeros(rows.shape)
@@ -279,7 +281,7 @@ def logsumexp(x: Any, axis: int = -1) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """By its integral, with Gauss' nodes: exact to rounding where |x| < 4."""
+    """Error function by Gauss quadrature of its integral: exact to rounding for |x| < 4."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
     x = np.asarray(x, float)
     at = x[..., None] * (nodes + 1) / 2
@@ -287,17 +289,17 @@ def erf(x: Any) -> Any:
 
 
 def stacked(cells: list[Any], shape: Sequence[int]) -> Any:
-    """What a reduction over symbolic dimensions reduces, as axis 0."""
+    """Stack the operands of a reduction over symbolic dimensions along axis 0."""
     return np.array(cells) if cells else np.zeros((0, *shape))
 
 
 def first(done: Table, most: int) -> int:
-    """The length that a dynamic bound comes to: up to the first point where `done` holds."""
+    """Return the length of a dynamic bound: up to the first point with `done`."""
     return next((at + 1 for at in range(most) if done[at]), most)
 
 
 def put(x: Any, at: Any, value: Any, axis: int) -> Any:
-    """An array with one position of an axis replaced."""
+    """Return an array with one position of an axis replaced."""
     rows = np.moveaxis(np.array(x), axis, 0)
     rows[int(at)] = value
     return np.moveaxis(rows, 0, axis)

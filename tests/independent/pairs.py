@@ -1,4 +1,4 @@
-"""Whether two writings of a program give the same: every bit, or up to rounding, or two refusals."""
+"""Comparison of two versions of a program: bitwise equal, equal up to rounding, or both refused."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.independent.verdict import NOISE, Trial
 
 @dataclass(frozen=True)
 class Pair:
-    """Comparison of two writings of a program.
+    """Comparison of two versions of a program.
 
     Attributes:
         kind: "same", "both refused", "one refused" or "other values".
-        what: the evidence.
-        kinds: how the second one was written.
+        what: The evidence.
+        kinds: The rewritings of the second version.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Pair:
 
 
 def compared(seed: int, count: int = 5, *, small: bool = True) -> Iterator[Pair]:
-    """Run the program of a seed, and so many rewritings of it; the first has other names alone."""
+    """Compare the program of a seed with some rewritings; the first one only changes names."""
     random = Random(f"rewriting {seed}")
     program = with_streams(make(seed, small=small))
     want = run(program.code())
@@ -59,7 +59,7 @@ def compared(seed: int, count: int = 5, *, small: bool = True) -> Iterator[Pair]
 
 
 def run(text: str) -> Any:
-    """The result of a program's text, or the text of its refusal."""
+    """Run a program's text; return its result or the text of its refusal."""
     file = f"<program {hash(text)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     scope: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def run(text: str) -> Any:
 
 
 def differing(program: Program, want: Any, have: Any, other: Rewriting) -> list[str]:
-    """Outputs with differences beyond the tolerance."""
+    """Return the outputs with differences beyond the tolerance."""
     found: list[str] = []
     for name in program.outputs:
         x, y = np.asarray(want[name]), np.asarray(have[other.names[name]])
@@ -91,7 +91,7 @@ def differing(program: Program, want: Any, have: Any, other: Rewriting) -> list[
 
 
 def _in_order(program: Program, name: str, have: Any, y: Any, other: Rewriting) -> Any:
-    """An output with its axes, or its defined points, in the order of the source's dimensions."""
+    """Return an output with its axes, or its defined points, in the source's order of dimensions."""
     if not other.dims:
         return y
     places = axes_of(program, name, other.dims)
@@ -109,9 +109,9 @@ def _are_near(x: Any, y: Any) -> bool:
 
 
 def _rounds(program: Program, name: str, want: Any, x: Any, y: Any) -> bool:
-    """Return whether roundings may move an output as far: the loops say so, with values a little off.
+    """Return whether rounding may explain a difference, judged by loops with perturbed values.
 
-    They say nothing of gradients, updates and draws.
+    The loops do not cover gradients, updates and draws.
     """
     given = {one: np.asarray(want[one]) for one in program.outputs}
     noises = enumerate((0.0, NOISE, NOISE))

@@ -1,7 +1,8 @@
-"""A random program as a value, and its two writings.
+"""Data model of a random program, and its two forms.
 
-A `Node` is an expression at a point, with the text of either writing; a `Statement` gives a tensor a
-name. Nothing is computed here.
+A `Node` is an expression at a point, with its text in both forms. A `Statement` assigns a tensor.
+This module computes
+no values.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NUMPY = {"f": "float", "i": "int", "b": "bool"}
 
 @dataclass(frozen=True)
 class Where:
-    """A condition on a point, as both writings have it."""
+    """A condition on a point, in both forms."""
 
     text: str
     dims: frozenset[str]
@@ -29,12 +30,12 @@ class Node:
     """An expression at a point.
 
     Attributes:
-        code: with recurrent tensors.
-        plain: with tables.
-        dims: what it varies over.
-        lead: lengths of the axes of slices that stand before those of `shape`, as text.
-        reads: the tensors that it mentions; `smooth`: those that derivatives reach through it.
-        where: the conditions under which it is defined.
+        code: Text with recurrent tensors.
+        plain: Text with tables.
+        dims: Dimensions of its domain.
+        lead: Lengths of the slice axes before the axes of `shape`, as text.
+        reads: The tensors in the expression; `smooth`: those reached by derivatives.
+        where: Conditions of its domain.
     """
 
     code: str
@@ -76,7 +77,7 @@ class Statement(ABC):
         return frozenset()
 
     def nodes(self) -> Iterator[Node]:
-        """All expressions in it."""
+        """Return all its expressions."""
         yield from ()
 
     def declaration(self) -> Iterator[str]:
@@ -87,7 +88,7 @@ class Statement(ABC):
 
     @abstractmethod
     def plain(self) -> Iterator[str]:
-        """The lines that define it as plain loops."""
+        """Return its definition as plain loops."""
 
     def smaller(self) -> Iterator[Statement]:
         yield from ()
@@ -130,7 +131,7 @@ class Data(Statement):
 
 @dataclass(frozen=True)
 class Draw(Statement):
-    """Random values: the loops take those that the compiled program returned."""
+    """Random values; the loops use those of the compiled program."""
 
     call: str = ""
 
@@ -143,7 +144,7 @@ class Draw(Statement):
 
 @dataclass(frozen=True)
 class Parameter(Statement):
-    """A parameter, whose trajectory the loops take from the compiled program."""
+    """A parameter; the loops use its trajectory from the compiled program."""
 
     seed: int = 0
 
@@ -157,7 +158,7 @@ class Parameter(Statement):
 
 @dataclass(frozen=True)
 class Step(Statement):
-    """`backward()` and an optimiser's step; the statement is the parameter's gradient."""
+    """`backward()` and an optimiser step; the statement is the parameter's gradient."""
 
     loss: str = ""
     parameter: str = ""
@@ -181,7 +182,7 @@ class Step(Statement):
 
 @dataclass(frozen=True)
 class Gradient(Statement):
-    """`trl.grad` of a loss with respect to one tensor, of which it has the domain and shape."""
+    """`trl.grad` of a loss with respect to one tensor, with the tensor's domain and shape."""
 
     loss: str = ""
     leaf: str = ""
@@ -205,7 +206,7 @@ class Gradient(Statement):
 @dataclass(frozen=True)
 class Let(Statement):
     node: Node
-    given: frozenset[Where] = frozenset()  # conditions written here
+    given: frozenset[Where] = frozenset()  # conditions in this statement
 
     @property
     def reads(self) -> frozenset[str]:
@@ -315,7 +316,7 @@ def plain_index(text: str) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """Dimensions with bounds, statements, outputs, and how it is compiled."""
+    """Dimensions with bounds, statements, outputs, and compile options."""
 
     dims: tuple[str, ...]
     bounds: Mapping[str, int]
@@ -331,11 +332,11 @@ class Program:
 
     @property
     def ending(self) -> str:
-        """The dimension of a dynamic bound."""
+        """Return the dimension with the dynamic bound."""
         return self.dims[-1] if self.until else ""
 
     def needed(self) -> set[str]:
-        """The tensors that outputs depend on."""
+        """Return the tensors that outputs depend on."""
         names = self.names
         found: set[str] = set()
         pending = [*self.outputs, *([self.until] if self.until else [])]
@@ -347,7 +348,7 @@ class Program:
         return found
 
     def returning(self, names: Iterable[str]) -> Program:
-        """With these outputs alone, and what they need; the loops also need what the run chose."""
+        """Return the program with only these outputs and their operands, plus the run's choices for the loops."""
         asked = replace(self, outputs=tuple(dict.fromkeys(names)))
         needed = asked.needed()
         statements = tuple(s for s in self.statements if s.name in needed)
@@ -359,7 +360,7 @@ class Program:
         return replace(self, statements=statements, outputs=outputs)
 
     def code(self) -> str:
-        """As recurrent tensors: a program that runs by itself."""
+        """Return the text with recurrent tensors: a stand-alone program."""
         pairs = ", ".join(f"({d}, {d.upper()})" for d in self.dims)
         sizes = "; ".join(f"_{d.upper()} = {self.bounds[d]}" for d in self.dims)
         lines = [
@@ -393,10 +394,10 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def plain(self, length: int | None = None) -> str:
-        """As loops over dictionaries, in a module where `loops` is there.
+        """Return the text as loops over dictionaries, for a module with the name `loops`.
 
         Args:
-            length: that of the dimension with a dynamic bound, whatever its condition says.
+            length: Overrides the length of the dimension with a dynamic bound.
         """
         lines = ["; ".join(f"{d.upper()} = {self.bounds[d]}" for d in self.dims)]
         for statement in self.statements:

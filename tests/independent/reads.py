@@ -1,4 +1,4 @@
-"""What an expression may read, and at which points: positions, slices, conditions."""
+"""Random reads of tensors: positions, slices, conditions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.independent.programs import Node, Shape, Where
 
 @dataclass(frozen=True)
 class Signature:
-    """What an expression may read: `open` names dimensions along which it is not yet whole.
+    """Restriction of an expression's reads: `open` maps unfinished dimensions to a direction.
 
-    There 0 allows the own point alone, 1 the past too, -1 the future too.
+    Direction 0 allows only the own point, 1 also the past, -1 also the future.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Entry:
     plain: str
     dims: frozenset[str] = field(default_factory=frozenset)
     own: bool = False
-    hard: bool = False  # a clamp, quotient or remainder, of which one read has at most one
+    hard: bool = False  # a clamp, quotient or remainder; at most one per read
 
 
 class Reads:
-    """The tensors that there are, and random reads of them."""
+    """The available tensors, and random reads of them."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Reads:
         depth: int,
     ) -> None:
         self.rng, self.dims, self.bounds, self.faulty = rng, dims, bounds, faulty
-        self.depth = depth  # of expressions, at most
+        self.depth = depth  # maximal depth of expressions
         self.pool: dict[str, Signature] = {}
-        self.hidden = False  # whether open tensors may not be read now
-        self.whole = False  # whether conditional tensors may not be read now
+        self.hidden = False  # forbids open tensors
+        self.whole = False  # forbids conditional tensors
         self.sites = 0
 
     def enter(self, one: Signature) -> None:
@@ -62,7 +62,7 @@ class Reads:
         self.pool[name] = replace(self.pool[name], open=dict(opened))
 
     def close(self) -> None:
-        """Whatever was open because of a tensor is whole now; its family was made with it."""
+        """Mark the tensors that were open because of a tensor as complete."""
         for one in list(self.pool.values()):
             if one.open:
                 self.pool[one.name] = replace(one, open={})
@@ -75,7 +75,7 @@ class Reads:
         return found
 
     def closed(self, make: Callable[[], Node]) -> Node:
-        """What `make` makes without tensors that are not yet whole."""
+        """Return `make`'s result without open tensors."""
         before, self.hidden = self.hidden, True
         try:
             return make()
@@ -104,7 +104,7 @@ class Reads:
         return Where(text, frozenset({d}))
 
     def point(self, d: str, symbols: Sequence[str], sign: int | None) -> Entry:
-        """A position along a dimension, of the symbols that there are."""
+        """Return a position along a dimension, as a function of the available symbols."""
         rng, size, n = self.rng, d.upper(), self.bounds[d]
         own = frozenset({d})
         k = rng.randint(1, 3)
@@ -154,7 +154,7 @@ class Reads:
         return self.choose(found)
 
     def span(self, d: str, symbols: Sequence[str], sign: int | None) -> tuple[Entry, bool] | None:
-        """A slice along a dimension, and whether it may be empty."""
+        """Return a slice along a dimension, and whether it may be empty."""
         rng, size, n = self.rng, d.upper(), self.bounds[d]
         k = rng.randint(1, 4)
         own = frozenset({d})
@@ -197,7 +197,7 @@ class Reads:
     # --- reads ---------------------------------------------------------------------------------
 
     def read(self, name: str, at: Mapping[str, tuple[str, str]]) -> Node:
-        """A tensor at its own point, but for the given entries."""
+        """Read a tensor at its own point, except for the given entries."""
         one = self.pool[name]
         entries = [
             Entry(*at[d]) if d in at else Entry(d, d, frozenset({d}), True) for d in one.dims
@@ -254,7 +254,7 @@ class Reads:
     def sliced(
         self, symbols: Sequence[str], shape: Shape, dtype: str, about: Sequence[str]
     ) -> tuple[Node, bool] | None:
-        """A tensor in slices, one axis or two in front; and whether one may be empty."""
+        """Read one or two slices of a tensor as leading axes; also return whether a slice may be empty."""
         found = [x for x in self.candidates(symbols, shape, dtype, about) if x.dims and not x.where]
         if not found:
             return None
@@ -279,7 +279,7 @@ class Reads:
     def same_slice(
         self, symbols: tuple[str, ...], like: Node, about: tuple[str, ...]
     ) -> Node | None:
-        """Another tensor sliced along the same dimension by the same text."""
+        """Read another tensor in the same slice."""
         text = like.lead[0]
         found: list[tuple[Signature, str]] = []
         for one in self.candidates(symbols, like.shape, "f", about):
@@ -301,7 +301,7 @@ class Reads:
         if any(
             self.bounds[e] > self.bounds[d] for e in self.dims if e in text or e.upper() in text
         ):
-            return None  # it would be outside
+            return None  # the read would be outside
         cut = Entry(text, f"range({lo}, {hi})".replace("trl.", ""), used)
         entries = [
             cut

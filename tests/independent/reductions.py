@@ -14,12 +14,12 @@ OVER = {
 
 
 class Reductions(Trees):
-    """What reduces symbolic dimensions."""
+    """Reductions of symbolic dimensions."""
 
     def _over_slice(
         self, symbols: tuple[str, ...], shape: Shape, about: tuple[str, ...]
     ) -> Node | None:
-        """A reduction of slices."""
+        """Reduce a slice."""
         rng = self.rng
         found = self.sliced(symbols, shape, "f", about)
         if found is None:
@@ -44,7 +44,7 @@ class Reductions(Trees):
     def _over(
         self, symbols: tuple[str, ...], shape: Shape, dtype: str, depth: int, about: tuple[str, ...]
     ) -> Node | None:
-        """A reduction over symbolic dimensions."""
+        """Reduce over symbolic dimensions."""
         rng = self.rng
         names = rng.sample(self.dims, 2 if len(self.dims) > 1 and rng.random() < 0.25 else 1)
         inside = tuple(d for d in self.dims if d in symbols or d in names)
@@ -56,7 +56,7 @@ class Reductions(Trees):
         moving = [w for w in x.where if w.dims & set(names)]
         if any(not w.dims <= set(names) for w in moving) or (moving and dtype == "b"):
             return None
-        # several conditions may hold nowhere together
+        # the intersection of several conditions may be empty
         word = "sum" if len(moving) > 1 else rng.choice(OVER[dtype])
         over = names[0] if len(names) == 1 else f"({', '.join(names)})"
         loops = " ".join(f"for {d} in range({d.upper()})" for d in names)

@@ -1,7 +1,8 @@
-"""The same program, written otherwise: a compiler must give both the same values.
+"""Equivalent rewritings of a program; the compiler must give equal values.
 
-A rewriting changes the statements of a program, its names or its options, and no value. A draw has a
-stream of its own, so another order of statements draws the same numbers.
+A rewriting changes the statements, names or options of a program, but no value. Each draw has a
+separate stream, so
+reordered statements draw the same numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.independent.programs import (
     array_of,
 )
 
-# Reserved words of Python, isl and the compiler, besides the dimensions' own.
+# Reserved words of Python, isl and the compiler, in addition to the dimensions' names.
 _TEXT: Final = """
     v x e0 c0 T_ I n seed turn value length rt mod min floor rat exists print sum range kernel_1 v1_0
     b_block t_block part_length S0 b i t u B U step axis lambda_ None_ d0 x_3 all
@@ -37,12 +38,12 @@ WORDS: Final = tuple(_TEXT.split())
 
 @dataclass(frozen=True)
 class Written(Statement):
-    """A statement with given lines: after those of its declaration."""
+    """A statement with given lines, placed after its declaration."""
 
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()
-    others: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further tensors, and their domains
+    others: tuple[tuple[str, tuple[str, ...]], ...] = ()  # extra tensors, and their domains
 
     @property
     def reads(self) -> frozenset[str]:
@@ -60,14 +61,14 @@ class Written(Statement):
 
 @dataclass(frozen=True)
 class Rewriting:
-    """A program written otherwise.
+    """A rewritten program.
 
     Attributes:
-        kinds: the changes.
-        text: the new program.
-        names: name of each output in the result, by its name in the source.
-        exact: whether every bit must be the same.
-        dims: the order of its dimensions, if it is another.
+        kinds: Applied rewritings.
+        text: The new program.
+        names: New output names by old ones.
+        exact: Whether results must be bitwise equal.
+        dims: New order of dimensions, if it differs.
     """
 
     kinds: tuple[str, ...]
@@ -79,7 +80,7 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class NamedDraw(Draw):
-    """Random values of a stream with the statement's name."""
+    """Random values with a stream named after the statement."""
 
     def code(self) -> Iterator[str]:
         about = f'domain={self.domain}, stream="{self.name}"'
@@ -87,9 +88,9 @@ class NamedDraw(Draw):
 
 
 def with_streams(program: Program) -> Program:
-    """Return the program with a stream of its own for every draw, and without a budget.
+    """Return the program with a stream per draw and without a budget.
 
-    A budget for one writing may be too small for another.
+    A budget that fits one version may be too small for another.
     """
 
     def changed(s: Statement) -> Statement:
@@ -101,11 +102,12 @@ def with_streams(program: Program) -> Program:
     return replace(program, statements=tuple(map(changed, program.statements)), options=options)
 
 
-# --- kinds of rewritings ----------------------------------------------------------------------------
+# --- rewritings
+# ------------------------------------------------------------------------------------
 
 
 def _plain_lets(program: Program, random: Random) -> list[Let]:
-    """Some named expressions, defined everywhere, of at least one dimension."""
+    """Return some named expressions that are defined everywhere and have a dimension."""
     found = [s for s in program.statements if isinstance(s, Let) and not s.where and s.dims]
     return random.sample(found, min(len(found), 2))
 
@@ -116,7 +118,7 @@ def _instead(program: Program, changes: dict[str, list[Statement]]) -> Program:
 
 
 def _defined(let: Let, lines: Callable[[str], list[str]]) -> list[Statement]:
-    """A tensor defined by branches, equal to a named expression."""
+    """Return a branch-defined tensor, equal to a named expression."""
     other = f"{let.name}_once"
     kind = f'trl.tensor({let.shape}, "{DTYPES[let.dtype]}", domain={let.domain})'
     first = Written(
@@ -131,7 +133,7 @@ def _defined(let: Let, lines: Callable[[str], list[str]]) -> list[Statement]:
 
 
 def cut(program: Program, random: Random) -> Program:
-    """An expression in two branches, divided at a point of one dimension, or by its remainder."""
+    """Divide an expression into two branches, at a point of one dimension or by its remainder."""
 
     def lines(let: Let, other: str) -> list[str]:
         d = random.choice(let.dims)
@@ -146,7 +148,7 @@ def cut(program: Program, random: Random) -> Program:
 
 
 def reverse(program: Program, random: Random) -> Program:
-    """An expression written from the far end of a dimension."""
+    """Compute an expression with a dimension reversed."""
 
     def lines(let: Let, other: str) -> list[str]:
         d = random.choice(let.dims)
@@ -160,7 +162,7 @@ def reverse(program: Program, random: Random) -> Program:
 
 
 def unroll(program: Program, random: Random) -> Program:
-    """An expression with a branch for every point of one dimension."""
+    """Write an expression as one branch per point of a dimension."""
 
     def lines(let: Let, other: str) -> list[str]:
         d = random.choice(let.dims)
@@ -171,13 +173,13 @@ def unroll(program: Program, random: Random) -> Program:
 
 
 def split(program: Program, random: Random) -> Program:
-    """An expression over one dimension by way of two: rows of two points."""
+    """Compute an expression over one dimension by way of two: rows of two points."""
     leaves = {s.leaf for s in program.statements if isinstance(s, Gradient)}
     for let in _plain_lets(program, random)[:1]:
         d = random.choice(let.dims)
-        if program.until or "p" in program.dims:  # the last dimension is the one that ends
+        if program.until or "p" in program.dims:  # a dynamic bound ends the last dimension
             continue
-        if let.name in leaves:  # an indexed tensor has no gradient of its own
+        if let.name in leaves:  # an indexed tensor has no gradient
             continue
         rest = [e for e in let.dims if e != d]
         row = ", ".join(f"trl.min(2 * p + q, {d.upper()} - 1)" if e == d else e for e in let.dims)
@@ -197,7 +199,7 @@ def split(program: Program, random: Random) -> Program:
 
 
 def dead(program: Program, random: Random) -> Program:
-    """Insert unused statements between the others."""
+    """Insert dead statements between the others."""
     statements: list[Statement] = []
     for s in program.statements:
         statements.append(s)
@@ -209,7 +211,7 @@ def dead(program: Program, random: Random) -> Program:
 
 
 def constants(program: Program, random: Random) -> Program:
-    """Given data as a constant; every point picks its part."""
+    """Replace given data by a constant that every point indexes."""
 
     def changed(s: Statement) -> Statement:
         if not isinstance(s, Data) or len(s.dims) != 1 or s.dims[0] == program.ending:
@@ -224,7 +226,7 @@ def constants(program: Program, random: Random) -> Program:
 
 
 def order(program: Program, random: Random) -> Program:
-    """Statements in another order, each after its operands; gradients stay behind all others."""
+    """Reorder the statements, each after its operands; gradients stay last."""
     late = {s.name for s in program.statements if isinstance(s, Gradient | Step | Parameter)}
     for s in program.statements:
         if s.reads & {*late, *(f"{name}_next" for name in late)}:
@@ -242,7 +244,7 @@ def order(program: Program, random: Random) -> Program:
 
 
 def options(program: Program, random: Random) -> Program:
-    """Other decisions of the compiler."""
+    """Change compile options."""
     found: dict[str, Any] = {}
     for one in random.sample(OPTIONS, random.choice((1, 2))):
         found |= one
@@ -266,10 +268,11 @@ KINDS: Final[tuple[Callable[[Program, Random], Program], ...]] = (
 
 
 class _Turned(ast.NodeTransformer):
-    """A program's text, for another order of dimensions.
+    """Text of a program under another order of dimensions.
 
-    Index entries follow the new order of their tensor's domain. Slices put their axes in this order
-    too, so a swap of axes follows a read of two slices. Domains get a random order, with their arrays.
+    Index entries follow the new order of their tensor's domain. Slice axes follow it too, so axes
+    are swapped back after a
+    read of two slices. Domains get a random order, and their arrays are transposed.
     """
 
     def __init__(self, program: Program, dims: tuple[str, ...], random: Random) -> None:
@@ -321,10 +324,11 @@ class _Turned(ast.NodeTransformer):
 
 
 def turned(program: Program, random: Random) -> tuple[str, tuple[str, ...]]:
-    """The text of a program with its dimensions in another order, and that order.
+    """Return the text of a program with its dimensions in another order, and this order.
 
-    Draws count their points in the order of the dimensions, parameters step along theirs in that
-    order, and a dynamic bound ends the last one: such programs keep their order.
+    Draws count points in the order of dimensions, parameters update along it, and a dynamic bound
+    ends the last dimension.
+    Such programs are unchanged.
     """
     kept = any(isinstance(s, Draw) or _steps_along_two(s) for s in program.statements)
     dims = program.dims
@@ -339,7 +343,7 @@ def _steps_along_two(s: Statement) -> bool:
 
 
 def axes_of(program: Program, name: str, dims: tuple[str, ...]) -> tuple[int, ...]:
-    """For each axis of an output over dimensions, its place under another order of dimensions."""
+    """Return the new position of each axis of an output over dimensions."""
     own = program.names[name.removesuffix("_next")].dims
     order = sorted(own, key=dims.index)
     return tuple(order.index(d) for d in own)
@@ -353,7 +357,7 @@ def bound_of(name: str) -> str:
 
 
 def renamed(program: Program, random: Random, text: str = "") -> tuple[str, dict[str, str]]:
-    """The text of a program whose dimensions and outputs have other names, and these."""
+    """Return a program's text with renamed dimensions and outputs, and the new names."""
     dims = random.sample(WORDS, len(program.dims))
     while len({*dims, *map(bound_of, dims)}) < 2 * len(dims):
         dims = random.sample(WORDS, len(program.dims))
@@ -372,7 +376,7 @@ def renamed(program: Program, random: Random, text: str = "") -> tuple[str, dict
 
 
 def rewritten(program: Program, random: Random, *, names: bool) -> Rewriting:
-    """Rewrite a program with streams: by other `names` alone, or in a few ways."""
+    """Rewrite a program with streams: only by other `names`, or by a few rewritings."""
     if names:
         text, others = renamed(program, random)
         return Rewriting(("names",), text, others, exact=True)

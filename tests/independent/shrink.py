@@ -1,4 +1,4 @@
-"""A smaller program that disagrees in the same way."""
+"""Minimisation of a program that disagrees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.independent.verdict import Verdict, tried
 def shrunk(
     program: Program, kind: str, seconds: float = 90, judge: Callable[[Program], Verdict] = tried
 ) -> Program:
-    """The smallest found by leaving out what is not needed for a verdict of this kind."""
+    """Return the smallest program found with a verdict of this kind."""
     end = time.monotonic() + seconds
     again = True
     while again:
@@ -28,7 +28,7 @@ def shrunk(
 
 
 def candidates(program: Program) -> Iterator[Program]:
-    """Programs a little smaller, those that leave out most first."""
+    """Yield smaller programs, the smallest first."""
     if program.options:
         yield replace(program, options={})
         for name in program.options:
@@ -43,7 +43,7 @@ def candidates(program: Program) -> Iterator[Program]:
         fewer = program.returning(x for x in program.outputs if x != name)
         if 0 < len(fewer.outputs) < len(program.outputs):
             yield fewer
-    for name in program.outputs:  # an operand in its reader's place
+    for name in program.outputs:  # replace a reader by its operand
         for read in sorted(names[name].reads) if name in names else ():
             if read in names and read not in program.outputs and names[read].reads:
                 yield program.returning(read if x == name else x for x in program.outputs)

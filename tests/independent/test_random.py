@@ -1,4 +1,4 @@
-"""Random programs mean what plain loops compute; `make fuzz` tries many more."""
+"""Random programs agree with plain loops; `make fuzz` tries many more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 10
 def test_programs_mean_what_their_loops_compute(
     start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TIMERL_EXECUTOR", "xla")  # what a user gets
+    monkeypatch.setenv("TIMERL_EXECUTOR", "xla")  # the public options
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     counts: Counter[str] = Counter()

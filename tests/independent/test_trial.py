@@ -1,4 +1,4 @@
-"""The trial itself: it tells what is wrong, makes it small, and goes on where it stopped."""
+"""Self-test of the trial: it detects mistakes, minimises them, and resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = frozenset({"x"})
 
 
 def program(code: str, plain: str, *more: Merge | Gradient, name: str = "y") -> Program:
-    """A tensor of x, in two writings that may differ."""
+    """Return a tensor of x in two forms that may differ."""
     node = Node(code, plain, T, (), "f", reads=X, smooth=X)
     statements = (Data("x", ("t",), (), "f", 7), Let("y", ("t",), (), "f", node), *more)
     return Program(("t",), {"t": 6}, statements, ()).returning([name])

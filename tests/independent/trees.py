@@ -1,4 +1,4 @@
-"""Expressions grown from their root: what is wanted first, then operands that give it."""
+"""Top-down growth of expressions: from the required shape and type to operands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.independent.reads import Reads
 
 
 class Trees(Reads, ABC):
-    """Expressions of a wanted shape and type; the kinds of them are elsewhere."""
+    """Expressions of a required shape and type; subclasses add the kinds."""
 
     @abstractmethod
     def _float(
@@ -31,7 +31,7 @@ class Trees(Reads, ABC):
     # --- nodes ---------------------------------------------------------------------------------
 
     def join(self, code: str, plain: str, *parts: Node, smooth: bool = True, **given: Any) -> Node:
-        """A node of parts: what it varies over and reads is what they do."""
+        """Return a node of parts, with the union of their dimensions and reads."""
         fields: dict[str, Any] = {
             "dims": frozenset().union(*(p.dims for p in parts)),
             "shape": parts[0].shape,
@@ -58,7 +58,7 @@ class Trees(Reads, ABC):
         return self.join(f"({x.code} + {y.code})", f"({x.plain} + {y.plain})", x, y)
 
     def bounded(self, x: Node) -> Node:
-        """What a recurrence may carry on for long."""
+        """Limit values that a recurrence may repeat often."""
         if x.dtype == "i":
             return self.form("({x} % 11)", "({x} % 11)", x)
         if x.dtype == "b":
@@ -72,7 +72,7 @@ class Trees(Reads, ABC):
         return self.form(f"({{x}} > {level})", f"(loops.near({{x}}) > {level})", x, dtype="b")
 
     def held(self, plain: str, *parts: Node) -> str:
-        """A value through which derivatives do not flow."""
+        """Return a value without derivatives."""
         self.sites += 1
         dims = frozenset().union(*(p.dims for p in parts))
         at = "".join(f"{d}, " for d in self.dims if d in dims)
@@ -91,7 +91,7 @@ class Trees(Reads, ABC):
         depth: int,
         about: Sequence[str] = (),
     ) -> Node:
-        """An expression; of the tensors `about`, it reads at least one, if one fits."""
+        """Return an expression that reads at least one tensor of `about`, if one fits."""
         node = self.tree(tuple(symbols), shape, dtype, min(depth, self.depth), tuple(about))
         if about and not node.reads & set(about):
             more = self.any_shape(symbols, shape, dtype, about)
@@ -100,7 +100,7 @@ class Trees(Reads, ABC):
         return node
 
     def plain_value(self, dims: tuple[str, ...], shape: Shape, dtype: str) -> Node:
-        """An expression that is defined everywhere."""
+        """Return an expression that is defined everywhere."""
         before, self.whole = self.whole, True
         try:
             return self.closed(lambda: self.expression(dims, shape, dtype, 1))
@@ -128,7 +128,7 @@ class Trees(Reads, ABC):
     def any_shape(
         self, symbols: Sequence[str], shape: Shape, dtype: str, about: Sequence[str]
     ) -> Node | None:
-        """One of the tensors as a value of another shape."""
+        """Return a tensor as a value of another shape."""
         fits = [
             self.pool[n]
             for n in about
@@ -150,7 +150,7 @@ class Trees(Reads, ABC):
         return x
 
     def adapted(self, symbols: tuple[str, ...], shape: Shape, dtype: str) -> Node | None:
-        """A tensor of another shape or type, made to fit."""
+        """Convert a tensor of another shape or type."""
         found = [
             one
             for one in self.pool.values()
@@ -199,14 +199,14 @@ class Trees(Reads, ABC):
         )
 
     def index(self, symbols: Sequence[str]) -> Node:
-        """An index as an integer."""
+        """Return an index as an integer."""
         d = self.rng.choice(tuple(symbols))
         text = self.rng.choice(
             (d, f"{d} + 1", f"2 * {d} - 3", f"{d} // 2", f"{d} % 3", f"{d.upper()} - {d}")
         )
         if self.rng.random() < 0.3:
             more = self.rng.choice(tuple(symbols))
-            if not text.endswith(f"- {more}"):  # which would be no index of it
+            if not text.endswith(f"- {more}"):  # it would not be an index of this tensor
                 text += f" + {more}"
         dims = frozenset(e for e in symbols if e in text)
         return Node(f"trl.value({text})", f"np.asarray({text})", dims, (), "i")

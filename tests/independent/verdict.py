@@ -1,7 +1,8 @@
-"""Whether a program means what its loops compute: values, gradients, updates, and refusals.
+"""Comparison of a compiled program with its loops: values, gradients, updates, and refusals.
 
-Compiled values are float32, the loops' float64. How far roundings may reach is found by running the
-loops again with every value a little off; so a result that hangs on a near tie is not compared.
+Compiled values are float32, those of the loops float64. A second run of the loops with perturbed
+values estimates the
+rounding error, so that results close to a tie are skipped.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ STEP = 1e-5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a program.
+    """Outcome of a program.
 
     Attributes:
-        kind: "agreed", "refused" (as foreseen), "limit" (a refusal that is documented), or how it
-            disagrees: "values", "gradient", "update", "refusal", "accepted", "crash".
-        what: the evidence.
-        skipped: numbers that could not be compared, and why.
+        kind: "agreed", "refused" (as expected), "limit" (a documented refusal), or the kind of
+        disagreement: "values",
+            "gradient", "update", "refusal", "accepted", "crash".
+        what: The evidence.
+        skipped: Numbers not compared, with the reason.
     """
 
     kind: str
@@ -52,7 +54,7 @@ class Disagreement(Exception):
 
 @dataclass
 class Trial:
-    """One program under trial."""
+    """Comparison of one program."""
 
     program: Program
     given: dict[str, Any] = field(default_factory=dict)
@@ -69,10 +71,10 @@ class Trial:
         return run, scope
 
     def problems(self) -> dict[str, str]:
-        """What must be refused, by the error that does it.
+        """Return the required refusals, by error.
 
-        Merges are needed at all points, and what a dynamic bound ends must be right wherever it
-        ends.
+        Merges are needed at all points. Statements under a dynamic bound must be valid for every
+        length.
         """
         found: dict[str, str] = {}
         names = self.program.names
@@ -82,7 +84,7 @@ class Trial:
         for length in (None, *dynamic):
             try:
                 run, _ = self.loops(length)
-            except Problem as problem:  # of what a dynamic bound needs
+            except Problem as problem:  # statements that a dynamic bound needs
                 found.setdefault(problem.refusal, f"{type(problem).__name__} {problem}")
                 continue
             for name in sorted(self.program.needed()):
@@ -137,7 +139,7 @@ class Trial:
                 self.close(f"{name}{list(point)}", wanted, near, value)
 
     def listed(self, result: Any, name: str, table: Table, points: list[Any]) -> list[Any]:
-        """What the compiled program returned, point by point."""
+        """Return the compiled program's results, point by point."""
         array = result[name]
         if table.where is None:
             return [array[point] for point in points]
@@ -186,7 +188,7 @@ class Trial:
                 self.update(result, statement)
 
     def gradient(self, result: Any, name: str, loss: str, leaf: str) -> None:
-        """The directional derivative along a direction, and at one point alone."""
+        """Return the directional derivative along a direction, and at a single point."""
         base, _ = self.loops()
         table = base.tables[leaf]
         points = list(table.points())
@@ -229,7 +231,7 @@ class Trial:
     def slope(
         self, loss: str, leaf: str, at: float, held: Any, noise: float, way: int, seed: int
     ) -> float | None:
-        """The derivative along a direction; None where it is not smooth there."""
+        """Return the numeric derivative along a direction; None if it is not smooth."""
         jumps: list[float] = []
         slope = 0.0
         for step in (10 * STEP, STEP):
@@ -246,7 +248,7 @@ class Trial:
         return slope
 
     def update(self, result: Any, step: Step) -> None:
-        """The optimiser's rule, from the gradients that the program returned."""
+        """Apply the optimiser's rule to the returned gradients."""
         if not step.optimizer:
             return
         p = np.asarray(result[step.parameter], float)
@@ -267,7 +269,7 @@ class Trial:
                 v = 0.999 * v + 0.001 * g[k] ** 2
                 first, second = m / (1 - 0.9 ** (k + 1)), v / (1 - 0.999 ** (k + 1))
                 wanted = p[k] - lr * first / (np.sqrt(second) + 1e-8)
-            small = np.abs(g[k]) < 1e-6  # Adam divides by what may be a rounding
+            small = np.abs(g[k]) < 1e-6  # Adam divides by a number that may be a rounding error
             near = np.isclose(after[k], wanted, rtol=1e-4, atol=1e-4 * (1 + np.abs(g[k])))
             if not np.all(near | (small & step.optimizer.startswith("Adam"))):
                 raise Disagreement(
@@ -278,7 +280,7 @@ class Trial:
                     "update", f"{step.parameter}[{k + 1}] is {p[k + 1]}, not {after[k]}"
                 )
 
-    # --- the whole -------------------------------------------------------------------------------
+    # --- the verdict -----------------------------------------------------------------------------
 
     def verdict(self) -> Verdict:
         try:
@@ -316,7 +318,7 @@ def _is_merge(statement: Any) -> bool:
     return isinstance(statement, Merge)
 
 
-# Refusals that the documentation names, of programs that have a meaning: class, words, and why.
+# Documented refusals of meaningful programs: class, words, and reason.
 LIMITS: tuple[tuple[str, str, str], ...] = (
     ("GradientError", "is defined through slices of itself", "a recurrence through whole slices"),
     ("GradientError", "of an indexed tensor", "the gradient of an indexed tensor"),
@@ -334,6 +336,6 @@ def documented(error: Exception) -> str:
 
 
 def tried(program: Program) -> Verdict:
-    """The verdict on a program."""
+    """Return the verdict on a program."""
     with np.errstate(all="ignore"):
         return Trial(program).verdict()

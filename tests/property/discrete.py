@@ -1,4 +1,4 @@
-"""What random programs do with integers and booleans."""
+"""Integer and boolean parts of random programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.drawn import INTEGERS, SHAPES, Drawn
 
 
 def _given(d: Drawn, types: tuple[str, ...], shape: Any = None) -> trl.RecurrentTensor:
-    """An integer or boolean tensor that there is, or a new one."""
+    """Return an existing integer or boolean tensor, or a new one."""
     found = d.tensor(types=types, shape=shape)
     if found is not None:
         return found
@@ -57,7 +57,7 @@ def booleans(d: Drawn) -> None:
 
 
 def counting(d: Drawn) -> None:
-    """Reductions, positions and recurrences whose results are exact."""
+    """Add reductions, positions and recurrences with exact results."""
     x = _given(d, (*INTEGERS, "bool"))
     ways = ["sorted", "found", "greatest"] * bool(x.rank) + ["over", "again"] * bool(x.domain)
     way = d.pick([*ways, "window"] if x.domain else [*ways, "none"])

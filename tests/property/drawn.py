@@ -1,4 +1,4 @@
-"""A random program under construction: what it has, and what is drawn of it."""
+"""State of a random program during generation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Drawn:
     """A program under construction.
 
     Attributes:
-        partial: conditional tensors.
-        leaves: what gradients can be asked with respect to.
-        calls: what its host functions see while it runs.
-        kinds: what it has been given of each thing that can be drawn.
+        partial: Conditional tensors.
+        leaves: Tensors for gradients.
+        calls: Arguments of its host functions at run time.
+        kinds: The drawn kind of each choice.
     """
 
     draw: Any
@@ -50,7 +50,7 @@ class Drawn:
 
     @property
     def is_rough(self) -> bool:
-        """Whether values are rounded so coarsely that comparisons of them may come out otherwise."""
+        """Return whether values are rounded so coarsely that comparisons may differ."""
         return any(x.dtype in HALF for x in self.made)
 
     def pick(self, options: Any) -> Any:
@@ -79,17 +79,17 @@ class Drawn:
         return self.pick(found) if found else None
 
     def above(self, x: trl.RecurrentTensor, level: float) -> trl.RecurrentTensor:
-        """Whether `x` is above a level; something else where its rounding would decide that."""
+        """Return `x > level`, or another condition if rounding would decide it."""
         if self.is_rough:
             return trl.random.uniform(x.shape, domain=x.domain) > 0.5
         return x > level
 
     def key(self, x: trl.RecurrentTensor, name: str, entry: Any) -> tuple[Any, ...]:
-        """The index of `x` that has `entry` along one dimension."""
+        """Return the index of `x` with `entry` along one dimension."""
         return tuple(entry if n == name else self.symbols[n][0] for n in x.domain)
 
     def data(self, domain: tuple[str, ...], shape: tuple[int, ...], kind: str) -> np.ndarray:
-        """Random values; some of the `odd` are no numbers, or infinite."""
+        """Return random values; some of the `odd` ones are NaN or infinite."""
         sizes = (*(self.bounds[n.upper()] for n in domain), *shape)
         rng = np.random.default_rng(self.draw(st.integers(0, 1000)))
         if kind == "bool":

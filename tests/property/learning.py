@@ -1,4 +1,4 @@
-"""What random programs learn with: parameters and optimisers, convolutions, environments."""
+"""Learning parts of random programs: parameters, optimisers, convolutions, environments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.drawn import Drawn
 
 
 def parameter(d: Drawn) -> None:
-    """A parameter that an optimiser moves; one for a program, whose loss nothing else learns by."""
+    """Add a parameter with an optimiser; at most one per program, with a dedicated loss."""
     if any(isinstance(x, trl.Parameter) for x in d.leaves):
         return
     x = d.tensor()
@@ -23,13 +23,15 @@ def parameter(d: Drawn) -> None:
     d.leaves.append(w)
     d.add(w, "parameter")
     made = (x * w).tanh()
-    others = [n for n in made.domain if n not in w.domain]  # along its own it would need itself
+    others = [
+        n for n in made.domain if n not in w.domain
+    ]  # along its own dimension it would depend on itself
     if others and d.rarely(2):
         made = _through(d, made, d.pick(others))
     loss = (made - y.tanh()) ** 2
     loss = loss.sum(axis=tuple(range(loss.rank))) if loss.rank else loss
     loss.backward()
-    # what a moment is divided by is never a rounding
+    # keeps the divisor of a moment above rounding errors
     eps, clipped = {"eps": 0.1}, d.pick(({}, {}, {"max_norm": 0.5}, {"max_value": 0.3}))
     rules = {
         "SGD": lambda: trl.optim.SGD([w], 0.1, **clipped),
@@ -47,7 +49,7 @@ def parameter(d: Drawn) -> None:
 
 
 def _through(d: Drawn, x: trl.RecurrentTensor, name: str) -> trl.RecurrentTensor:
-    """What a recurrence makes of `x`, which gradients go back through."""
+    """Return a recurrence on `x`, for gradients through time."""
     var, _ = d.symbols[name]
     y = trl.tensor(x.shape, x.dtype, domain=x.domain)
     y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
@@ -56,7 +58,7 @@ def _through(d: Drawn, x: trl.RecurrentTensor, name: str) -> trl.RecurrentTensor
 
 
 def convolution(d: Drawn) -> None:
-    """Over an axis of a tensor, over two, or over a dimension's."""
+    """Convolve over one or two axes of a tensor, or over a dimension's."""
     way = d.pick(("conv", "strided", "transposed", "plane", "greatest", "mean", "dimension"))
     name, size = d.pick(d.symbols), d.pick((1, 2, 3))
     if way == "dimension":
@@ -91,7 +93,7 @@ def convolution(d: Drawn) -> None:
 
 
 def environment(d: Drawn) -> None:
-    """Episodes, in which what there is takes part."""
+    """Add episodes that read existing tensors."""
     name = d.pick(d.symbols)
     var, _ = d.symbols[name]
     others = d.domain([n for n in d.symbols if n != name])

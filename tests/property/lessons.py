@@ -1,4 +1,4 @@
-"""The programs of the lessons, by the names that these give them."""
+"""The programs of the lessons, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 
 
 def _kept(path: Path) -> list[ast.stmt]:
-    """What a lesson imports and defines, and the programs that it makes by a function of its own."""
+    """Execute the imports and definitions of a lesson, and the programs built by its functions."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     lines = [line for c in cells if c["cell_type"] == "code" for line in (*c["source"], "\n")]
     body = ast.parse("".join(lines)).body
@@ -30,7 +30,7 @@ def _kept(path: Path) -> list[ast.stmt]:
 
 
 def names() -> list[tuple[str, str]]:
-    """The lessons' programs, as a lesson and a name in it."""
+    """Return the lessons' programs as pairs of lesson and name."""
     return [
         (path.stem, target.id)
         for path in sorted(FOLDER.glob("*.ipynb"))
@@ -42,7 +42,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def program(lesson: str, name: str) -> Any:
-    """A lesson's program, compiled as there."""
+    """Compile a lesson's program with the lesson's options."""
     wanted = [
         s
         for s in _kept(FOLDER / f"{lesson}.ipynb")

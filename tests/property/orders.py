@@ -1,8 +1,9 @@
-"""Random valid orders of execution, found without isl (semantics.md §10).
+"""Random valid execution orders without isl (semantics.md §10).
 
-At small bounds every point of every statement is listed, its operands by evaluating the index
-expressions one by one, and a random topological order becomes a program without loops. Every value
-is freed behind its last reader in that order.
+For small bounds, every point of every statement is listed, and its operands are found by
+evaluating index expressions.
+A random topological order becomes a program without loops. Every value is freed after its last
+reader in that order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Value = tuple[int, int, Point]  # a tensor, and its point
 
 
 class PointGraph:
-    """All points of a fused program, and who needs what."""
+    """All points of a fused program, with their dependences."""
 
     def __init__(self, program: Program) -> None:
         self.pdg, self.bounds = program.fused, program.bounds
@@ -53,7 +54,7 @@ class PointGraph:
                 yield env
 
     def _values(self, read: Read, env: Mapping[str, int]) -> Iterator[Value]:
-        """The values behind a read, merges looked through."""
+        """Return the values of a read, with merges resolved."""
         if not evaluate(read.cond, env):
             return
         spans = [
@@ -72,7 +73,7 @@ class PointGraph:
                 yield from self._values(branch, there)
 
     def order(self, random: Random) -> list[Instance]:
-        """A random order in which every value is made before it is read."""
+        """Return a random order with every value before its readers."""
         before = {
             at: {maker for value in values for maker in self.makers.get(value, ())}
             for at, values in self.needs.items()
@@ -95,10 +96,10 @@ class PointGraph:
 
 
 def shuffled(program: Program, random: Random) -> tuple[Executable, int]:
-    """The kernels of a program that keeps all by point, in a random valid order.
+    """Return the kernels of a program in a random valid order, with values stored by point.
 
     Returns:
-        what the interpreter runs, and the bytes that its outputs keep.
+        The interpreter's program, and the bytes of its outputs.
     """
     graph = PointGraph(program)
     plan = program.memory

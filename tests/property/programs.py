@@ -1,8 +1,8 @@
 """Random programs over the access patterns of the language.
 
-A program is drawn as a list of small decisions, so that Hypothesis shrinks it to the few equations
-that matter. Values stay bounded (tanh after products and recurrences), so that results can be
-compared across executors.
+A program is drawn as a list of small decisions, so that Hypothesis shrinks it to few equations.
+Values are bounded
+(tanh after products and recurrences), so that executors' results are comparable.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def matmul(d: Drawn) -> None:
 
 
 def along(d: Drawn) -> None:
-    """What moves elements along an axis: of the tensor's own, or of a slice."""
+    """Move elements along an axis of the tensor or of a slice."""
     x = d.tensor()
     assert x is not None
     name = d.pick(d.symbols)
@@ -124,7 +124,7 @@ def reduce_dims(d: Drawn) -> None:
 
 
 def chain(d: Drawn) -> None:
-    """A reduction of what nobody else reads, which can be made block by block."""
+    """Add a reduction of values without other readers, which can be tiled."""
     x = d.tensor()
     assert x is not None
     y = d.tensor(shape=x.shape)
@@ -184,7 +184,7 @@ def window(d: Drawn) -> None:
 
 
 def picks(d: Drawn) -> None:
-    """Some of the points of a window of the past, at random; of what is defined by them, too."""
+    """Read random points of a window of the past, also of conditional tensors."""
     name = d.pick(d.symbols)
     x = d.tensor(over=name, types=ANY)
     if x is None:
@@ -198,7 +198,7 @@ def picks(d: Drawn) -> None:
     }
     how = d.pick(windows)
     draws = trl.random.uniform((d.draw(st.integers(1, 3)),), domain=d.domain())
-    at = (draws * (n + 2)).floor().cast("i32") - 1  # now and then beyond the window
+    at = (draws * (n + 2)).floor().cast("i32") - 1  # sometimes beyond the window
     if how != "ahead" and x.dtype in FLOATS and d.draw(st.booleans()):
         y = trl.tensor(x.shape, x.dtype, domain=x.domain)
         y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
@@ -231,7 +231,7 @@ def recurrence(d: Drawn) -> None:
     elif way == "two back":
         y[var < 2] = x
         y[d.key(x, name, var + 2)] = (y - x).tanh()
-    elif way == "beyond":  # the right-hand side reads outside where nobody needs it
+    elif way == "beyond":  # the right-hand side reads outside at unneeded points
         y[var < 2] = x
         y[d.key(x, name, var + 2)] = (y - x[d.key(x, name, var + 1)] * 0.5).tanh()
     elif way == "before":
@@ -244,7 +244,7 @@ def recurrence(d: Drawn) -> None:
 
 
 def _condition(d: Drawn) -> Any:
-    """A condition on the program's symbols; it may hold nowhere under the bounds."""
+    """Return a condition on the program's symbols; it may be empty under the bounds."""
     name = d.pick(d.symbols)
     var, bound = d.symbols[name]
     other, _ = d.symbols[d.pick(d.symbols)]
@@ -273,7 +273,7 @@ def conditional(d: Drawn) -> None:
 
 
 def with_conditional(d: Drawn) -> None:
-    """Something done with a conditional tensor; the result may be one, too."""
+    """Use a conditional tensor; the result may be conditional, too."""
     if not d.partial:
         conditional(d)
     if not d.partial:
@@ -287,7 +287,7 @@ def with_conditional(d: Drawn) -> None:
         try:
             d.add(x - y, "difference")
         except trl.errors.DomainError:
-            return  # nowhere are both defined
+            return  # their domains may be disjoint
     elif way == "again":
         try:
             d.add(x[_condition(d)] * 0.5, "again")
@@ -298,7 +298,7 @@ def with_conditional(d: Drawn) -> None:
     elif way == "reduce" and x.domain:
         dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
         f = d.pick(("sum", "max", "min", "prod"))
-        # there may be no points; sums and products are then their neutral value
+        # for an empty set, sums and products have their neutral value
         empty = {"initial": 0.25} if f in ("max", "min") else {}
         d.add(
             getattr(x, f)(over=tuple(dims), **empty).tanh(), f"{f} over {dims} of what is defined"
@@ -312,7 +312,7 @@ def with_conditional(d: Drawn) -> None:
 
 
 def liftable(d: Drawn) -> None:
-    """A recurrence that is linear in its value, or an extremum, in one of many spellings."""
+    """Add a recurrence that is linear in its value, or an extremum, in one of many spellings."""
     name = d.pick(d.symbols)
     x = d.tensor(over=name, types=NUMBERS)
     z = None if x is None else d.tensor(shape=x.shape)
@@ -324,7 +324,7 @@ def liftable(d: Drawn) -> None:
     var, bound = d.symbols[name]
     way = d.pick(("forward", "next", "backward", "anew", "both"))
     kind = d.pick(("sum", "decay", "mask", "gate", "free", "max", "product"))
-    # an infinity that is taken from itself is not promised to be NaN (docs/reference/special-values.md)
+    # infinity minus itself is not guaranteed to be NaN (docs/reference/special-values.md)
     more = 0.25 if "odd" in d.kinds else -0.25
     rule = {
         "sum": lambda y: y + x,
@@ -348,7 +348,7 @@ def liftable(d: Drawn) -> None:
     elif way == "anew":
         y[var % 2 == 0] = x
         y[var % 2 == 1] = rule(y[d.key(x, name, trl.max(var - 1, 0))])
-    else:  # a second merge on the way
+    else:  # a second merge in between
         inner = trl.tensor(x.shape, domain=x.domain)
         inner[d.key(x, name, 0)] = x[d.key(x, name, 0)]
         inner[d.key(x, name, var + 1)] = y
@@ -357,7 +357,7 @@ def liftable(d: Drawn) -> None:
 
 
 def jaxed(d: Drawn) -> None:
-    """Something that a JAX function does: with all that it may read, also in a recurrence."""
+    """Add a JAX function with all kinds of operands, also in a recurrence."""
     name = d.pick(d.symbols)
     x = d.tensor(types=NUMBERS)
     assert x is not None
@@ -371,7 +371,7 @@ def jaxed(d: Drawn) -> None:
         d.add(both["most"], "JAX most")
     elif (
         way == "slice" and name in x.domain and name != [*d.symbols][-1]
-    ):  # that may end at any point
+    ):  # it may end at any point
         ahead = x.cast("f32")[d.key(x, name, slice(0, bound))]
         d.add(trl.jaxed(lambda s: jnp.tanh(s.mean(0)), ahead, out=(x.shape, "f32")), "JAX slice")
     elif way == "again" and name in x.domain and x.dtype in FLOATS:
@@ -397,12 +397,12 @@ def _noise(bits: Any, x: Any) -> Any:
     return x * 0.5 + jax.random.uniform(jax.random.wrap_key_data(bits), x.shape)
 
 
-# whoever asks cannot have these; every other gradient there is
+# these gradients are refused, all others exist
 _NO_GRADIENT = ("does not depend on", "without a derivative", "floating-point", "indexed tensor")
 
 
 def gradient(d: Drawn) -> None:
-    """Of what was made last that depends on some leaf, and of what was made at any time."""
+    """Add gradients of the latest value that depends on a leaf, and of earlier ones."""
     leaf = d.pick(d.leaves) if d.leaves else None
     if leaf is None:
         return
@@ -448,7 +448,7 @@ STEPS = (
 
 
 def hosted(d: Drawn) -> None:
-    """Something that a Python function does on the host."""
+    """Add a Python function on the host."""
     name = d.pick(d.symbols)
     x = d.tensor(over=name, types=NUMBERS)
     if x is None:
@@ -486,13 +486,13 @@ def _mean(s: np.ndarray) -> np.ndarray:
 
 
 def _advance(state: np.ndarray, at: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
-    """What depends on all that was done before."""
+    """Return a value that depends on all previous effects."""
     state[at] = np.tanh(state[at] * 0.5 + total(x))
     return np.tanh(x + state[at])
 
 
 def _iterated(d: Drawn, name: str) -> None:
-    """Let something run from one point of a dimension to the next."""
+    """Iterate a value along a dimension."""
     var, _ = d.symbols[name]
     count = trl.tensor((), domain=(name,))
     count[var == 0] = trl.constant(0.25)
@@ -501,7 +501,7 @@ def _iterated(d: Drawn, name: str) -> None:
 
 
 def ending(d: Drawn) -> trl.RecurrentTensor:
-    """What ends the last dimension: random bits, and sometimes what the program computes."""
+    """End the last dimension by random bits, and sometimes by a value of the program."""
     *outer, last = d.symbols
     over = [n for n in outer if d.draw(st.booleans())]
     for name in over:
@@ -519,7 +519,7 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
 
 
 def _across(d: Drawn, over: Sequence[str]) -> None:
-    """Read a recurrence from the end, which chooses its branches by the length, at other lengths."""
+    """Read a recurrence from its end at other lengths; its branches depend on the length."""
     last = list(d.symbols)[-1]
     var, bound = d.symbols[last]
     found = [
@@ -549,7 +549,7 @@ def _across(d: Drawn, over: Sequence[str]) -> None:
 def ending_programs(
     draw: Any, steps: Sequence[Step] = STEPS, last: Step | None = None
 ) -> tuple[Drawn, trl.RecurrentTensor]:
-    """A program, and what ends its last dimension."""
+    """A program, and the condition that ends its last dimension."""
     d = draw(programs(steps=steps, last=last))
     d.draw = draw
     with d.ctx:
@@ -559,7 +559,7 @@ def ending_programs(
 def _take(d: Drawn, step: Step) -> None:
     before = len(d.log)
     step(d)
-    if len(d.log) > before:  # it may have found nothing to do
+    if len(d.log) > before:  # the draw may have added nothing
         d.kinds.add(step.__name__)
 
 
@@ -567,10 +567,10 @@ def _take(d: Drawn, step: Step) -> None:
 def programs(
     draw: Any, max_steps: int = 7, last: Step | None = None, steps: Sequence[Step] = STEPS
 ) -> Drawn:
-    """A program of a few equations, with its bounds; the last one is a `last` where given."""
+    """A program of a few equations, with its bounds; `last` is the final one."""
     names = NAMES[-draw(st.integers(1, 3)) :]
     bounds = {n.upper(): draw(st.integers(1, 4)) for n in names}
-    if draw(st.integers(0, 2)) == 0:  # what unrolls, wraps or is cut in parts may do so at more
+    if draw(st.integers(0, 2)) == 0:  # unrolling, wrapping and tiling need more points
         long = draw(st.sampled_from(names))
         bounds = {name: min(bound, 2) for name, bound in bounds.items()}
         bounds[long.upper()] = draw(st.integers(5, 7))

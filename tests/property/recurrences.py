@@ -1,7 +1,8 @@
-"""Random valid recurrences: equations over one or two dimensions with a legal order of execution.
+"""Random valid recurrences over one or two dimensions with a legal execution order.
 
-A recurrence is data: index expressions as texts, which `build` evaluates with symbols and `order`
-with integers. `order` walks its points one by one, so a recurrence is valid exactly where it answers.
+A recurrence is data: index expressions as texts, evaluated by `build` on symbols and by `order`
+on integers. `order`
+walks the points one by one, so a recurrence is valid if and only if `order` returns an order.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Recurrence:
     """`s[p] = x[p] + sum of w * sin(s[read of p])`, with other reads under other conditions.
 
     Attributes:
-        dims: the dimensions' sizes, by name.
-        conditions: of the branches, as texts; each holds if none before it does.
-        reads: by branch, index texts of its reads; the last branch is for all other points.
-        is_reversed: the branches are assigned last to first.
-        is_linear: without the sine.
+        dims: Sizes of dimensions, by name.
+        conditions: Conditions of branches, as texts; the first that holds applies.
+        reads: Index texts of reads, by branch; the last branch covers all other points.
+        is_reversed: The branches are assigned last to first.
+        is_linear: Leave out the sine.
     """
 
     dims: dict[str, int]
@@ -49,7 +50,7 @@ class Recurrence:
         return eval(f"entry[{text}]", {**at, "entry": _Entry()})
 
     def sources(self, point: Point) -> list[list[Point]] | None:
-        """Return the points that each read of a point is of; None where one lies outside."""
+        """Return the points read at each point; None if one is outside."""
         at: dict[str, Any] = dict(zip(self.dims, point, strict=True), min=min, max=max)
         holds = [bool(self._evaluated(text, at)) for text in self.conditions]
         found: list[list[Point]] = []
@@ -137,7 +138,7 @@ class Recurrence:
 
 
 class _Entry:
-    """An object that is its index."""
+    """Stand-in object that returns its index."""
 
     def __getitem__(self, index: Any) -> Any:
         return index
@@ -148,7 +149,7 @@ def _flat(reads: list[list[Point]]) -> set[Point]:
 
 
 def _flattened(draw: Random, names: Sequence[str], sizes: Sequence[int]) -> Iterator[Any]:
-    """Yield one read at a position among all points, by dividing it."""
+    """Yield one read at a flattened position, and split it by division."""
     total = int(np.prod(sizes))
     at = names[0] if len(names) == 1 else f"{sizes[1]} * {names[0]} + {names[1]}"
 

@@ -1,4 +1,4 @@
-"""Random loops in which points of a dimension have nothing to do with each other: what runs block by block."""
+"""Random loops over independent points of a dimension, which can be tiled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.property.drawn import SHAPES, Drawn
 
 @st.composite
 def rollouts(draw: Any) -> Drawn:
-    """One state or two along t for each point of b, which draws and given arrays drive."""
+    """Add one or two states along t for each point of b, driven by draws and arrays."""
     bounds = {"B": draw(st.sampled_from((6, 10, 8, 5, 4, 7, 2))), "T": draw(st.integers(3, 5))}
     with trl.Context("b", "t") as ctx:
         (b, B), (t, T) = ctx.dims

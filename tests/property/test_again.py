@@ -1,4 +1,4 @@
-"""Random programs that act and then learn: values computed again are the same values."""
+"""Random programs that act and then learn: recomputed values equal stored ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 def acting(rng: Random) -> trl.Context:
-    """A state that layers of random shape and draws move, and sums over time of what they made."""
+    """Add a state updated by layers of random shape and by draws, and sums over time."""
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, T) = ctx.dims
         size = rng.choice((1, 2, 3))

@@ -1,4 +1,4 @@
-"""What a budget promises, over random programs: it is kept to, more is never worse, and refusals are true."""
+"""Guarantees of budgets on random programs: met, monotone, and refusals are true."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from timerl_nb.base.errors import BudgetError
 from timerl_nb.compiler.ir.recorded_pass_decisions import Forecast
 from timerl_nb.driver.program import Program
 
-EACH = 20  # budgets of a program, where thousands are tried; else a few
-# Swaps are chosen greedily: by so much of its seconds a larger budget may have been used worse.
+EACH = 20  # budgets per program when fuzzing; else a few
+# Swaps are chosen greedily: a larger budget may be slower by this share.
 GREED = 1e-3
 WAYS: tuple[dict[str, Any], ...] = (
     {},
@@ -39,7 +39,7 @@ def forecast(program: Program) -> Forecast:
 
 @st.composite
 def rows(draw: st.DrawFn) -> Drawn:
-    """Sums over what is computed of many rows, of steps perhaps that follow each other: they run in blocks."""
+    """Sums over values of many rows, perhaps along a recurrence: they run in tiles."""
     names = draw(st.sampled_from((("b",), ("b", "t"), ("i", "b"))))
     bounds = {name.upper(): 2 if name == "i" else draw(st.sampled_from((16, 33))) for name in names}
     with trl.Context(*names) as ctx:
@@ -71,7 +71,7 @@ def rows(draw: st.DrawFn) -> Drawn:
 @sampled(max(4, RUNS // 8))
 @given(st.one_of(programs(), rows()), st.sampled_from(WAYS))
 def test_more_is_never_worse(drawn: Drawn, options: dict[str, Any]) -> None:
-    """Asking for what a refusal names succeeds; more memory fits as well, and takes no longer."""
+    """A budget named by a refusal suffices; a larger budget fits as well and is not slower."""
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
     most = program.memory.needed
     try:

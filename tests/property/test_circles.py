@@ -1,7 +1,8 @@
-"""Random equations that may need themselves: each is evaluated, or refused with the circle shown.
+"""Random equations with possible cycles: each is evaluated, or refused with the cycle shown.
 
-The reference, which knows nothing of graphs, is the judge: what is refused has a value that depends on
-itself at the bounds that the error names, and what is compiled has its values.
+The reference does not use the graph, so it can judge. A refused program has a value that depends
+on itself at the
+bounds named by the error. A compiled program has the reference's values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SIZE = 3
 
 
 def equations(seed: int) -> tuple[trl.Context, dict[str, int]]:
-    """Up to four tensors, each defined by the others at points near and far."""
+    """Up to four tensors, defined by each other at near and far points."""
     draw = Random(seed)
     names = draw.choice([("t",), ("i", "t")])
     with trl.Context(*names) as ctx:
@@ -171,7 +172,7 @@ def test_a_circle_that_nobody_needs_is_no_fault() -> None:
 
 
 def test_what_goes_one_way_is_not_followed() -> None:
-    """Point by point it would take long at large bounds; what goes both ways is."""
+    """Walking points is slow at large bounds; only dependences in both directions are walked."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
         x = trl.random.normal((), domain=(i, t))

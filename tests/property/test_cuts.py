@@ -1,4 +1,4 @@
-"""What lives between two turns of random programs: what the interpreter holds there."""
+"""Live values between two iterations of random programs, compared with the interpreter's memory."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_what_lives_is_among_it_where_a_dimension_ends_early(
 
 
 def assert_live(program: trl.Program, *, exactly: bool) -> None:
-    """At every cut what lives is there; and nothing else, but for rows of blocks and sums."""
+    """Check that each live value is stored at every cut, and no other except tile rows and sums."""
     plan, progress = program.memory, program.executable.progress(recorded=True)
     cuts = program.executable.cuts(recorded=True)
     if cuts.why_none:
         event(cuts.why_none)
         return
     seen, turns = list[tuple[Points, Points]](), [0]
-    # blocks go as a whole; a sum to which nothing was added is not there
+    # a tile is freed as a whole; a sum without terms is not stored
     loose = {
         store.name
         for (op_id, out), store in plan.stores.items()

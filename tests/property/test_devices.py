@@ -1,4 +1,4 @@
-"""The agreement of each executor where the number of visible devices is not this process's."""
+"""Agreement of each executor in processes with another number of visible devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TESTS = (
 
 
 def test_agreement_does_not_depend_on_how_many_are_visible() -> None:
-    """One device where there are several, and two where there is one."""
+    """Uses one device if this process has several, and two if it has one."""
     devices = 2 if len(jax.devices()) == 1 else 1
     tests = (str(HERE / test) for test in TESTS)
     done = subprocess.run(

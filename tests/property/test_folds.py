@@ -1,4 +1,4 @@
-"""Long runs: a plan by a few of their turns is the plan point by point."""
+"""Long runs: the plan by periodic extrapolation equals the plan point by point."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from timerl_nb.compiler.scheduling.schedule_artifact import Schedule
 from timerl_nb.show.memory.memory_view import MemoryView
 from timerl_nb.show.schedule.points_of_one_iteration import Turn
 
-MANY = 97  # points: more than those of the windows of most programs, and of no period
+MANY = 97  # points: more than most windows, and no multiple of a period
 
 
 def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
-    """Whether a program is planned by a few turns under some bounds: then as point by point."""
+    """Return whether a program is planned by extrapolation under bounds; compare with point by point."""
     plan, graph, schedule = (
         program.memory,
         program._compiled.front.constraints,
@@ -51,7 +51,7 @@ def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
 
 
 def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
-    """A plan by a few turns says of a run what one point by point does."""
+    """Check that the plan by extrapolation equals the plan point by point."""
     line, known = few.timeline(), whole.timeline()
     assert line.peak == known.peak and line.peak_time == known.peak_time
     assert sum(s.length * s.repeats for s in line.segments) == line.segments[-1].end
@@ -81,7 +81,7 @@ def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
 
 
 def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
-    """Turns of a run are drawn as those of one that is known point by point."""
+    """Check that iterations are drawn like those of a plan point by point."""
     other = drawn(whole)
     sizes = {d.name: d.count(whole.bounds) for d in whole.pdg.dims}
     places = (0, 0.3, 0.6, 1)
@@ -102,7 +102,7 @@ def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
         if few.fold is not None and few.fold.inner and other.run is not None:
             assert first.run is not None and first.run.points == other.run.points
             runs = [[s.bytes.tolist() for s in one.stretches] for one in (first.run, other.run)]
-            assert runs[0] == runs[1]  # with nothing left out
+            assert runs[0] == runs[1]  # without omissions
         for held, known in zip(first.tensors, other.tensors, strict=True):
             assert (held.name, held.last_read_by) == (known.name, known.last_read_by)
             assert np.array_equal(held.held, known.held)
@@ -129,7 +129,7 @@ def test_few_turns_say_what_all_do(drawn: Drawn, options: dict[str, Any], more: 
             folded(program, {**drawn.bounds, name: MANY + more})
 
 
-# The dimension's bound that the outermost loop of a program goes up to.
+# The bound of each program's outermost loop.
 REPEATING = {
     "learning_now_and_then": "I",
     "nested_recurrence": "I",
@@ -145,7 +145,7 @@ REPEATING = {
 }
 
 
-# Those of which a loop within the outermost one does, when that has a few turns alone.
+# Programs with extrapolation in an inner loop; their outermost loop is short.
 INSIDE = (
     *("monte carlo", "n-step", "average over time", "actor-critic", "reinforce", "ppo", "apart"),
     *("clipped ppo", "step by step", "by points", "two turns"),
@@ -214,7 +214,7 @@ def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
     program = PROGRAMS["n-step"].compile("xla").with_bounds({"I": 10**6})
     last, other = (MemoryView.from_program(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
     line = program.memory.timeline()
-    for view in (last, other):  # with the numbers of the run, not of what stands for it
+    for view in (last, other):  # with the iteration numbers of the run, not of its representative
         times = view.turn.ranks[view.at]
         assert view.bytes.tolist() == line.bytes_at(times).tolist()
         total = sum((one.bytes for one in view.tensors), view.gathered)
@@ -263,7 +263,7 @@ def test_turns_in_which_nothing_runs() -> None:
     assert folded(program, {"I": 203})
 
 
-# Not what the turn before did, moved: none of these is planned by a few turns.
+# Aperiodic programs: none is planned by extrapolation.
 @pytest.mark.parametrize("index", ["I - 1 - i", "i // 2", "trl.min(2 * i, I - 1)"])
 def test_turns_that_differ_are_planned_point_by_point(index: str) -> None:
     with trl.Context("i") as ctx:
@@ -278,7 +278,7 @@ def test_turns_that_differ_are_planned_point_by_point(index: str) -> None:
 
 
 def conditional(moduli: tuple[int, ...]) -> trl.Context:
-    """A state of which some values are returned, by what the turn is modulo some numbers."""
+    """A state with some returned values, selected by the iteration modulo some numbers."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         x = trl.tensor((), domain=(i,)).named("x")
@@ -305,7 +305,7 @@ def test_a_period_that_is_too_long_is_refused_with_the_numbers_and_their_lines()
 def test_a_ring_of_many_values_is_found_without_trying_all_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may have a few places more than the shortest."""
+    """The search may return a ring slightly longer than the shortest."""
     looked: list[int] = []
     whole = axes.apart
     monkeypatch.setattr(axes, "apart", lambda *given: looked.append(0) or whole(*given))
@@ -319,7 +319,7 @@ def test_a_ring_of_many_values_is_found_without_trying_all_sizes(
 
 
 def test_of_very_many_values_each_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No ring is looked for among them: a run of any length with conditional outputs is planned at once."""
+    """No ring is searched among so many values: planning stays fast for any length with conditional outputs."""
     program = conditional((3,)).compile({"I": 10**7})
     assert isinstance(program.memory, FoldedPlan) and len(program.memory.clock) < 200
     store = next(one for one in program.memory.stores.values() if one.name == "x'")

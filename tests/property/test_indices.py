@@ -1,7 +1,7 @@
-"""Random index expressions, nested four deep: each has its values and gradient, or is refused in time.
+"""Random index expressions, nested four deep: correct values and gradients, or a refusal in time.
 
-What is read and what flows back is worked out here by plain loops over NumPy's arrays: a program's
-index is a text that is evaluated twice, of symbols and of integers.
+Plain loops over NumPy arrays are the reference. A program's index is a text, evaluated on symbols
+and on integers.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import timerl_nb as trl
 from timerl_nb.base.errors import CeilingError, TimeRLError
 
 FUZZ = "TIMERL_FUZZ" in os.environ
-COUNT = int(os.environ.get("TIMERL_FUZZ", "80")) // 10  # they take seconds each
+COUNT = int(os.environ.get("TIMERL_FUZZ", "80")) // 10  # each takes seconds
 FIRST = int(os.environ.get("TIMERL_SEED", "0"))
-SECONDS = 90  # of the processor, so that other work hardly counts
+SECONDS = 90  # of CPU time, so that other load hardly matters
 NAMES = ("b", "i", "t")
 SIZES = tuple(product((1, 2, 3), (1, 2, 4, 8), (1, 3, 5, 6)))
 
 
 def expression(draw: Random, depth: int) -> str:
-    """An integer of the symbols."""
+    """Return an integer expression of the symbols."""
     if depth == 0 or draw.random() < 0.15:
         return draw.choice((*NAMES, *NAMES, "B", "I", "T", str(draw.randint(0, 3))))
     left = expression(draw, depth - 1)
@@ -41,13 +41,13 @@ def expression(draw: Random, depth: int) -> str:
 
 
 def inside(draw: Random, length: str) -> str:
-    """An index below `length`, most often nested."""
+    """Return an index below `length`, usually nested."""
     index = expression(draw, draw.choice((0, 1, 2, 2)))
     return f"max(min({index}, {length} - 1), 0)"
 
 
 def reading(draw: Random) -> str:
-    """A point of x, or a sum over a slice of one of its dimensions."""
+    """Return a point of x, or a sum over a slice of one of its dimensions."""
     entries = [inside(draw, length) for length in ("B", "I", "T")]
     if draw.random() < 0.4:
         along = draw.randrange(3)
@@ -112,7 +112,7 @@ def test_an_index_is_right_or_refused(seed: int) -> None:
 
 
 def executed(text: str, x: np.ndarray) -> dict[str, np.ndarray]:
-    """y, and the gradient of the sum of its squares, by the compiler."""
+    """Return y, and the gradient of the sum of its squares, by the compiler."""
     with trl.Context(*NAMES) as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         words = {"b": b, "i": i, "t": t, "B": B, "I": I, "T": T}
@@ -126,7 +126,7 @@ def executed(text: str, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def by_loops(text: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same, point by point."""
+    """Return the same by loops over points."""
     sizes = dict(zip("BIT", x.shape, strict=True))
     exact = x.astype(np.float64)
     words = {"min": min, "max": max, "where": lambda c, x, y: x if c else y}
@@ -139,7 +139,7 @@ def by_loops(text: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Dual:
-    """Values with derivatives by every element of `x`, as texts above use them."""
+    """Values with derivatives by every element of `x` (forward mode)."""
 
     def __init__(self, values: np.ndarray, slope: np.ndarray | None = None) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""Layouts: random live ranges are kept apart, and random programs find every value in its place."""
+"""Memory layouts: random live ranges are disjoint, and random programs find every value in its slot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from timerl_nb.compiler.memory.steady_state.extrapolated_plan import layout_of
 
 @st.composite
 def ranges(draw: st.DrawFn) -> LiveRanges:
-    """Values over (i, t), born one by one in some order, that stay for a while; some come twice."""
+    """Values over (i, t) with random order of birth and lifetime; some are written twice."""
     shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 40)))
     points = np.argwhere(np.ones(shape))
     again = draw(st.lists(st.integers(0, len(points) - 1), max_size=6))
@@ -42,7 +42,7 @@ def ranges(draw: st.DrawFn) -> LiveRanges:
 
 
 def meet(one: LiveRanges, axes: tuple[Axis, ...]) -> bool:
-    """Whether a place is written while a value in it will be read, place by place."""
+    """Return whether a slot is overwritten before the last read of its value, by enumeration."""
     held: dict[tuple[int, ...], int] = {}
     for row, born, last in zip(one.coordinates, one.born, one.last, strict=True):
         place = tuple(int(axis.place(row[axis.coordinate])) for axis in axes)
@@ -56,7 +56,7 @@ def meet(one: LiveRanges, axes: tuple[Axis, ...]) -> bool:
 def test_live_values_are_kept_apart(one: LiveRanges, moving: dict[int, int]) -> None:
     axes = fit(one, (0, 1), moving)
     once = len({tuple(row) for row in one.coordinates}) == len(one.coordinates)
-    if once:  # else a value may meet itself, and no place helps
+    if once:  # otherwise a value could conflict with itself, and no slot would help
         assert not meet(one, axes)
         assert prod(axis.size for axis in axes) >= one.most_at_once
     assert apart(axes, [one]) != meet(one, axes)
@@ -73,7 +73,7 @@ def test_a_ring_is_as_short_as_can_be(one: LiveRanges, along: int) -> None:
     fitting = [k for k in range(1, longest + 1) if not meet(one, (*others, Axis(along, k)))]
     if found is not None:
         assert found.size == fitting[0]
-    else:  # beyond the first, sizes are passed over that hold less than is there from end to end
+    else:  # larger sizes below the number of live values are skipped
         assert all(k > 8 for k in fitting[:1])
 
 
@@ -92,7 +92,7 @@ def test_the_frozen_programs_find_theirs(name: str) -> None:
     try:
         memory = PROGRAMS[name].compile("xla").memory
     except trl.errors.TimeRLError:
-        return  # refusals are held elsewhere
+        return  # refusals are tested elsewhere
     if memory.pdg.dims.dynamic is None and not memory.swaps.all:
         assert not list(Replay(layout_of(memory)).wrong())
 

@@ -1,4 +1,4 @@
-"""Random programs that are watched for NaNs: they run as ever, and what is found is one."""
+"""Random programs with NaN detection: results are unchanged, and reports are true."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
 
 def watched(program: trl.Program, expected: Expected) -> None:
-    """The program does what it does, or names a NaN."""
+    """Check that the program runs as usual, or reports a true NaN."""
     try:
         result = program.with_options(check_nan=True).execute(seed=3)
     except ExecutionError as error:

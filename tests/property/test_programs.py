@@ -1,4 +1,4 @@
-"""Random programs: reference, fused graph and interpreter agree, whatever the options and order.
+"""Random programs: reference, fused graph and interpreter agree under all options and orders.
 
 `make fuzz` runs many more of them.
 """
@@ -74,14 +74,15 @@ TILES: tuple[dict[str, Any], ...] = (
 )
 
 
-# `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
+# `make fuzz` draws new programs every time; `make test` repeats the same ones until a test is
+# edited.
 FUZZ = "TIMERL_FUZZ" in os.environ
-# Few of them, and always the same ones, with `TIMERL_EXAMPLES`.
+# With `TIMERL_EXAMPLES`: few programs, and always the same.
 RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "20")))
 
 
 def few(part: int) -> int:
-    """One in so many of the runs; a third of that where nobody fuzzes, since each takes long."""
+    """Return 1/n of the examples; a third of that without fuzzing, because each takes long."""
     return RUNS // part if FUZZ else max(2, RUNS // (3 * part))
 
 
@@ -89,7 +90,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
 
 def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
-    """Options without those for dimensions that the program lacks."""
+    """Return options without those for missing dimensions."""
     found = dict(options)
     for name in ("incrementalize", "tile"):
         if isinstance(blocks := options.get(name), dict):
@@ -102,7 +103,7 @@ def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
 
 
 def ending(drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]) -> trl.Program | None:
-    """A program whose last dimension ends where a condition holds; None where it is refused."""
+    """Return a program with a condition that ends its last dimension; None if it is refused."""
     d, done = drawn
     last = d.ctx.space.all[-1].bound
     bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
@@ -114,7 +115,7 @@ def ending(drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]) ->
 
 
 def sampled(examples: int) -> Callable[[Any], Any]:
-    """So many examples, on the visible devices by turns."""
+    """Set the number of examples; alternate between the visible devices."""
     chosen = settings(
         max_examples=examples,
         deadline=None,
@@ -160,7 +161,7 @@ KINDS: dict[Step | None, set[str]] = {
 
 @pytest.mark.parametrize("last", KINDS)
 def test_each_kind_is_drawn(last: Step | None) -> None:
-    """None can stop unnoticed, whatever becomes of the draws around it."""
+    """Guards against generators that silently stop drawing a kind."""
     found: Counter[str] = Counter()
     some = {"max_steps": 1, "last": last} if last else {"steps": (*STEPS, hosted)}
 
@@ -174,7 +175,7 @@ def test_each_kind_is_drawn(last: Step | None) -> None:
 
 
 def assert_agreement(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
-    """Reference, fused graph and run give the same, under these bounds and under smaller ones."""
+    """Check that reference, fused graph and run agree under these bounds and under smaller ones."""
     graph = drawn.ctx.pdg()
     expected = Expected(graph, drawn.bounds, way.seed)
     program = way.compiled(drawn.ctx, drawn.bounds, chosen(drawn, options))
@@ -192,7 +193,7 @@ def assert_agreement(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
     try:
         small = program.with_bounds(smaller)
     except (ReadError, BranchError):
-        return  # some index means the larger bounds
+        return  # some indices mention the larger bounds
     except BoundsError as error:
         assert way.devices > 1 and "cannot be divided equally" in str(error)
         return
@@ -216,10 +217,10 @@ def test_dimensions_that_end_early(
         dim = d.ctx.space.all[-1]
         ends = partial(write_bound, d.ctx, dim, bounds[last])
         graph = DynamicBounds().run(d.ctx.pdg(ends)).pdg
-        if d.bounds[last] > 1:  # with one point there is nothing to depend on
+        if d.bounds[last] > 1:  # one point has no dependences
             with pytest.raises(ScheduleError):  # the end depends on the end
                 reference = Reference(graph, d.bounds, seed=way.seed)
-                reference.outputs()  # which need not ask for the end
+                reference.outputs()  # it need not read the end
                 reference.lengths()
         event("refused: the end depends on the end")
         return
@@ -256,9 +257,9 @@ def test_any_valid_order_gives_the_same(
 def test_budgets_change_nothing_but_memory(
     drawn: Drawn, options: dict[str, Any], place: float, seed: int
 ) -> None:
-    """Under any budget between the least that swapping reaches and the peak without it.
+    """Budgets between the minimum with swaps and the unrestricted peak change only memory.
 
-    Below that the program is compiled otherwise and fits, or it is refused.
+    Smaller budgets change the compilation, or are refused.
     """
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
     most, lowest = program.memory.needed, program.memory.with_swaps_below(1).needed
@@ -290,6 +291,6 @@ def test_budgets_change_nothing_but_memory(
     if str(swapped.fused) == str(program.fused):
         event("the same graph")
         assert_equal(want, have)
-    else:  # sums are added in another order
+    else:  # sums have another order of terms
         Expected(program.pdg, drawn.bounds, seed).assert_same(have, "within a budget")
     assert_memory_is_sound(swapped, have, events)

@@ -1,4 +1,4 @@
-"""Random programs of ours, recorded and run in windows: the interpreter's outputs, to the bit."""
+"""Random recorded programs, run in windows: bitwise the interpreter's outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT = RUNS if "TIMERL_FUZZ" in os.environ else 6
 
 @contextmanager
 def eagerly_on_all_threads() -> Iterator[None]:
-    """What `eagerly` does is of its thread alone."""
+    """Apply `eagerly` to all threads; it is thread-local."""
     with eagerly():
         jax.config.update("jax_disable_jit", True)
         try:
@@ -47,7 +47,7 @@ def assert_same_in_windows(program: trl.Program, calls: list[Any], draw: Any) ->
             size = {"size": draw(st.integers(1, 40))} if how == "window" else {}
             report = stream.run(how, streams=draw(st.integers(1, 4)), **size)
             check_order(report, list(stream.kernels))
-            assert calls == called  # what the host does stays in order
+            assert calls == called  # host effects stay in order
             for (_, name), value in expected.items():
                 assert report.result[name].tobytes() == value.tobytes(), (how, name)
 

@@ -1,8 +1,8 @@
-"""Gradients of valid recurrences have the right values, and a schedule if the forward pass has one.
+"""Gradients of valid recurrences are right, and have a schedule if the forward pass has one.
 
-The tests compare a recurrence and its gradient with a plain walk over the points (`recurrences`). A
-few gradients are still refused: one statement holds all points of a tensor with several
-branches, and no affine order may exist for it.
+The reference is a plain walk over the points (`recurrences`). A few gradients are still refused:
+one statement holds
+all points of a tensor with several branches, and may lack an affine order.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_gradients_of_recurrences(kind: str) -> None:
 
 
 def test_a_circle_through_a_gradient_says_that_the_forward_pass_has_an_order() -> None:
-    """Each x is moved by a gradient of later values, which depend on it."""
+    """Each x is moved by a gradient of later values, which depend on x."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x, s = (trl.tensor((), domain=(t,)) for _ in range(2))

@@ -1,6 +1,6 @@
-"""Other names change no bit of a program: those of its dimensions, tensors and outputs, by both executors.
+"""Renamed dimensions, tensors and outputs change no bit of the results, under both executors.
 
-Random programs get other names in `tests.independent.test_rewritings`.
+Random programs are renamed in `tests.independent.test_rewritings`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.words import WORDS, are_legal
 
 DIMS = ("b", "i", "t", "s", "u")
 TRIES = 4 if "TIMERL_FUZZ" in os.environ else 1
-# Programs with bounds named as in their source, or with contexts made elsewhere.
+# Programs with bounds named in their source, or with contexts created elsewhere.
 BY_NAME = ("clipped ppo", "episodes", "episodes, n-step")
 
 
 def other_names(random: Random) -> Renaming:
-    """Dimensions get words, or the names of each other; every tensor and output gets a word."""
+    """Give words to dimensions, or permute their names; give a word to every tensor and output."""
     words: Iterable[str] = WORDS if random.random() < 0.8 else DIMS
     dims = random.sample([*words], len(DIMS))
     while not are_legal(*dims):
@@ -42,7 +42,7 @@ def other_names(random: Random) -> Renaming:
 
 
 def observed(program: Frozen, executor: str) -> dict[str, Any] | str:
-    """The results and the peak of a program, or the kind of its refusal."""
+    """Return the results and the peak of a program, or the kind of its refusal."""
     try:
         compiled = program.compile(executor)
     except trl.errors.TimeRLError as error:

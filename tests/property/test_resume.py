@@ -1,4 +1,4 @@
-"""Random programs cut between two turns: the second part goes on as if there had been no cut."""
+"""Random programs, interrupted and resumed between two iterations, end with the same bits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),
     pytest.mark.filterwarnings(
         "ignore:invalid value:RuntimeWarning"
-    ),  # of odd numbers, on the host
+    ),  # for odd numbers, on the host
     pytest.mark.usefixtures("whatever_it_gains"),
 ]
 
-# few loops are left where dimensions become axes
+# vectorised dimensions leave few loops
 LOOPED: tuple[dict[str, Any], ...] = (
     {"vectorize": False},
     {"vectorize": False, "fuse": False},
@@ -63,7 +63,7 @@ def ended(run: RunProtocol) -> Outputs:
 
 
 def cut_everywhere(executable: Executable) -> tuple[Outputs, list[RunState]]:
-    """What a run gives, and its state after each of its turns and at its end."""
+    """Return the results of a run, and its state after each iteration and at the end."""
     cuts, states, turns = executable.cuts(), list[RunState](), [0]
 
     def turned(count: int) -> None:
@@ -86,7 +86,7 @@ def gone_on(executable: Executable, state: RunState) -> Outputs:
 
 
 def assert_goes_on(executable: Executable, random: Random) -> list[RunState]:
-    """From a few of the states of a run it ends with the same bits."""
+    """Check that runs resumed from some states end with the same bits."""
     if executable.cuts().why_none:
         event("no turns")
         return []

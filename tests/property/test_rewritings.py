@@ -22,7 +22,7 @@ FIRST = int(os.environ.get("TIMERL_SEED", "0")) if "TIMERL_FUZZ" in os.environ e
 def test_two_writings_of_a_program_give_the_same(
     start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every bit is equal if names alone differ, values up to rounding otherwise; or both are refused.
+    """Results are bitwise equal if only names differ, else equal up to rounding; or both are refused.
 
     Even seeds run in the interpreter, odd ones in XLA.
     """

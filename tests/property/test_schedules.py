@@ -1,4 +1,4 @@
-"""Random programs under schedules that are not isl's alone: by parts, and with orders of a user's."""
+"""Random programs under partial isl schedules and under user-defined orders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any])
         tiny = chosen(drawn, options).with_(isl_operations=1)
         program = drawn.ctx.compile(drawn.bounds, tiny)
     except CeilingError:
-        return  # only isl could put some component in order
+        return  # isl alone could order some component
     events: list[Event] = []
     with eagerly():
         result = program.execute(seed=3, on_event=events.append)
@@ -45,7 +45,7 @@ def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any])
 def test_orders_hold_and_change_no_value(
     drawn: Drawn, options: dict[str, Any], data: st.DataObject
 ) -> None:
-    """`a` was written first, so that it needs nothing of `b` and can always run before it."""
+    """`a` comes first in the source, so it does not depend on `b` and can always run before it."""
     expected = Expected(drawn.ctx.pdg(), drawn.bounds, seed=3)
     b = data.draw(st.sampled_from(drawn.tensors))
     earlier = [x for x in drawn.tensors if x.op.id < b.op.id]
@@ -54,7 +54,7 @@ def test_orders_hold_and_change_no_value(
     try:
         drawn.ctx.before(data.draw(st.sampled_from(earlier)), b)
     except DomainError:
-        return  # a merge, or a read that is not at its own point
+        return  # a merge, or a read at another point
     try:
         program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     except ScheduleError as error:

@@ -1,4 +1,4 @@
-"""Where time went, against a count of single nanoseconds on random lanes."""
+"""Time breakdowns compared with a nanosecond-by-nanosecond count on random tracks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("", "collect", "learn", "act", "step", "update", "matmul", "sin")
 
 
 def lane(draw: Random) -> Lane:
-    """Calls, operations and phases that are entered and left, moments, and times that nobody saw."""
+    """Calls, operations and phases that begin and end, instants, and unobserved time."""
     stacks: dict[int, list[int]] = {0: [], 2: [], 4: []}
     rows: list[tuple[int, int, int, int]] = []
     at, off = draw.randrange(5), False
@@ -47,19 +47,19 @@ def lane(draw: Random) -> Lane:
                 name = draw.randrange(1, len(NAMES))
                 stack.append(name if which else draw.randrange(1, 5) << NAME_BITS | name)
             rows.append((at, stack[-1] if stack else 0, which + leaves, len(stack)))
-    rows = [(ts + 1, top, kind, depth) for ts, top, kind, depth in rows]  # 0 is "not written"
+    rows = [(ts + 1, top, kind, depth) for ts, top, kind, depth in rows]  # 0 means "not written"
     edges = np.array(rows, EDGE)
     return Lane(1, draw.randrange(9), "", edges, int(edges["ts"][-1]) + draw.randrange(9))
 
 
 def devices(draw: Random) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals that touch, overlap, hold each other, or are empty."""
+    """Intervals that touch, overlap, contain each other, or are empty."""
     begin = np.array([draw.randrange(120) for _ in range(draw.randrange(8))], np.int64)
     return begin, begin + np.array([draw.choice([0, 1, 3, 20]) for _ in begin], np.int64)
 
 
 def counted(recording: Recording, begin: np.ndarray, end: np.ndarray) -> Breakdown:
-    """Nanosecond by nanosecond."""
+    """Count nanosecond by nanosecond."""
     found = Counter[Cell]()
     for one in recording.lanes:
         phase = operation = call = 0
@@ -91,7 +91,7 @@ def test_every_nanosecond_is_where_it_was(piece: int, monkeypatch: pytest.Monkey
         begin, end = devices(draw)
         found = overlap_of(recording, Busy.from_intervals(begin, end))
         assert found.cells == counted(recording, begin, end).cells, seed
-        # each nanosecond once, and no other
+        # each nanosecond counts exactly once
         wall = sum(one.end - int(one.edges["ts"][0]) for one in recording.lanes)
         assert found.total == wall == sum(found.by("operation", "library").values())
         assert sum(found.by("phase").values()) == wall

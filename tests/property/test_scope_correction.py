@@ -1,4 +1,4 @@
-"""What was added leaves where it was added, edge by edge on random lanes."""
+"""Overhead correction on random tracks: added time is removed at the event that added it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timerl_nb.scope.storage.event_format import NAME_BITS, Kind, Library
 
 
 def traced(lane: Lane, draw: Random) -> Lane:
-    """The lane, of whose calls of an API that have ended a tracer saw some, and no tap."""
+    """Return the track with tracer records for some ended calls of an API without wrappers."""
     calls, found = list[tuple[int, int]](), list[int]()
     for k, (_, top, kind, _) in enumerate(lane.edges.tolist()):
         if kind == Kind.CALL_ENTER:
@@ -30,7 +30,7 @@ def traced(lane: Lane, draw: Random) -> Lane:
 
 
 def test_what_was_added_leaves_where_an_edge_has_it() -> None:
-    """Edge by edge, in whole numbers, against the corrected table; with devices, by their share of a place."""
+    """Compares, event by event in integers, with the corrected table; device time is shared by place."""
     names = (*NAMES, "copy")
     for seed in range(FIRST, FIRST + RUNS):
         draw = Random(seed)
@@ -81,7 +81,7 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
             left[cell.phase, cell.operation, cell.library] += ns
             assert 0 <= ns <= measured.cells[cell] or ns == 0, seed
         assert left == Counter({k: max(0, ns - to_take[k]) for k, ns in spent.items()}), seed
-        # what was to be taken was taken, or is told
+        # overhead is either removed or reported
         taken = found.total.measured - found.total.corrected
         assert taken + found.unplaced == to_take.total(), seed
         assert sum(one.corrected for one in found.by("operation").values()) == left.total()

@@ -1,4 +1,4 @@
-"""Time of devices, by time and by launch, against a count of single nanoseconds on random lanes."""
+"""Device time, by time and by launch, compared with a nanosecond count on random tracks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from timerl_nb.scope.storage.event_format import EDGE, NAME_BITS, Kind, Library
 
 
 def drawn(draw: Random) -> Recording:
-    """Lanes of two processes; kernels of theirs that overlap, touch, are empty, or begin ahead of their launch."""
+    """Tracks of two processes; kernels overlap, touch, are empty, or begin before their launch."""
     lanes = [replace(lane(draw), process=draw.randint(1, 2)) for _ in range(draw.randint(1, 3))]
     windows: list[TracedWindow] = []
     for process in (1, 2):
@@ -46,7 +46,7 @@ def drawn(draw: Random) -> Recording:
 
 
 def states(one: Lane) -> list[tuple[int, int, int, bool]]:
-    """What holds at each moment up to the end: phase, operation, library, and whether nobody looked."""
+    """Return the state at each moment: phase, operation, library, and whether it is observed."""
     phase = operation = call = k = 0
     off, found = False, []
     edges = one.edges.tolist()
@@ -63,7 +63,7 @@ def states(one: Lane) -> list[tuple[int, int, int, bool]]:
 
 
 def calling(one: Lane, launched: int) -> tuple[int, int, int, bool]:
-    """What called a launch: what holds then, but for a call of the device's interface that begins just then."""
+    """Return the caller of a launch: the current state, without a device call that begins then."""
     edges = [edge for edge in one.edges.tolist() if edge[0] <= launched]
     if edges and edges[-1][0] == launched and edges[-1][2] == Kind.CALL_ENTER:
         if edges[-1][1] >> NAME_BITS in (Library.API, Library.WAITING):
@@ -72,7 +72,7 @@ def calling(one: Lane, launched: int) -> tuple[int, int, int, bool]:
 
 
 def counted(recording: Recording, by: str) -> Breakdown:
-    """Nanosecond by nanosecond."""
+    """Count nanosecond by nanosecond."""
     found = Counter[Cell]()
     devices = recording.devices
     columns = [getattr(devices, one.name) for one in fields(devices) if one.name != "windows"]
@@ -122,7 +122,7 @@ def test_every_nanosecond_of_devices_is_where_it_was(
         recording = drawn(Random(seed))
         found = overlap_of(recording, by=by)  # type: ignore[arg-type]
         assert found == counted(recording, by), seed
-        # each nanosecond of each lane once, and no other
+        # each nanosecond of each track counts exactly once
         for number, one in enumerate(recording.lanes):
             alone = replace(
                 recording,
@@ -182,7 +182,7 @@ Call = tuple[int, int, int]
 
 
 def placed(one: Lane, calls: list[Call], width: int) -> tuple[list[Call], list[int]]:
-    """Call by call: which are new in a lane, as they lie in it; how many are nested, misfit, or lie outside."""
+    """Merge calls one by one: which are new and their position; count nested, misfitting and outside ones."""
     stack = [(int(ts), int(top), int(kind)) for ts, top, kind, _ in one.edges.tolist() if kind <= 1]
     kept, counts, reach, before = [], [0, 0, 0], -1000, None
     for call in sorted(calls, key=lambda call: (call[0], -call[1])):
@@ -195,7 +195,7 @@ def placed(one: Lane, calls: list[Call], width: int) -> tuple[list[Call], list[i
         if crosses:
             counts[1] += 1
             continue
-        # of the stretch in which it begins and the one behind that, the one for which it is cut less
+        # of the segment it begins in and the next one, choose the one that cuts less off
         bounds = [-1000, *dict.fromkeys(ts for ts, _, _ in stack)]
         stretches = [*zip(bounds, [*bounds[1:], one.end], strict=True)]
         here = max(k for k, (since, _) in enumerate(stretches) if since <= begin)
@@ -234,7 +234,7 @@ def test_calls_of_devices_lie_in_their_lanes() -> None:
         edges = found.lane.edges
         assert len(edges) == len(one.edges) + 2 * len(kept), seed
         assert (np.diff(edges["ts"].astype(np.int64)) >= 0).all()
-        # what holds at each moment is what held, but for the new calls
+        # the state at each moment is unchanged, except for the new calls
         held, before = states(found.lane), states(one)
         for t in range(one.end):
             inside = [top for begin, end, top in kept if begin <= t < end]

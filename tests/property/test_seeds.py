@@ -1,4 +1,4 @@
-"""Random programs for several seeds at once: each row is what the program gives with that seed alone."""
+"""Random programs for several seeds: each row equals a run with that seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),
     pytest.mark.filterwarnings(
         "ignore:invalid value:RuntimeWarning"
-    ),  # of odd numbers, on the host
+    ),  # for odd numbers, on the host
     pytest.mark.usefixtures("whatever_it_gains"),
 ]
 
@@ -33,7 +33,7 @@ OPTIONS: Final = (*VARIANTS, *BLOCKS, {"vectorize": False, "fuse": False})
 
 
 def with_draws(d: Drawn) -> None:
-    """Let the program return random numbers as they are drawn: these must agree to the last bit."""
+    """Add the random draws to the outputs; these must agree bitwise."""
     with d.ctx:
         d.ctx.output("drawn", trl.random.uniform((2,), domain=d.domain()))
 
@@ -41,7 +41,7 @@ def with_draws(d: Drawn) -> None:
 def assert_rows(
     d: Drawn, result: Result, of: Any, first: int, calls: list[tuple[str, dict[str, int], float]]
 ) -> None:
-    """Each row is what the reference makes of the graph `of` with that seed."""
+    """Check that each row equals the reference of graph `of` with that seed."""
     assert result.seeds == tuple(range(first, first + len(result.seeds)))
     for s, seed in enumerate(result.seeds):
         row, want = result.row(s), Expected(of, d.bounds, seed)
@@ -80,7 +80,7 @@ def test_each_row_is_a_run_alone(
     whole, fused = (
         Reference(of, program.bounds, first).outputs() for of in (program.pdg, program.fused)
     )
-    for s in range(seeds):  # the meaning is the same to the last bit
+    for s in range(seeds):  # bitwise equal
         alone = Reference(graph, d.bounds, first + s)
         here = {
             n: at["seed"] == s

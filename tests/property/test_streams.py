@@ -1,7 +1,8 @@
-"""Random streams of kernels, out of order: the same bytes as in order, whoever finds the dependences.
+"""Out-of-order execution of random kernel streams: same bytes as in order, for every dependence finder.
 
-A kernel makes each byte that it writes of all that it reads. It reads as it starts and writes as it ends, and what
-starts and ends next is chosen at random.
+A kernel computes each written byte from all its reads. It reads at its start and writes at its
+end; random choices
+decide the next start or end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from timerl_nb.streams.scheduling_window import SchedulingWindow
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 320
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) * 10**6
-BYTES = 8  # of a buffer
+BYTES = 8  # bytes of a buffer
 FIRST_ADDRESS = 4096
 RIGHT = {name: made for name, made in FINDERS.items() if name != "printed"}
 RIGHT["cells"] = partial(Ranges, every=1, few=0)
@@ -29,12 +30,12 @@ RIGHT["cells"] = partial(Ranges, every=1, few=0)
 
 @dataclass(frozen=True)
 class Memory:
-    """What the kernels of a stream work on."""
+    """Memory of a stream's kernels."""
 
     buffers: tuple[bytearray, ...]
 
     def read(self, kernel: Kernel) -> int:
-        """All that a kernel reads, as a number."""
+        """Return a hash of all bytes read by a kernel."""
         found = sum(map(ord, kernel.name))
         for s in kernel.reads:
             parts = (
@@ -56,14 +57,14 @@ class Memory:
 
 
 def bytes_of(s: Segment) -> list[tuple[int, int]]:
-    """The buffer and the byte in it, of each byte: as addresses, buffers lie one behind the other."""
+    """Return the buffer and offset of each byte; as addresses, buffers are contiguous."""
     if s.buffer == HOST:
         return [divmod(at - FIRST_ADDRESS, BYTES) for at in range(s.start, s.stop)]
     return [(s.buffer, k) for k in range(s.start, s.stop)]
 
 
 def drawn(seed: int) -> tuple[list[Kernel], int]:
-    """A stream, and how many buffers it is of: whole ones, or ranges of them, sometimes all memory; by number or address."""
+    """A stream and its number of buffers: whole ones or ranges, sometimes all memory; by number or address."""
     r = Random(seed)
     buffers, whole, barriers = r.randint(1, 8), r.random() < 0.4, r.random() < 0.4
 
@@ -98,11 +99,11 @@ def in_order(kernels: list[Kernel], buffers: int) -> Memory:
 
 
 class Agreed:
-    """A finder that is several; their masks must be the same when they are closed transitively."""
+    """Several finders as one; their masks must agree after transitive closure."""
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.finders = names, [RIGHT[name]() for name in names]
-        self.waits = [dict[int, int]() for _ in names]  # by slot, all that it waits for
+        self.waits = [dict[int, int]() for _ in names]  # by slot, all predecessors
 
     def add(self, slot: int, kernel: Kernel) -> int:
         masks = [one.add(slot, kernel) for one in self.finders]
@@ -112,7 +113,7 @@ class Agreed:
                 waits[slot] |= waits[s]
         assert len({waits[slot] for waits in self.waits}) == 1, kernel
         by = dict(zip(self.names, masks, strict=True))
-        assert by.get("buffers", by["auto"]) == by["auto"]  # of whole buffers it is the same
+        assert by.get("buffers", by["auto"]) == by["auto"]  # for whole buffers it is the same
         return masks[0]
 
     def remove(self, slot: int) -> None:
@@ -126,7 +127,7 @@ class Agreed:
 def out_of_order(
     kernels: list[Kernel], buffers: int, window: SchedulingWindow, streams: int, seed: int
 ) -> Memory:
-    """Let the kernels start and end in a random order that the window allows."""
+    """Start and end kernels in a random order allowed by the window."""
     r, memory = Random(seed), Memory(tuple(bytearray(BYTES) for _ in range(buffers)))
     running: list[tuple[int, Kernel, int]] = []
     entered = 0
@@ -188,13 +189,13 @@ def test_the_printed_algorithm_is_wrong() -> None:
 
 
 def must_wait(kernels: list[Kernel]) -> list[list[int]]:
-    """Of each kernel, all before it that it must come after."""
+    """Return all required predecessors of each kernel."""
     pair = Pairwise()
     return [slots(pair.add(k, one)) for k, one in enumerate(kernels)]
 
 
 def check_order(report: Report, kernels: list[Kernel]) -> None:
-    """No kernel started before those had ended that it must wait for."""
+    """Check that each kernel starts after the end of its predecessors."""
     by = {one.kernel: one for one in report.launches}
     assert len(by) == report.count == len(kernels)
     for k, upstream in enumerate(must_wait(kernels)):

@@ -1,4 +1,4 @@
-"""Random streams on a simulated GPU: order is kept, work conserved, and no upstream list of the hardware is wrong."""
+"""Random streams on a simulated GPU: order and work are preserved, upstream lists are right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEDS = range(FIRST, FIRST + RUNS)
 
 
 def mixed(seed: int) -> Stream:
-    """Whole buffers, ranges, in place, and now and then all memory."""
+    """Whole buffers, ranges, in-place updates, and sometimes all memory."""
     r = random.Random(seed)
 
     def touched(most: int) -> tuple[Segment, ...]:
@@ -84,7 +84,7 @@ def test_order_is_kept_and_work_conserved(how: str) -> None:
 def wrong_lists(
     seed: int, window: Callable[[int, int], HardwareWindow] = HardwareWindow
 ) -> tuple[int, int]:
-    """Kernels inserted, and those that do not wait, themselves or by others, for one that they must wait for."""
+    """Count kernels inserted without a required dependence, direct or transitive."""
     r = random.Random(seed)
     stream = mixed(seed)
     size, scheduled = r.randint(1, 12), r.randint(1, 12)
@@ -92,8 +92,8 @@ def wrong_lists(
     for before, after in conflicts(stream):
         conflict[after].add(before)
     host, device = ScheduledList(scheduled), window(size, scheduled)
-    sent = [host.send(one) for one in stream.kernels]  # all of them, long before the device looks
-    waits: dict[int, set[int]] = {}  # of what is in the window, with who is waited for by others
+    sent = [host.send(one) for one in stream.kernels]  # complete, long before the device reads it
+    waits: dict[int, set[int]] = {}  # dependences within the window, transitively closed
     ready: list[int] = []
     held: dict[int, int] = {}
     inserted = wrong = entered = 0
@@ -102,7 +102,7 @@ def wrong_lists(
             _, upstream = device.insert(entered % IDENTITIES, sent[entered])
             held[entered % IDENTITIES] = entered
             direct = {held[one] for one in upstream}
-            assert direct <= set(waits)  # who has ended is crossed out
+            assert direct <= set(waits)  # completed kernels are removed
             waits[entered] = direct.union(*(waits[one] for one in direct)) & set(waits)
             wrong += not conflict[entered] & set(waits) <= waits[entered] | {entered}
             inserted += 1

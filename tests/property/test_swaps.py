@@ -1,4 +1,4 @@
-"""Random programs with random swaps, useful or not: the same bits, and memory as predicted."""
+"""Random programs with random swaps: same bits, and memory as predicted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_swaps_where_a_dimension_ends_early(
 
 
 def assert_same_with_swaps(program: trl.Program, slack: Slack, random: Random) -> Run:
-    """Run the program as it is and with a random choice of swaps; returns the latter run."""
+    """Run the program unchanged and with random swaps; return the latter run."""
     swaps = some_swaps(program, slack, random)
     seed = random.choice(SEEDS)
     run = with_swaps(program, swaps, seed)

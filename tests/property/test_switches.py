@@ -1,4 +1,4 @@
-"""Ready programs and those of the lessons give the same under every switch of the explorer."""
+"""Predefined programs and lessons give equal results under every switch of the explorer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORTEST = ("01_the_explorer", "short")
 
 
 def switches() -> list[dict[str, Any]]:
-    """What one click changes, blocks of two, and two turns in a call."""
+    """Return the changes of one click, plus tiles of two and two iterations per call."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         ctx.output("t", trl.value(t))
@@ -37,7 +37,7 @@ def switches() -> list[dict[str, Any]]:
 
 @cache
 def compiled(name: str | tuple[str, str]) -> tuple[Program, Mapping[str, np.ndarray]]:
-    """A program with small bounds, and its outputs."""
+    """Return a program with small bounds, and its outputs."""
     if isinstance(name, str):
         program = ALGORITHMS[name]().compile(BOUNDS)
     else:

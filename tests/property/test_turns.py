@@ -1,4 +1,4 @@
-"""Random programs without an end: so many turns are those of a run that has one."""
+"""Random unbounded programs: their first iterations equal those of a bounded run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
     pytest.mark.usefixtures("whatever_it_gains"),
 ]
-TURNS, LATER = 4, 7  # how many are looked at, of a run of so many
+TURNS, LATER = 4, 7  # compared iterations, and length of the run
 
 
 @sampled(few(2))

@@ -1,4 +1,4 @@
-"""Gaps between uses by number against the same as isl's relations, point by point."""
+"""Numeric gaps between uses equal isl's relations, point by point."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_pauses_under_a_bound_that_the_run_finds() -> None:
 
 
 def check(plan: MemoryPlan, ahead: int) -> int:
-    """Compare all classes of gaps of a plan; how many there are."""
+    """Compare all gap classes of a plan; return their number."""
     clock, calendar, count = plan.clock, Calendar(plan.clock), 0
     for life in plan.lifetimes.values():
         if not len(clock.points[life.producer]):

@@ -1,4 +1,4 @@
-"""Random programs as XLA programs: the same numbers as the reference."""
+"""Random programs under XLA: the reference's numbers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ HOSTED = (*STEPS, *[hosted] * 6)
 
 @pytest.fixture
 def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs are lowered around host functions even where hardly anything lies between."""
+    """Lower programs around host functions even if hardly anything lies between."""
     monkeypatch.setattr("timerl_nb.runtime.executable.too_little", lambda _: None)
 
 
@@ -116,7 +116,7 @@ def test_what_lies_between_host_functions_agrees(
 
 
 def assert_near(drawn: Drawn, expected: Expected) -> None:
-    """What was called for its effect, and with what."""
+    """Compare the calls with effects, and their arguments."""
     key = lambda call: (call[0], sorted(call[1].items()))  # noqa: E731
     want, have = (sorted(x, key=key) for x in (expected.calls, drawn.calls))
     assert [key(x) for x in want] == [key(x) for x in have]
@@ -190,7 +190,7 @@ def test_swapped_programs_around_host_functions_agree(
 
 
 def swapped_outputs(program: trl.Program, slack: Slack, random: Random) -> dict[str, Any]:
-    """What a program gives as XLA programs with a random choice of swaps, useful or not."""
+    """Return the outputs under XLA with a random choice of swaps."""
     swaps = some_swaps(program, slack, random)
     run = lowered_with_swaps(program, swaps, seed=3)
     try:

@@ -1,4 +1,4 @@
-"""How a random program is compiled and run, beside its options: drawn like the program."""
+"""Random compile and run configurations, drawn like the program."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Way:
     """How a program is compiled and run.
 
     Attributes:
-        executor: the interpreter without compiling its kernels, or with; or what is the default.
-        cache: "none", where nothing is kept on disk; "written", or the second of two "loaded".
-        seed: of the run.
+        executor: The interpreter with or without compiled kernels, or the default.
+        cache: "none" without a disk cache; "written"; or the second of two "loaded".
+        seed: Seed of the run.
     """
 
     executor: Executor = "eager"
@@ -45,7 +45,7 @@ class Way:
 
     @property
     def kinds(self) -> set[str]:
-        """What is drawn, by name."""
+        """Return the drawn choices, by name."""
         return {
             self.executor,
             f"{self.fuse_iterations} turns a call",
@@ -56,13 +56,13 @@ class Way:
 
     @property
     def shows_events(self) -> bool:
-        """Whether a run may report its reads and writes: those are the interpreter's alone."""
+        """Return whether a run may report reads and writes: only the interpreter's can."""
         return self.executor != "default"
 
     def compiled(
         self, ctx: trl.Context, bounds: Mapping[Any, Any], options: trl.Options, **more: Any
     ) -> trl.Program:
-        """The program; on one device where it cannot be divided, which is refused with a reason."""
+        """Return the compiled program, on one device if it cannot be divided (a documented refusal)."""
         with self._environment():
             executor = None if self.executor == "default" else "interpret"
             options = options.with_(executor=executor, fuse_iterations=self.fuse_iterations)
@@ -89,7 +89,7 @@ class Way:
             return program.execute(**{"seed": self.seed, **options})
 
     def jit(self) -> Any:
-        """The kernels' contents without a compilation per program, where they are not compiled."""
+        """Run kernels without compiling each program, unless kernels are compiled."""
         return eagerly() if self.executor == "eager" else nullcontext()
 
     @contextmanager
@@ -111,7 +111,7 @@ WAYS: Final = frozenset().union(
 
 
 def ways(executor: Executor | None = None) -> st.SearchStrategy[Way]:
-    """Ways to run; few of them compile, which takes longest."""
+    """Configurations; few compile kernels, because that takes longest."""
     executors = ("eager",) * 11 + EXECUTORS if executor is None else (executor,)
     return st.builds(
         Way,
@@ -124,7 +124,7 @@ def ways(executor: Executor | None = None) -> st.SearchStrategy[Way]:
 
 
 def some_swaps(program: trl.Program, slack: Slack, random: Random) -> Swaps:
-    """A random choice of swaps, useful or not; some of them of the values behind a coordinate alone."""
+    """Return a random choice of swaps; some swap only the values behind a coordinate."""
     swapping = program.memory.swap_search
     share, whole = random.choice((0.3, 0.7, 1.0)), random.choice((0.3, 1.0))
 
